@@ -1,0 +1,3 @@
+//! The device daemon of the node.
+
+fn main() {}
