@@ -1,0 +1,85 @@
+//! The contract between the operator's client and a node.
+//!
+//! Owns: the `.proto` files (`api/proto`), the Rust generated from them, the
+//! version, and the one table that says which role may call which method.
+//! Never does: anything else. There is no I/O here.
+//! Talks to: nobody; every side of the API links it.
+//! On a laptop: `cargo test -p corten-api`.
+//!
+//! Package, message and field names and numbers are those on the wire of the
+//! system whose clients we serve; `corten.*` packages are our own and are only
+//! spoken inside a node. This crate does not opt in to the workspace's lint
+//! table, because generated code trips it.
+
+pub mod roles;
+
+/// The generated messages, clients and servers, a module per proto package.
+#[allow(missing_docs, clippy::all, rustdoc::all)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/corten_api.rs"));
+}
+
+pub use generated::*;
+
+/// Our version, without a leading `v`: from `CORTEN_VERSION` at build time,
+/// else the crate's version and `-dev`.
+pub const VERSION: &str = env!("CORTEN_VERSION");
+
+/// The release line whose API this node speaks. Clients choose code paths by
+/// it, so it leads the tag.
+pub const COMPATIBLE_WITH: &str = "v1.14.0";
+
+/// What the Version method answers as `tag`: a semantic version whose build
+/// metadata is our own version.
+#[must_use]
+pub fn version_tag() -> String {
+    // Build metadata may hold only letters, digits, dots and dashes.
+    let own: String = VERSION
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' })
+        .collect();
+    format!("{COMPATIBLE_WITH}+corten.{own}")
+}
+
+/// The TCP port of the API.
+pub const PORT: u16 = 50000;
+
+/// The largest message accepted in either direction, in bytes (32 MiB).
+pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
+
+/// Metadata keys with a meaning in the API.
+pub mod metadata {
+    /// One value per role of the caller; set by apid, believed from nobody else.
+    pub const ROLE: &str = "talos-role";
+    /// Ask exactly this node; the reply is passed on as it is.
+    pub const NODE: &str = "node";
+    /// Ask these nodes; the replies are merged.
+    pub const NODES: &str = "nodes";
+    /// Set on a call one apid makes to another: answer it here.
+    pub const PROXY_FROM: &str = "proxyfrom";
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    #[test]
+    fn the_tag_is_a_semantic_version_of_the_line_clients_know() {
+        let tag = super::version_tag();
+        let (core, build) = tag.split_once('+').unwrap();
+        assert_eq!(core, "v1.14.0");
+        assert!(build.starts_with("corten."));
+        assert!(build.chars().all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-'), "{tag}");
+    }
+
+    #[test]
+    fn field_numbers_are_those_on_the_wire() {
+        let memory = super::machine::Memory {
+            metadata: None,
+            meminfo: Some(super::machine::MemInfo { memtotal: 1, ..Default::default() }),
+        };
+        let reply = super::machine::MemoryResponse { messages: vec![memory] };
+        // messages (1, message of 4 bytes) { meminfo (2, 2 bytes) { memtotal (1, varint 1) } }
+        assert_eq!(reply.encode_to_vec(), [0x0a, 0x04, 0x12, 0x02, 0x08, 0x01]);
+    }
+}

@@ -1,0 +1,42 @@
+//! The only build script of the workspace: `api/Cargo.toml` names it, so it
+//! runs with `api` as its working directory. It compiles every `.proto` under
+//! `api/proto` without `protoc` and stamps the version. It reads files and the
+//! environment, never git or the clock: the same inputs give the same bytes.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    println!("cargo::rerun-if-env-changed=CORTEN_VERSION");
+
+    let version = match std::env::var("CORTEN_VERSION") {
+        Ok(given) if !given.trim().is_empty() => given.trim().trim_start_matches('v').to_owned(),
+        _ => format!("{}-dev", std::env::var("CARGO_PKG_VERSION")?),
+    };
+    println!("cargo::rustc-env=CORTEN_VERSION={version}");
+
+    let root = Path::new("proto");
+    let mut files = Vec::new();
+    collect(root, &mut files)?;
+    // Directory order is the file system's; the output must not depend on it.
+    files.sort();
+    let descriptors = protox::compile(&files, [root])?;
+    tonic_prost_build::configure()
+        .emit_rerun_if_changed(false)
+        .include_file("corten_api.rs")
+        .compile_fds(descriptors)?;
+    Ok(())
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "proto") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
