@@ -1,0 +1,91 @@
+//! cgroup v2: directories and one-line control files (kernel: Documentation/admin-guide/cgroup-v2.rst).
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Creates the cgroup and its parents below `root`, handing `controllers` down at every level.
+///
+/// `path` is relative to `root` ("system/apid"). Controllers the kernel lacks are left out.
+///
+/// # Errors
+/// When a directory cannot be made; a controller that cannot be enabled is not an error.
+pub fn create(root: &Path, path: &str, controllers: &[&str]) -> io::Result<()> {
+    let mut dir = root.to_path_buf();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        enable(&dir, controllers);
+        dir.push(part);
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Enables controllers for the children of `dir`, one by one so that a missing one spoils no other.
+fn enable(dir: &Path, controllers: &[&str]) {
+    for controller in controllers {
+        let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+/// Writes one control file, for example `memory.min`.
+///
+/// # Errors
+/// The kernel's answer: no such controller, value refused.
+pub fn set(root: &Path, path: &str, file: &str, value: &str) -> io::Result<()> {
+    fs::write(root.join(path).join(file), value)
+}
+
+/// Moves a process (0: the caller) into the cgroup.
+///
+/// # Errors
+/// No such cgroup or process, or the cgroup has children with controllers.
+pub fn enter(root: &Path, path: &str, pid: u32) -> io::Result<()> {
+    set(root, path, "cgroup.procs", &pid.to_string())
+}
+
+/// Kills every process in the cgroup and below it, atomically (`cgroup.kill`).
+///
+/// # Errors
+/// No such cgroup.
+pub fn kill(root: &Path, path: &str) -> io::Result<()> {
+    set(root, path, "cgroup.kill", "1")
+}
+
+/// Whether any process lives in the cgroup or below it.
+#[must_use]
+pub fn is_populated(root: &Path, path: &str) -> bool {
+    fs::read_to_string(root.join(path).join("cgroup.events"))
+        .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_and_values_are_plain_files() {
+        let root = std::env::temp_dir().join(format!("corten-cgroup-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        create(&root, "system/apid", &["memory"]).unwrap();
+        set(&root, "system/apid", "memory.min", "16777216").unwrap();
+        assert_eq!(
+            fs::read_to_string(root.join("system/cgroup.subtree_control")).unwrap(),
+            "+memory"
+        );
+        assert_eq!(
+            fs::read_to_string(root.join("system/apid/memory.min")).unwrap(),
+            "16777216"
+        );
+        fs::write(
+            root.join("system/apid/cgroup.events"),
+            "populated 1\nfrozen 0\n",
+        )
+        .unwrap();
+        assert!(is_populated(&root, "system/apid"));
+        assert!(!is_populated(&root, "system"));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! The machine as a whole: its name, its clock, its limits, its file systems' sizes.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit};
+use rustix::time::ClockId;
+
+/// Sets the kernel's host name.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN; `EINVAL` beyond 64 bytes.
+pub fn set_hostname(name: &str) -> io::Result<()> {
+    Ok(rustix::system::sethostname(name.as_bytes())?)
+}
+
+/// The kernel's host name.
+#[must_use]
+pub fn hostname() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The kernel's release, as in `/usr/lib/modules/<release>`.
+#[must_use]
+pub fn kernel_release() -> String {
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Time since the kernel started, sleep included (`CLOCK_BOOTTIME`).
+#[must_use]
+pub fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Sets how many files this process, and every child it starts from now on, may have open.
+///
+/// # Errors
+/// `EPERM` above `fs.nr_open`.
+pub fn set_open_files_limit(files: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(files),
+        maximum: Some(files),
+    };
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
+}
+
+/// A file system's size and what is left of it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub size: u64,
+    /// What an unprivileged user may still fill.
+    pub available: u64,
+}
+
+/// The space of the file system that holds `path`.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn space(path: &Path) -> io::Result<Space> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(Space {
+        size: stat.f_blocks.saturating_mul(stat.f_frsize),
+        available: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_a_size_and_the_clock_runs() {
+        let space = space(Path::new("/")).unwrap();
+        assert!(space.size > 0 && space.available <= space.size);
+        assert!(since_boot() > Duration::ZERO);
+        assert!(!kernel_release().is_empty());
+    }
+}

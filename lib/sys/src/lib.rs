@@ -1,0 +1,17 @@
+//! The node's hands on the kernel: every raw syscall, and the only `unsafe` in the workspace.
+//!
+//! Owns: nothing; each function is one act (mount this, start that child, reboot) and keeps no state.
+//! Never does: decide, retry, log, or know a path or a service of the node. A file per concern.
+//! Talks to: the kernel, through rustix and nix; no crate of ours.
+//! On a laptop: `cargo test -p corten-sys` needs no root.
+
+pub mod cgroup;
+pub mod child;
+pub mod console;
+pub mod host;
+pub mod kmsg;
+pub mod loopdev;
+pub mod mount;
+pub mod power;
+pub mod process;
+pub mod sysctl;

@@ -1,0 +1,143 @@
+//! Mounting, and the move from the initramfs to the real root.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+
+pub use rustix::mount::MountFlags;
+
+/// Mounts `source` of type `fstype` on `target`; `data` are the file system's own options.
+///
+/// # Errors
+/// The kernel's answer, or a NUL byte in `data`.
+pub fn mount(
+    source: &Path,
+    target: &Path,
+    fstype: &str,
+    flags: MountFlags,
+    data: &str,
+) -> io::Result<()> {
+    let data = CString::new(data)?;
+    Ok(rustix::mount::mount(
+        source,
+        target,
+        fstype,
+        flags,
+        data.as_c_str(),
+    )?)
+}
+
+/// Changes the flags of the mount at `target`.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn remount(target: &Path, flags: MountFlags) -> io::Result<()> {
+    Ok(rustix::mount::mount_remount(target, flags, c"")?)
+}
+
+/// Moves the mount at `from` to `to`.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn move_mount(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(rustix::mount::mount_move(from, to)?)
+}
+
+/// Makes the mount tree at `target` propagate to its peers, as the kubelet needs.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn make_shared(target: &Path) -> io::Result<()> {
+    let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change(target, flags)?)
+}
+
+/// Unmounts `target`.
+///
+/// # Errors
+/// `EBUSY` while something uses it; anything else the kernel answers.
+pub fn unmount(target: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
+}
+
+/// Takes `target` out of the tree now; the file system goes when its last user does.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn detach(target: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(
+        target,
+        UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+    )?)
+}
+
+/// Makes `new_root` the root of this process and everything it starts.
+///
+/// # Errors
+/// The kernel's answer; before the mount is moved nothing has changed.
+pub fn switch_root(new_root: &Path) -> io::Result<()> {
+    std::env::set_current_dir(new_root)?;
+    rustix::mount::mount_move(".", "/")?;
+    rustix::process::chroot(".")?;
+    std::env::set_current_dir("/")
+}
+
+/// Removes everything under `dir` that lies on the same file system, to give its memory back.
+///
+/// Mount points and what hangs below them stay. What cannot be removed is left.
+pub fn remove_same_device(dir: &Path) {
+    let Ok(device) = fs::symlink_metadata(dir).map(|data| data.dev()) else {
+        return;
+    };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(data) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if data.dev() != device {
+            continue;
+        }
+        if data.is_dir() {
+            remove_same_device(&path);
+            let _ = fs::remove_dir(&path);
+        } else {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removal_empties_the_directory_and_keeps_it() {
+        let dir = std::env::temp_dir().join(format!("corten-remove-{}", std::process::id()));
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/file"), "x").unwrap();
+        std::os::unix::fs::symlink("/nowhere", dir.join("link")).unwrap();
+        remove_same_device(&dir);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        fs::remove_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_nul_byte_in_options_is_an_error() {
+        let error = mount(
+            Path::new("x"),
+            Path::new("/"),
+            "tmpfs",
+            MountFlags::empty(),
+            "a\0b",
+        )
+        .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

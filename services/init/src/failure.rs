@@ -1,0 +1,94 @@
+//! The one way out when the node cannot boot: say why and what helps, count down, restart.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use corten_sys::power::{self, End};
+
+use crate::log::Log;
+
+/// Long enough to read the line, short enough for an unattended node (design, section 4).
+const SECONDS: u32 = 10;
+
+/// Remedy for a damaged image.
+pub const REWRITE: &str =
+    "the image is damaged: write or download it again, and compare SHA256SUMS";
+/// Remedy for what should not be possible.
+pub const REPORT: &str = "please report this line together with the version of the image";
+
+/// Why the node cannot boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    what: String,
+    remedy: &'static str,
+}
+
+impl Failure {
+    /// `what` went wrong, for a person; `remedy` is what that person can do.
+    pub fn new(what: String, remedy: &'static str) -> Failure {
+        Failure { what, remedy }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot boot: {}; {}", self.what, self.remedy)
+    }
+}
+
+/// Says why, then restarts the machine, or waits for ever with `corten.panic=0` or `panic=0`.
+pub fn end(failure: &Failure) -> ! {
+    let log = Log::open();
+    log.complain(&failure.to_string());
+    let parameters = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    if waits_for_ever(&parameters) {
+        log.complain("not restarting, because the kernel parameter panic is 0");
+    } else {
+        for left in (1..=SECONDS).rev() {
+            log.complain(&format!("restarting in {left} s"));
+            thread::sleep(Duration::from_secs(1));
+        }
+        if let Err(error) = power::end(End::Restart) {
+            log.complain(&format!("cannot restart: {error}"));
+        }
+    }
+    loop {
+        thread::park();
+    }
+}
+
+/// Whether the last of the `panic` parameters says 0.
+fn waits_for_ever(parameters: &str) -> bool {
+    let value = |word: &str| {
+        ["corten.panic=", "talos.panic=", "panic="]
+            .iter()
+            .find_map(|name| word.strip_prefix(name).map(str::to_owned))
+    };
+    parameters
+        .split_whitespace()
+        .filter_map(value)
+        .next_back()
+        .as_deref()
+        == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_panic_parameter_decides() {
+        assert!(waits_for_ever("quiet corten.panic=0"));
+        assert!(waits_for_ever("panic=10 panic=0"));
+        assert!(!waits_for_ever("panic=0 corten.panic=10"));
+        assert!(!waits_for_ever("console=ttyS0 xpanic=0"));
+    }
+
+    #[test]
+    fn a_failure_is_one_line_with_its_remedy() {
+        let text = Failure::new("/rootfs.squashfs is missing".into(), REWRITE).to_string();
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.starts_with("cannot boot: /rootfs.squashfs is missing; the image is damaged"));
+    }
+}

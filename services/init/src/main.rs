@@ -1,0 +1,92 @@
+//! The first program of the initramfs: makes the real root file system and hands over to machined.
+//!
+//! Owns: the machine from the kernel's first `exec` until machined's. One straight line: mount the kernel's
+//! file systems, assemble the root from `/rootfs.squashfs` and `/extensions/*.squashfs`, free the
+//! initramfs, `switch_root`, `exec`.
+//! Never does: load modules, look at disks or the network, read a machine config, stay.
+//! Talks to: the kernel only, through `corten-sys`. What fails is said in one line on the console with a
+//! remedy, and the machine restarts (`failure.rs`).
+//! On a laptop: `init --print` shows the early mounts; everything else needs to be process 1.
+
+mod failure;
+mod log;
+mod mounts;
+mod root;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use corten_sys::{console, mount, sysctl};
+use failure::Failure;
+use log::Log;
+
+/// Where the root file system is put together before it becomes `/`.
+const NEW_ROOT: &str = "/root";
+/// machined, in the new root.
+const NEXT: &str = "/usr/bin/init";
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new("--print")) {
+        print!("{}", mounts::table());
+        return ExitCode::SUCCESS;
+    }
+    if std::process::id() != 1 {
+        eprintln!("init: only the kernel starts me, as process 1; `init --print` shows my mounts");
+        return ExitCode::from(2);
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        failure::end(&Failure::new(
+            format!("the first program has a bug: {panic}"),
+            failure::REPORT,
+        ));
+    }));
+    let failure = match boot() {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    failure::end(&failure)
+}
+
+/// The whole job. Returns only when a step failed.
+fn boot() -> Result<std::convert::Infallible, Failure> {
+    mounts::mount_all()?;
+    // A machine may have no console; what is written there is then lost, the kernel's log is not.
+    if console::attach(Path::new("/dev/console")).is_err() {
+        let _ = console::attach(Path::new("/dev/null"));
+    }
+    // The kernel would otherwise drop lines of a chatty boot.
+    let _ = sysctl::write(Path::new("/proc/sys"), "kernel.printk_devkmsg", "on");
+    let log = Log::open();
+    let parts = root::Parts::find(Path::new("/"))?;
+    log.say(&format!("root file system: {parts}"));
+    root::assemble(&parts, Path::new(NEW_ROOT))?;
+    root::check_program(&Path::new(NEW_ROOT).join(NEXT.trim_start_matches('/')))?;
+    mounts::move_all(Path::new(NEW_ROOT))?;
+    mount::remove_same_device(Path::new("/"));
+    mount::switch_root(Path::new(NEW_ROOT)).map_err(|error| {
+        Failure::new(
+            format!("cannot switch to the root file system: {error}"),
+            failure::REPORT,
+        )
+    })?;
+    log.say("handing over to machined");
+    Err(hand_over())
+}
+
+/// Becomes machined, with nothing of this program's environment.
+fn hand_over() -> Failure {
+    let mut next = Command::new(NEXT);
+    next.arg0("/sbin/init").env_clear().env("PATH", "/usr/bin");
+    if let Ok(terminal) = std::env::var("TERM") {
+        next.env("TERM", terminal);
+    }
+    let error = next.exec();
+    let size = fs::metadata(NEXT).map_or(0, |data| data.len());
+    Failure::new(
+        format!("cannot run {NEXT} ({size} bytes): {error}"),
+        failure::REWRITE,
+    )
+}
