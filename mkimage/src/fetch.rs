@@ -1,0 +1,261 @@
+//! Fetches what a lock names, by SHA-256, from the mirrors the host is configured for.
+
+use std::fs;
+use std::io::{Read, Write as _};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::cache::{Cache, sha256_file};
+use crate::error::{Failure, Remedy as _, Result};
+use crate::lock::Package;
+use crate::tool::Tool;
+
+/// Longest wait for a mirror's answer; a stalled mirror must not hang a build.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Fetches locked files into the cache.
+#[derive(Debug)]
+pub struct Fetcher {
+    cache: Cache,
+    offline: bool,
+    mirrors: OnceLock<Vec<String>>,
+}
+
+impl Fetcher {
+    /// A fetcher into `cache`; with `offline` it only finds what is there.
+    /// `mirrors` replaces the host's apt configuration when it is not empty.
+    pub fn new(cache: Cache, offline: bool, mirrors: Vec<String>) -> Self {
+        let chosen = OnceLock::new();
+        if !mirrors.is_empty() {
+            // A fresh cell: setting it cannot fail.
+            let _ = chosen.set(mirrors);
+        }
+        Self {
+            cache,
+            offline,
+            mirrors: chosen,
+        }
+    }
+
+    /// The package's file in the cache, fetched and verified if it was not there.
+    pub fn package(&self, package: &Package) -> Result<PathBuf> {
+        if let Some(found) = self.cache.find_fetched(&package.sha256) {
+            return Ok(found);
+        }
+        let what = format!("{} {}", package.name, package.version);
+        if self.offline {
+            return Err(Failure::new(
+                format!("{what} is not in the cache and the build is --offline"),
+                "run the same build once without --offline",
+            ));
+        }
+        let _lock = self.cache.lock(&package.sha256)?;
+        if let Some(found) = self.cache.find_fetched(&package.sha256) {
+            return Ok(found);
+        }
+        let mut answers = Vec::new();
+        for mirror in self.mirrors()? {
+            let url = format!("{}/{}", mirror.trim_end_matches('/'), package.path);
+            match self.download(&url, package) {
+                Ok(path) => return Ok(path),
+                Err(error) if error.is::<Failure>() => return Err(error),
+                Err(error) => answers.push(format!("{mirror}: {error:#}")),
+            }
+        }
+        Err(Failure::new(
+            format!(
+                "no mirror has {what} ({}, {}):\n  {}",
+                package.suite,
+                package.path,
+                answers.join("\n  ")
+            ),
+            "the archive has moved on: run `mkimage lock` to take the newest version of the suite, \
+             or name a mirror that keeps old versions in CORTEN_MIRRORS",
+        ))
+    }
+
+    /// Where packages come from: given, or what apt on this host is configured for.
+    fn mirrors(&self) -> Result<&[String]> {
+        if let Some(mirrors) = self.mirrors.get() {
+            return Ok(mirrors);
+        }
+        let output = Tool::new("apt-get")
+            .args(["indextargets", "--format", "$(REPO_URI)"])
+            .output()
+            .or_fail(
+                "cannot ask apt for this host's Debian mirrors",
+                "name them in CORTEN_MIRRORS, separated by commas",
+            )?;
+        let mut mirrors: Vec<String> = Vec::new();
+        for line in String::from_utf8_lossy(&output).lines() {
+            if line.starts_with("http") && !mirrors.iter().any(|known| known == line) {
+                mirrors.push(line.to_owned());
+            }
+        }
+        if mirrors.is_empty() {
+            return Err(Failure::new(
+                "apt on this host knows no http mirror",
+                "name Debian mirrors in CORTEN_MIRRORS, separated by commas",
+            ));
+        }
+        Ok(self.mirrors.get_or_init(|| mirrors))
+    }
+
+    fn download(&self, url: &str, package: &Package) -> Result<PathBuf> {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_connect(Some(ANSWER))
+            .timeout_recv_response(Some(ANSWER))
+            .build()
+            .into();
+        let mut response = agent.get(url).call()?;
+        let partial = self.cache.partial(&package.sha256);
+        let full = "free disk space in CORTEN_CACHE, then build again";
+        let mut file =
+            fs::File::create(&partial).or_fail(format!("creating {}", partial.display()), full)?;
+        let mut hash = Sha256::new();
+        let mut reader = response.body_mut().as_reader().take(package.size + 1);
+        let mut buffer = vec![0; 1 << 16];
+        let mut size = 0;
+        loop {
+            let read = reader.read(&mut buffer).context("the transfer broke")?;
+            let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
+                break;
+            };
+            hash.update(chunk);
+            size += read as u64;
+            file.write_all(chunk)
+                .or_fail(format!("writing {}", partial.display()), full)?;
+        }
+        let digest = hex::encode(hash.finalize());
+        if size != package.size || digest != package.sha256 {
+            fs::remove_file(&partial)?;
+            return Err(Failure::new(
+                format!(
+                    "{} {} is not what the lock names: sha256 {digest}, expected {}",
+                    package.name, package.version, package.sha256
+                ),
+                "the mirror or the lock was tampered with, or the transfer was changed on its way: \
+                 try another mirror (CORTEN_MIRRORS); if it stays, compare the lock with its history",
+            ));
+        }
+        file.sync_all()
+            .or_fail(format!("writing {}", partial.display()), full)?;
+        let path = self.cache.fetched(&package.sha256);
+        fs::rename(&partial, &path).with_context(|| format!("keeping {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Brings a file of the user's into the cache if it has the locked digest.
+pub fn adopt(cache: &Cache, file: &std::path::Path, sha256: &str) -> Result<PathBuf> {
+    let digest = sha256_file(file)?;
+    if digest != sha256 {
+        return Err(Failure::new(
+            format!(
+                "{} has sha256 {digest}, the lock names {sha256}",
+                file.display()
+            ),
+            "give the file the lock names, or change the lock deliberately",
+        ));
+    }
+    let path = cache.fetched(sha256);
+    if !path.exists() {
+        let partial = cache.partial(sha256);
+        fs::copy(file, &partial)
+            .and_then(|_| fs::rename(&partial, &path))
+            .or_fail(
+                format!("copying {}", file.display()),
+                "free disk space in CORTEN_CACHE",
+            )?;
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn package(content: &[u8]) -> Package {
+        Package {
+            name: "demo".into(),
+            version: "1".into(),
+            arch: "all".into(),
+            suite: "trixie".into(),
+            path: "pool/demo.deb".into(),
+            size: content.len() as u64,
+            sha256: hex::encode(Sha256::digest(content)),
+            purpose: "rootfs".into(),
+        }
+    }
+
+    /// A mirror that gives `answer` to one request.
+    fn mirror(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        format!("http://{address}/")
+    }
+
+    fn fetch(answer: &'static [u8], package: &Package) -> Result<PathBuf> {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        let got = Fetcher::new(cache, false, vec![mirror(answer)]).package(package);
+        got.inspect(|path| assert_eq!(fs::read(path).unwrap(), b"good"))
+    }
+
+    #[test]
+    fn a_locked_file_is_fetched_and_kept() {
+        fetch(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood",
+            &package(b"good"),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn other_content_is_refused_by_name() {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
+        let error = fetch(answer, &package(b"good")).unwrap_err().to_string();
+        assert!(
+            error.contains("demo 1 is not what the lock names"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_mirror_that_moved_on_is_named() {
+        let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        let error = fetch(answer, &package(b"good")).unwrap_err();
+        assert!(
+            error.to_string().contains("no mirror has demo 1"),
+            "{error}"
+        );
+        assert!(
+            error
+                .downcast_ref::<Failure>()
+                .unwrap()
+                .remedy()
+                .contains("mkimage lock")
+        );
+    }
+
+    #[test]
+    fn offline_never_asks() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        let error = Fetcher::new(cache, true, Vec::new())
+            .package(&package(b"good"))
+            .unwrap_err();
+        assert!(error.to_string().contains("--offline"), "{error}");
+    }
+}

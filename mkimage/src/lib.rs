@@ -1,0 +1,22 @@
+//! The image builder: a kernel config, a file manifest, locks and our daemons go in,
+//! bit-identical images come out.
+//!
+//! *Owns* the recipe ([`recipe`]), the content-addressed cache ([`cache`]) and the image formats
+//! ([`image`]). *Never* needs root, a mount, a loop device or a container engine; never reads the
+//! clock; never runs code of the target architecture; never links anything from `services/`.
+//! *Talks to* the Debian mirrors and the Go and Rust registries the host is configured for, and
+//! only to fetch what a lock names. *On a laptop:* `cargo run -p mkimage -- plan`.
+
+pub mod arch;
+pub mod cache;
+
+pub mod deb;
+pub mod error;
+pub mod fetch;
+pub mod image;
+pub mod kernel;
+pub mod lock;
+pub mod recipe;
+pub mod report;
+pub mod rootfs;
+pub mod tool;

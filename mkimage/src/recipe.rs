@@ -1,0 +1,122 @@
+//! The recipe: an ordered list of named steps, each a pure function of its inputs.
+//!
+//! A step's key is known before anything runs (it hashes inputs, not outputs), so the whole
+//! recipe can be printed with what is cached (`mkimage plan`).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::cache::{Cache, Key};
+use crate::error::Result;
+use crate::report::Reporter;
+
+/// Where the outputs of the earlier steps are.
+#[derive(Debug, Default)]
+pub struct Built(Vec<PathBuf>);
+
+impl Built {
+    /// The output directory of an earlier step.
+    pub fn dir(&self, step: &Handle) -> &Path {
+        // A handle exists only for a step added before, and steps run in order.
+        self.0
+            .get(step.index)
+            .map_or_else(|| Path::new(""), PathBuf::as_path)
+    }
+}
+
+/// Names an earlier step to a later one.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    index: usize,
+    /// The step's key, an input of whatever uses its output.
+    pub key: Key,
+}
+
+/// Fills a step's output directory: (earlier outputs, output directory, scratch directory).
+type Make<'a> = Box<dyn Fn(&Built, &Path, &Path) -> Result<()> + 'a>;
+
+/// One step.
+pub struct Step<'a> {
+    /// A short name, unique in the recipe.
+    pub name: String,
+    /// The hash of everything that determines the output.
+    pub key: Key,
+    make: Make<'a>,
+}
+
+impl fmt::Debug for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.name, self.key.as_str())
+    }
+}
+
+/// The ordered steps of a build.
+#[derive(Debug, Default)]
+pub struct Recipe<'a> {
+    steps: Vec<Step<'a>>,
+}
+
+impl<'a> Recipe<'a> {
+    /// Appends a step.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        key: Key,
+        make: impl Fn(&Built, &Path, &Path) -> Result<()> + 'a,
+    ) -> Handle {
+        let handle = Handle {
+            index: self.steps.len(),
+            key: key.clone(),
+        };
+        self.steps.push(Step {
+            name: name.into(),
+            key,
+            make: Box::new(make),
+        });
+        handle
+    }
+
+    /// The steps in order.
+    pub fn steps(&self) -> &[Step<'a>] {
+        &self.steps
+    }
+
+    /// Runs every step that is not in the cache.
+    pub fn run(&self, cache: &Cache, reporter: &Reporter) -> Result<Built> {
+        let mut built = Built::default();
+        for step in &self.steps {
+            let since = reporter.begin(&step.name);
+            let cached = cache.lookup(&step.name, &step.key).is_some();
+            let dir = cache.step(&step.name, &step.key, |out, scratch| {
+                (step.make)(&built, out, scratch)
+            })?;
+            built.0.push(dir);
+            reporter.end(&step.name, cached, since);
+        }
+        Ok(built)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::KeyBuilder;
+    use crate::report::Format;
+
+    #[test]
+    fn later_steps_see_earlier_outputs() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        let mut recipe = Recipe::default();
+        let one = recipe.add("one", KeyBuilder::new("one").finish(), |_, out, _| {
+            Ok(std::fs::write(out.join("f"), "1")?)
+        });
+        let key = KeyBuilder::new("two").step(&one.key).finish();
+        let two = recipe.add("two", key, move |built, out, _| {
+            std::fs::copy(built.dir(&one).join("f"), out.join("g"))?;
+            Ok(())
+        });
+        let built = recipe.run(&cache, &Reporter::new(Format::Text, 2)).unwrap();
+        assert_eq!(std::fs::read(built.dir(&two).join("g")).unwrap(), b"1");
+    }
+}

@@ -1,0 +1,81 @@
+//! What a person or a script sees of a running build.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// A progress bar on a terminal, plain lines elsewhere.
+    Text,
+    /// One JSON object a line on standard output.
+    Json,
+}
+
+/// Prints the progress of a recipe; results go to standard output, progress to standard error.
+#[derive(Debug)]
+pub struct Reporter {
+    format: Format,
+    bar: Option<ProgressBar>,
+}
+
+impl Reporter {
+    /// A reporter for a recipe of `steps` steps.
+    pub fn new(format: Format, steps: usize) -> Self {
+        let terminal = format == Format::Text && std::io::stderr().is_terminal();
+        let bar = terminal.then(|| {
+            let bar = ProgressBar::new(steps as u64);
+            if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg} {elapsed}")
+            {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Self { format, bar }
+    }
+
+    /// A step begins.
+    pub fn begin(&self, step: &str) -> Instant {
+        match (&self.bar, self.format) {
+            (Some(bar), _) => bar.set_message(step.to_owned()),
+            (None, Format::Text) => eprintln!("{step} …"),
+            (None, Format::Json) => {}
+        }
+        Instant::now()
+    }
+
+    /// A step ended; `cached` when there was nothing to do.
+    pub fn end(&self, step: &str, cached: bool, since: Instant) {
+        let seconds = since.elapsed().as_secs_f64();
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        match self.format {
+            Format::Json => println!(
+                "{}",
+                serde_json::json!({"step": step, "cached": cached, "seconds": seconds})
+            ),
+            Format::Text if self.bar.is_none() && !cached => {
+                eprintln!("{step} done in {seconds:.1} s");
+            }
+            Format::Text => {}
+        }
+    }
+
+    /// A finished output.
+    pub fn output(&self, path: &std::path::Path) {
+        match self.format {
+            Format::Json => println!("{}", serde_json::json!({"output": path})),
+            Format::Text => {
+                let print = || println!("{}", path.display());
+                match &self.bar {
+                    Some(bar) => bar.suspend(print),
+                    None => print(),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The root filesystem: manifest and locks to a squashfs.
