@@ -1,0 +1,77 @@
+# Every verb of the project. `make help` lists them; .ci/run calls nothing else.
+ARCH    ?= x86_64
+OUT     ?= _out
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+IMAGE   := $(OUT)/corten-$(VERSION)-$(ARCH)
+OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer
+SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# The two inputs of a build that are not files: never the clock, never the machine.
+export CORTEN_VERSION    ?= $(VERSION)
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+export CORTEN_OUT        ?= $(CURDIR)/$(OUT)
+
+# What `make deps` installs. The image's own compiler and files come by lock, not from here.
+PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
+    clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
+    flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio \
+    squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
+    qemu-system-x86 ovmf ipxe-qemu
+
+.DEFAULT_GOAL := help
+
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## Install the host tools (the only verb that needs root)
+	@if ! command -v apt-get >/dev/null; then \
+	    echo "This machine has no apt; install by its own means: $(PACKAGES) cargo rustc"; \
+	    exit 0; \
+	fi; \
+	missing=$$(for package in $(PACKAGES); do \
+	    dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; \
+	done; command -v cargo >/dev/null || echo cargo-web rustc-web); \
+	[ -z "$$missing" ] || { $(SUDO) apt-get update -qq && \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; }
+
+build: deps ## Compile everything that runs on this machine
+	cargo build --locked --workspace
+
+check: deps ## Formatting, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+
+image: deps ## Build every image format into $(OUT)
+	cargo run --locked --quiet -p mkimage -- build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
+
+iso: deps ## Build the ISO alone
+	cargo run --locked --quiet -p mkimage -- build --arch $(ARCH) --output iso --out $(OUT)
+
+run: deps ## Build the raw disk image, boot it in QEMU and say how to call it
+	cargo build --locked --quiet -p cortenctl -p qemu -p mkimage
+	[ -e $(OUT)/run/controlplane.yaml ] || target/debug/cortenctl gen config run https://127.0.0.1:6443 \
+	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
+	target/debug/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
+	    --config $(OUT)/run/controlplane.yaml
+	target/debug/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw \
+	    --client-config $(OUT)/run/cortenconfig
+
+test: deps image ## Every test: unit, golden, process, and the image in virtual machines
+	cargo test --locked --workspace
+	$(MAKE) --no-print-directory test-vm
+
+test-vm: deps ## The tests that boot the images in $(OUT)
+	cargo build --locked --quiet -p cortenctl
+	cargo test --locked -p tests -- --ignored --test-threads=1
+
+repro: deps ## Build twice in different environments and compare every byte
+	cargo test --locked -p tests --test reproducible -- --ignored --nocapture
+
+bench: deps image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
+	cargo run --locked --release -p tests --bin bench
+
+clean: ## Remove what was built here; the cache stays
+	rm -rf $(OUT) target
+
+.PHONY: help deps build check image iso run test test-vm repro bench clean
