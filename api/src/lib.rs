@@ -36,7 +36,13 @@ pub fn version_tag() -> String {
     // Build metadata may hold only letters, digits, dots and dashes.
     let own: String = VERSION
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' || c == '-' {
+                c
+            } else {
+                '-'
+            }
+        })
         .collect();
     format!("{COMPATIBLE_WITH}+corten.{own}")
 }
@@ -69,16 +75,26 @@ mod tests {
         let (core, build) = tag.split_once('+').unwrap();
         assert_eq!(core, "v1.14.0");
         assert!(build.starts_with("corten."));
-        assert!(build.chars().all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-'), "{tag}");
+        assert!(
+            build
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-'),
+            "{tag}"
+        );
     }
 
     #[test]
     fn field_numbers_are_those_on_the_wire() {
         let memory = super::machine::Memory {
             metadata: None,
-            meminfo: Some(super::machine::MemInfo { memtotal: 1, ..Default::default() }),
+            meminfo: Some(super::machine::MemInfo {
+                memtotal: 1,
+                ..Default::default()
+            }),
         };
-        let reply = super::machine::MemoryResponse { messages: vec![memory] };
+        let reply = super::machine::MemoryResponse {
+            messages: vec![memory],
+        };
         // messages (1, message of 4 bytes) { meminfo (2, 2 bytes) { memtotal (1, varint 1) } }
         assert_eq!(reply.encode_to_vec(), [0x0a, 0x04, 0x12, 0x02, 0x08, 0x01]);
     }

@@ -168,7 +168,10 @@ pub const METHODS: &[Method] = &[
 /// The roles that may call `path`; `os:admin` alone when it is not listed.
 #[must_use]
 pub fn allowed_for(path: &str) -> &'static [Role] {
-    METHODS.iter().find(|method| method.path == path).map_or(A, |method| method.roles)
+    METHODS
+        .iter()
+        .find(|method| method.path == path)
+        .map_or(A, |method| method.roles)
 }
 
 /// Whether a caller with these roles may call `path`. In `maintenance` (no
@@ -198,8 +201,16 @@ mod tests {
 
     #[test]
     fn a_missing_method_needs_admin() {
-        for path in ["/machine.MachineService/Nothing", "", "/", "machine.MachineService/Version"] {
-            assert!(!allows(path, &[Operator, Reader, Role::Impersonator], false), "{path}");
+        for path in [
+            "/machine.MachineService/Nothing",
+            "",
+            "/",
+            "machine.MachineService/Version",
+        ] {
+            assert!(
+                !allows(path, &[Operator, Reader, Role::Impersonator], false),
+                "{path}"
+            );
             assert!(allows(path, &[Admin], false), "{path}");
         }
     }
@@ -208,7 +219,11 @@ mod tests {
     fn nobody_may_do_nothing() {
         for method in METHODS {
             assert!(!allows(method.path, &[], false), "{}", method.path);
-            assert!(!allows(method.path, &[Role::Impersonator], true), "{}", method.path);
+            assert!(
+                !allows(method.path, &[Role::Impersonator], true),
+                "{}",
+                method.path
+            );
             assert!(allows(method.path, &[Admin], false), "{}", method.path);
         }
     }
@@ -223,7 +238,15 @@ mod tests {
 
     #[test]
     fn readers_change_nothing() {
-        for verb in ["Reboot", "Shutdown", "Reset", "Upgrade", "ServiceStop", "Read", "Kubeconfig"] {
+        for verb in [
+            "Reboot",
+            "Shutdown",
+            "Reset",
+            "Upgrade",
+            "ServiceStop",
+            "Read",
+            "Kubeconfig",
+        ] {
             let path = format!("/machine.MachineService/{verb}");
             assert!(!allows(&path, &[Reader], true), "{verb}");
         }
@@ -236,10 +259,16 @@ mod tests {
         let declared = include_str!("../proto/machine/machine.proto");
         let mut count = 0;
         for line in declared.lines() {
-            let Some(rest) = line.trim().strip_prefix("rpc ") else { continue };
+            let Some(rest) = line.trim().strip_prefix("rpc ") else {
+                continue;
+            };
             let name = rest.split('(').next().unwrap();
             let path = format!("/machine.MachineService/{name}");
-            assert_eq!(METHODS.iter().filter(|m| m.path == path).count(), 1, "{path}");
+            assert_eq!(
+                METHODS.iter().filter(|m| m.path == path).count(),
+                1,
+                "{path}"
+            );
             count += 1;
         }
         assert!(count > 50, "{count} methods declared");

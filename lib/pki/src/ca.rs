@@ -1,0 +1,229 @@
+//! Making certificates.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use time::OffsetDateTime;
+
+use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
+use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError};
+use crate::{certificates_from_pem, name};
+
+/// The kind of an authority's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Ed25519: the node API.
+    Ed25519,
+    /// ECDSA on P-256: Kubernetes and etcd.
+    EcdsaP256,
+}
+
+impl Algorithm {
+    fn key(self) -> Result<KeyPair, PkiError> {
+        let algorithm = match self {
+            Algorithm::Ed25519 => &rcgen::PKCS_ED25519,
+            Algorithm::EcdsaP256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+        };
+        KeyPair::generate_for(algorithm).map_err(PkiError::Signing)
+    }
+}
+
+/// An authority that can sign. `Debug` hides the key.
+pub struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: CertificateAndKey,
+}
+
+impl fmt::Debug for Ca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ca")
+            .field("pem", &self.pem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ca {
+    /// A new self-signed authority: `organization` and `common_name` make its
+    /// subject, either may be empty. Valid for [`CA_LIFETIME`].
+    ///
+    /// # Errors
+    /// When the time does not fit or the system's random source fails.
+    pub fn generate(
+        algorithm: Algorithm,
+        organization: &str,
+        common_name: &str,
+        now: SystemTime,
+    ) -> Result<Ca, PkiError> {
+        let key = algorithm.key()?;
+        let organizations: &[&str] = if organization.is_empty() {
+            &[]
+        } else {
+            &[organization]
+        };
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(organizations, common_name)?;
+        set_validity(&mut params, now, CA_LIFETIME)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+        ];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let certificate = params.self_signed(&key).map_err(PkiError::Signing)?;
+        let pem = CertificateAndKey {
+            crt: certificate_pem(&certificate),
+            key: key_to_pem(&key)?,
+        };
+        Ok(Ca {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
+    }
+
+    /// An authority from its PEM certificate and key.
+    ///
+    /// # Errors
+    /// When either cannot be read, or the key belongs to another certificate.
+    pub fn from_pem(crt: &str, key: &str) -> Result<Ca, PkiError> {
+        let certificates = certificates_from_pem(crt.as_bytes())?;
+        let certificate = certificates
+            .first()
+            .ok_or(PkiError::Missing("certificate"))?;
+        let pair = key_pair_from_pem(key.as_bytes())?;
+        if crate::inspect::public_key(certificate)? != pair.public_key_raw() {
+            return Err(PkiError::KeyMismatch);
+        }
+        let issuer =
+            Issuer::from_ca_cert_der(certificate, pair).map_err(|_| PkiError::NotACertificate)?;
+        Ok(Ca {
+            issuer,
+            pem: CertificateAndKey {
+                crt: crt.to_owned(),
+                key: key.to_owned(),
+            },
+        })
+    }
+
+    /// The authority itself.
+    #[must_use]
+    pub fn pem(&self) -> &CertificateAndKey {
+        &self.pem
+    }
+
+    /// A certificate to serve the API with: `names` are IP addresses and DNS
+    /// names, `common_name` usually the host name. Ed25519, `serverAuth` only.
+    ///
+    /// # Errors
+    /// [`PkiError::BadName`] for a name that is neither.
+    pub fn server(
+        &self,
+        common_name: &str,
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(&[], common_name)?;
+        params.subject_alt_names = name::alternatives(names)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(params, now, lifetime)
+    }
+
+    /// A certificate to call the API with: the roles are its organizations.
+    /// Ed25519, `clientAuth` only.
+    ///
+    /// # Errors
+    /// [`PkiError::TooManyRoles`] for more than two.
+    pub fn client(
+        &self,
+        roles: &[&str],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(roles, "")?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params, now, lifetime)
+    }
+
+    fn issue(
+        &self,
+        mut params: CertificateParams,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let key = Algorithm::Ed25519.key()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, now, lifetime)?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(PkiError::Signing)?;
+        Ok(CertificateAndKey {
+            crt: certificate_pem(&certificate),
+            key: key_to_pem(&key)?,
+        })
+    }
+}
+
+/// A self-signed certificate for a node without a config: nobody can verify
+/// it, an operator compares its [fingerprint](crate::fingerprint) with the one
+/// on the console. `names` as for [`Ca::server`].
+///
+/// # Errors
+/// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
+pub fn maintenance(names: &[String], now: SystemTime) -> Result<CertificateAndKey, PkiError> {
+    let key = Algorithm::Ed25519.key()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name::subject(&[], MAINTENANCE_NAME)?;
+    params.subject_alt_names = name::alternatives(names)?;
+    params
+        .subject_alt_names
+        .extend(name::alternatives(&[MAINTENANCE_NAME.to_owned()])?);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.is_ca = IsCa::ExplicitNoCa;
+    set_validity(&mut params, now, NODE_LIFETIME)?;
+    let certificate = params.self_signed(&key).map_err(PkiError::Signing)?;
+    Ok(CertificateAndKey {
+        crt: certificate_pem(&certificate),
+        key: key_to_pem(&key)?,
+    })
+}
+
+fn certificate_pem(certificate: &Certificate) -> String {
+    to_pem("CERTIFICATE", certificate.der())
+}
+
+fn set_validity(
+    params: &mut CertificateParams,
+    now: SystemTime,
+    lifetime: Duration,
+) -> Result<(), PkiError> {
+    // A clock at or near the epoch must not make the start negative.
+    let start = now
+        .checked_sub(CLOCK_SKEW)
+        .unwrap_or(UNIX_EPOCH)
+        .max(UNIX_EPOCH);
+    params.not_before = moment(start)?;
+    params.not_after = moment(now.checked_add(lifetime).ok_or(PkiError::BadTime)?)?;
+    Ok(())
+}
+
+fn moment(time: SystemTime) -> Result<OffsetDateTime, PkiError> {
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| PkiError::BadTime)?
+        .as_secs();
+    let seconds = i64::try_from(seconds).map_err(|_| PkiError::BadTime)?;
+    OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| PkiError::BadTime)
+}

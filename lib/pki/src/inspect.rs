@@ -1,0 +1,89 @@
+//! Reading certificates.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use crate::PkiError;
+
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>, PkiError> {
+    match X509Certificate::from_der(der) {
+        Ok(([], certificate)) => Ok(certificate),
+        _ => Err(PkiError::NotACertificate),
+    }
+}
+
+/// The organizations in a certificate's subject, which are role names.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn organizations(der: &[u8]) -> Result<Vec<String>, PkiError> {
+    let certificate = parse(der)?;
+    let names = certificate.subject().iter_organization();
+    Ok(names
+        .filter_map(|name| name.as_str().ok())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Whether the extended key usage is `clientAuth` and nothing besides. A
+/// server's certificate must not open the API.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn has_exactly_client_auth(der: &[u8]) -> Result<bool, PkiError> {
+    let certificate = parse(der)?;
+    let usage = certificate
+        .extended_key_usage()
+        .map_err(|_| PkiError::NotACertificate)?;
+    Ok(usage.is_some_and(|extension| {
+        let u = extension.value;
+        let more = u.any
+            || u.server_auth
+            || u.code_signing
+            || u.email_protection
+            || u.time_stamping
+            || u.ocsp_signing
+            || !u.other.is_empty();
+        u.client_auth && !more
+    }))
+}
+
+/// From when until when a certificate is valid.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none, [`PkiError::BadTime`] for
+/// times before 1970.
+pub fn validity(der: &[u8]) -> Result<(SystemTime, SystemTime), PkiError> {
+    let certificate = parse(der)?;
+    let at = |seconds: i64| {
+        let seconds = u64::try_from(seconds).map_err(|_| PkiError::BadTime)?;
+        UNIX_EPOCH
+            .checked_add(Duration::from_secs(seconds))
+            .ok_or(PkiError::BadTime)
+    };
+    let validity = certificate.validity();
+    Ok((
+        at(validity.not_before.timestamp())?,
+        at(validity.not_after.timestamp())?,
+    ))
+}
+
+/// The fingerprint an operator compares: base64 of the SHA-256 of the subject
+/// public key info.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn fingerprint(der: &[u8]) -> Result<String, PkiError> {
+    let certificate = parse(der)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate.public_key().raw);
+    Ok(STANDARD.encode(digest))
+}
+
+/// The public key's bytes, without its algorithm.
+pub(crate) fn public_key(der: &[u8]) -> Result<Vec<u8>, PkiError> {
+    Ok(parse(der)?.public_key().subject_public_key.data.to_vec())
+}

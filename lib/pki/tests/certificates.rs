@@ -1,0 +1,130 @@
+//! What the certificates we make can and cannot be used for.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corten_pki::{
+    Algorithm, Ca, NODE_LIFETIME, PkiError, certificates_from_pem, fingerprint, maintenance,
+    organizations, private_key_from_pem, validity, verify_client,
+};
+use rustls_pki_types::CertificateDer;
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn ca() -> Ca {
+    Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap()
+}
+
+fn der(pem: &str) -> Vec<CertificateDer<'static>> {
+    certificates_from_pem(pem.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_client_certificate_carries_its_roles() {
+    let ca = ca();
+    let roles = ["os:reader", "os:etcd:backup"];
+    let client = ca.client(&roles, now(), NODE_LIFETIME).unwrap();
+    let found = verify_client(&der(&client.crt), &der(&ca.pem().crt), now()).unwrap();
+    assert_eq!(found, roles);
+    assert!(matches!(
+        ca.client(&["a", "b", "c"], now(), NODE_LIFETIME),
+        Err(PkiError::TooManyRoles(2))
+    ));
+}
+
+#[test]
+fn another_authority_a_server_certificate_and_an_expired_one_are_refused() {
+    let ca = ca();
+    let anchors = der(&ca.pem().crt);
+    let stranger = self::ca()
+        .client(&["os:admin"], now(), NODE_LIFETIME)
+        .unwrap();
+    let server = ca
+        .server("node", &["10.0.2.15".into()], now(), NODE_LIFETIME)
+        .unwrap();
+    let client = ca.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
+    let later = now() + NODE_LIFETIME + Duration::from_secs(1);
+    let earlier = now() - Duration::from_secs(2 * 60 * 60);
+    for (chain, at) in [
+        (&stranger.crt, now()),
+        (&server.crt, now()),
+        (&client.crt, later),
+        (&client.crt, earlier),
+    ] {
+        let verdict = verify_client(&der(chain), &anchors, at);
+        assert!(matches!(verdict, Err(PkiError::Rejected(_))), "{verdict:?}");
+    }
+    assert!(matches!(
+        verify_client(&[], &anchors, now()),
+        Err(PkiError::Rejected(_))
+    ));
+    // A peer whose clock is half an hour behind still accepts it.
+    let behind = now() - Duration::from_secs(30 * 60);
+    verify_client(&der(&client.crt), &anchors, behind).unwrap();
+}
+
+#[test]
+fn an_authority_survives_its_pem_and_signs_on() {
+    for algorithm in [Algorithm::Ed25519, Algorithm::EcdsaP256] {
+        let first = Ca::generate(algorithm, "talos", "", now()).unwrap();
+        let again = Ca::from_pem(&first.pem().crt, &first.pem().key).unwrap();
+        let client = again.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
+        verify_client(&der(&client.crt), &der(&first.pem().crt), now()).unwrap();
+    }
+    let (one, two) = (ca(), ca());
+    assert!(matches!(
+        Ca::from_pem(&one.pem().crt, &two.pem().key),
+        Err(PkiError::KeyMismatch)
+    ));
+}
+
+#[test]
+fn keys_have_the_pem_types_clients_expect_and_never_show_in_debug() {
+    let ca = ca();
+    assert!(
+        ca.pem()
+            .key
+            .starts_with("-----BEGIN ED25519 PRIVATE KEY-----\n")
+    );
+    let etcd = Ca::generate(Algorithm::EcdsaP256, "etcd", "", now()).unwrap();
+    assert!(
+        etcd.pem()
+            .key
+            .starts_with("-----BEGIN EC PRIVATE KEY-----\n")
+    );
+    for ca in [&ca, &etcd] {
+        private_key_from_pem(ca.pem().key.as_bytes()).unwrap();
+        assert!(!format!("{ca:?} {:?}", ca.pem()).contains("PRIVATE"));
+    }
+}
+
+#[test]
+fn bad_names_and_bad_text_are_errors() {
+    let ca = ca();
+    for name in ["", "a b", "node/1", "ä.example"] {
+        let made = ca.server("node", &[name.to_owned()], now(), NODE_LIFETIME);
+        assert!(matches!(made, Err(PkiError::BadName(_))), "{name:?}");
+    }
+    for text in [
+        "",
+        "x",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ] {
+        assert!(Ca::from_pem(text, text).is_err());
+        assert!(private_key_from_pem(text.as_bytes()).is_err());
+    }
+    assert!(organizations(&[0x30, 0x03, 0x02, 0x01, 0x00]).is_err());
+}
+
+#[test]
+fn a_maintenance_certificate_has_a_fingerprint_and_lasts_a_day() {
+    let made = maintenance(&["10.0.2.15".into(), "fe80::1".into()], now()).unwrap();
+    let certificate = &der(&made.crt)[0];
+    assert_eq!(fingerprint(certificate).unwrap().len(), 44);
+    let (from, until) = validity(certificate).unwrap();
+    assert!(from < now());
+    assert_eq!(until, now() + NODE_LIFETIME);
+    // A clock that starts at the epoch still gives a certificate.
+    maintenance(&[], UNIX_EPOCH).unwrap();
+}
