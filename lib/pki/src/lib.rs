@@ -16,6 +16,8 @@ mod ca;
 mod inspect;
 mod keys;
 mod name;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::time::Duration;
