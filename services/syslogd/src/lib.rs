@@ -1,15 +1,166 @@
 //! The log daemon of the node.
 //!
-//! Owns: `/dev/log`, the reading of `/dev/kmsg`, and one bounded ring per log.
-//! Never: writes to disk, waits for a reader, grows past its bound.
-//! Talks to: whoever writes to `/dev/log`; machined through `LogService`.
-//! On a laptop, without root: `syslogd --dev-log /tmp/log --socket /tmp/s.sock`.
+//! Owns: `/dev/log`, the reading of `/dev/kmsg`, and one ring per log, bounded
+//! in bytes, with a bound over all of them.
+//! Never does: write to disk, wait for a reader or a sender, grow past its
+//! bounds, refuse a message for its form.
+//! Talks to: whoever writes to `/dev/log`; machined, through `LogService` on a
+//! unix socket (services' output in, everything out).
+//!
+//! Messages of `/dev/log` become JSON lines of the log `syslogd`, kernel
+//! records lines of the log `kernel`; the other ids are the services'. Drops
+//! are counted per log and told to the readers they concern.
+//!
+//! Privileges: binding `/dev/log` needs to own `/dev`, opening `/dev/kmsg`
+//! needs CAP_SYSLOG. machined therefore starts it as uid 0 with CAP_SYSLOG,
+//! CAP_SETUID and CAP_SETGID at most; with `--user 52` it becomes that user,
+//! with no capability at all, once both are open.
+//!
+//! On a laptop, without root:
+//! `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock`
 
+pub mod kmsg;
+mod open;
+pub mod parse;
+pub mod render;
+pub mod ring;
+pub mod service;
+pub mod sources;
+pub mod store;
+
+use anyhow::Context as _;
+use clap::Parser;
+use corten_api::corten::v1::log_service_server::LogServiceServer;
+use service::Service;
 use std::ffi::OsString;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use store::{Bounds, Store};
+use tokio_stream::wrappers::UnixListenerStream;
 
-/// The daemon's entry; `args` starts with the program's name.
+/// The kernel log's reader formats one line at a time.
+const KMSG_STACK: usize = 128 * 1024;
+
+/// Keeps the logs of the node in memory.
+#[derive(Debug, Parser)]
+#[command(name = "syslogd", version)]
+struct Options {
+    /// Datagram socket for programs' messages; `none` for none.
+    #[arg(long, default_value = "/dev/log")]
+    dev_log: PathBuf,
+    /// The kernel's log; `none` for none.
+    #[arg(long, default_value = "/dev/kmsg")]
+    kmsg: PathBuf,
+    /// Unix socket of the log service.
+    #[arg(long, default_value = "/run/syslogd/syslogd.sock")]
+    socket: PathBuf,
+    /// KiB kept per log.
+    #[arg(long, default_value_t = 512)]
+    log_kib: usize,
+    /// KiB kept over all logs.
+    #[arg(long, default_value_t = 6144)]
+    total_kib: usize,
+    /// Become this user and group when everything is open.
+    #[arg(long)]
+    user: Option<u32>,
+}
+
+/// The daemon's entry; `args` starts with the program's name. Returns only
+/// when something breaks or the command line is wrong.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let _ = args;
-    ExitCode::FAILURE
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match start(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("syslogd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is opened before the privileges go.
+struct Opened {
+    dev_log: Option<UnixDatagram>,
+    kmsg: Option<std::fs::File>,
+    service: UnixListener,
+}
+
+fn start(options: &Options) -> anyhow::Result<()> {
+    let wanted = |path: &PathBuf| path.as_os_str() != "none";
+    let dev_log = wanted(&options.dev_log)
+        .then(|| open::dev_log(&options.dev_log))
+        .transpose()?;
+    // A node without its kernel's log still needs the others'.
+    let kmsg = wanted(&options.kmsg)
+        .then(|| open::dev_kmsg(&options.kmsg))
+        .transpose()
+        .inspect_err(|e| eprintln!("syslogd: no kernel log: {}: {e}", options.kmsg.display()))
+        .unwrap_or_default();
+    let service = open::service(&options.socket)?;
+    if let Some(user) = options.user {
+        open::drop_privileges(user)?;
+    }
+    let bounds = Bounds {
+        per_log: options.log_kib * 1024,
+        total: options.total_kib * 1024,
+    };
+    // One thread: the work is short copies under a lock.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(serve(
+        Opened {
+            dev_log,
+            kmsg,
+            service,
+        },
+        Arc::new(Store::new(bounds)),
+    ))
+}
+
+async fn serve(opened: Opened, store: Arc<Store>) -> anyhow::Result<()> {
+    let listener = tokio::net::UnixListener::from_std(opened.service)?;
+    let server = tonic::transport::Server::builder()
+        .add_service(LogServiceServer::new(Service::new(store.clone())))
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    if let Some(file) = opened.kmsg {
+        let store = store.clone();
+        let read = move || {
+            if let Err(error) = sources::dev_kmsg(&file, &store) {
+                eprintln!("syslogd: the kernel log ended: {error}");
+            }
+        };
+        std::thread::Builder::new()
+            .name("kmsg".into())
+            .stack_size(KMSG_STACK)
+            .spawn(read)
+            .context("start the reader of the kernel log")?;
+    }
+    let messages = async move {
+        match opened.dev_log {
+            None => std::future::pending().await,
+            Some(socket) => {
+                let socket = tokio::net::UnixDatagram::from_std(socket)?;
+                sources::dev_log(socket, store)
+                    .await
+                    .context("read the message socket")
+            }
+        }
+    };
+    if let Err(error) = open::notify("READY=1") {
+        eprintln!("syslogd: telling the supervisor: {error}");
+    }
+    tokio::select! {
+        ended = server => ended.context("serve the log service"),
+        ended = messages => ended,
+    }
 }

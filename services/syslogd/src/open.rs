@@ -1,0 +1,91 @@
+//! Opening what needs the privileges the daemon starts with, dropping them,
+//! and telling the supervisor that it is done.
+
+use anyhow::Context as _;
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::Path;
+
+/// A burst of senders must not find `/dev/log` full while we are busy.
+const RECEIVE_BUFFER: usize = 1024 * 1024;
+
+/// Binds the datagram socket that everybody may write to.
+pub fn dev_log(path: &Path) -> anyhow::Result<UnixDatagram> {
+    make_room(path)?;
+    let socket = UnixDatagram::bind(path).with_context(|| format!("bind {}", path.display()))?;
+    chmod(path, 0o666)?;
+    // Best effort: without CAP_NET_ADMIN the system's limit holds.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+        .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
+    socket
+        .set_nonblocking(true)
+        .context("make the socket non-blocking")?;
+    Ok(socket)
+}
+
+/// Binds the service's socket, for its owner and group only.
+pub fn service(path: &Path) -> anyhow::Result<UnixListener> {
+    make_room(path)?;
+    let listener = UnixListener::bind(path).with_context(|| format!("bind {}", path.display()))?;
+    chmod(path, 0o660)?;
+    listener
+        .set_nonblocking(true)
+        .context("make the socket non-blocking")?;
+    Ok(listener)
+}
+
+/// Opens the kernel's log, from its oldest record on.
+pub fn dev_kmsg(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Becomes `id`, user and group, without supplementary groups; the kernel then
+/// clears all capabilities. To be called before any thread is started.
+pub fn drop_privileges(id: u32) -> anyhow::Result<()> {
+    let (user, group) = (
+        nix::unistd::Uid::from_raw(id),
+        nix::unistd::Gid::from_raw(id),
+    );
+    nix::unistd::setgroups(&[]).context("drop the supplementary groups")?;
+    nix::unistd::setresgid(group, group, group).with_context(|| format!("become group {id}"))?;
+    nix::unistd::setresuid(user, user, user).with_context(|| format!("become user {id}"))?;
+    Ok(())
+}
+
+/// Sends `state` to `$NOTIFY_SOCKET` (sd_notify(3)); without that variable
+/// nobody wants to know.
+pub fn notify(state: &str) -> io::Result<()> {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return Ok(());
+    };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(&name)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// Makes the directory and removes the socket of an earlier run.
+fn make_room(path: &Path) -> anyhow::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove the old {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn chmod(path: &Path, mode: u32) -> anyhow::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+        .with_context(|| format!("set the mode of {}", path.display()))
+}

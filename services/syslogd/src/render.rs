@@ -1,0 +1,101 @@
+//! Messages as lines of a log. No I/O.
+
+use crate::kmsg::Record;
+use crate::parse::Message;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// One `/dev/log` message, one JSON object. The sender's time stamp has no
+/// year or zone in two of the three forms, so `time` is when it came.
+#[derive(Serialize)]
+struct Json<'a> {
+    time: String,
+    severity: &'static str,
+    facility: &'static str,
+    priority: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hostname: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_data: Option<&'a str>,
+    content: &'a str,
+}
+
+/// A message as one line of JSON, with its line feed.
+#[must_use]
+pub fn message(message: &Message<'_>, now: OffsetDateTime) -> Vec<u8> {
+    let json = Json {
+        time: timestamp(now),
+        severity: message.severity(),
+        facility: message.facility(),
+        priority: message.priority,
+        tag: message.tag.as_deref(),
+        pid: message.pid.as_deref(),
+        hostname: message.hostname.as_deref(),
+        timestamp: message.timestamp.as_deref(),
+        message_id: message.message_id.as_deref(),
+        structured_data: message.structured_data.as_deref(),
+        content: &message.content,
+    };
+    // Strings and numbers always serialize.
+    let mut line = serde_json::to_vec(&json).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// A kernel record as `facility: severity: [time]: text`, the form the API's
+/// Dmesg has. `boot` is the wall-clock time at which the kernel's clock was 0.
+/// A text of several lines stays one line.
+#[must_use]
+pub fn record(record: &Record<'_>, boot: OffsetDateTime) -> Vec<u8> {
+    let since = time::Duration::microseconds(i64::try_from(record.microseconds).unwrap_or(0));
+    let at = boot.checked_add(since).unwrap_or(boot);
+    let text = record.text.replace('\n', "\\n");
+    format!(
+        "{}: {}: [{}]: {text}\n",
+        record.facility(),
+        record.severity(),
+        timestamp(at)
+    )
+    .into_bytes()
+}
+
+fn timestamp(at: OffsetDateTime) -> String {
+    // Only years beyond 9999 do not format.
+    at.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    #[test]
+    fn a_message_is_one_json_object() {
+        let parsed = crate::parse::parse(b"<30>Oct 11 22:14:15 iscsid[7]: a \"quoted\"\nline");
+        let line = super::message(&parsed, datetime!(2025-01-02 03:04:05.5 UTC));
+        assert_eq!(
+            std::str::from_utf8(&line).unwrap(),
+            "{\"time\":\"2025-01-02T03:04:05.5Z\",\"severity\":\"info\",\"facility\":\"daemon\",\
+             \"priority\":30,\"tag\":\"iscsid\",\"pid\":\"7\",\"timestamp\":\"Oct 11 22:14:15\",\
+             \"content\":\"a \\\"quoted\\\"\\nline\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_kernel_record_is_one_line() {
+        let parsed = crate::kmsg::parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap();
+        let line = super::record(&parsed, datetime!(2025-01-02 03:04:05 UTC));
+        assert_eq!(
+            line,
+            b"kern: warning: [2025-01-02T03:04:06.5Z]: one\\ntwo\n"
+        );
+    }
+}

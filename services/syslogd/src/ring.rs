@@ -1,0 +1,271 @@
+//! One log: whole lines in segments, bounded in bytes. No I/O.
+//!
+//! Writers fill an open block; reading seals what is in it and hands out the
+//! same memory again and again (`Bytes` is counted, not copied). Throwing the
+//! oldest segment away does not disturb a reader that still holds it; it costs
+//! the memory of that one segment until the reader lets go.
+
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+
+/// Blocks are this long. A ring holds at most one that is not full, so this is
+/// also the slack of the bound per ring.
+const BLOCK: usize = 8 * 1024;
+
+/// What a segment costs beside its bytes; a reader that follows line by line
+/// makes segments of one line.
+const SEGMENT_COST: usize = 96;
+
+#[derive(Debug)]
+struct Segment {
+    first: u64,
+    lines: u64,
+    bytes: Bytes,
+}
+
+impl Segment {
+    fn cost(&self) -> usize {
+        self.bytes.len() + SEGMENT_COST
+    }
+}
+
+/// A log's kept lines. Lines are numbered from 0 for ever.
+#[derive(Debug, Default)]
+pub struct Ring {
+    sealed: VecDeque<Segment>,
+    open: BytesMut,
+    open_lines: u64,
+    next: u64,
+    cost: usize,
+    dropped: u64,
+}
+
+/// What [`Ring::read`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Whole lines.
+    pub bytes: Bytes,
+    /// Where to read on.
+    pub next: u64,
+    /// Lines between the place asked for and `bytes` that are gone.
+    pub dropped: u64,
+}
+
+impl Ring {
+    /// Adds lines; a missing line feed at the end is added.
+    pub fn append(&mut self, text: &[u8]) {
+        let whole = text.ends_with(b"\n");
+        let needed = text.len() + usize::from(!whole);
+        if self.open.len() + needed > BLOCK {
+            self.seal();
+        }
+        if self.open.capacity() - self.open.len() < needed {
+            // What is left of the block belongs to sealed segments.
+            self.seal();
+            self.open = BytesMut::with_capacity(BLOCK.max(needed));
+        }
+        self.open.extend_from_slice(text);
+        let mut lines = count_lines(text);
+        if !whole {
+            self.open.extend_from_slice(b"\n");
+            lines += 1;
+        }
+        self.open_lines += lines;
+        self.next += lines;
+    }
+
+    /// Throws the oldest segment away; false when there is nothing left.
+    pub fn evict(&mut self) -> bool {
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        let Some(segment) = self.sealed.pop_front() else {
+            return false;
+        };
+        self.dropped += segment.lines;
+        self.cost -= segment.cost();
+        true
+    }
+
+    /// Bytes kept, with what keeping them costs.
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        // Sealing must not change the sum, or reading would make it grow.
+        let open = if self.open.is_empty() {
+            0
+        } else {
+            self.open.len() + SEGMENT_COST
+        };
+        self.cost + open
+    }
+
+    /// Bytes of text kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.sealed.iter().map(|s| s.bytes.len()).sum::<usize>() + self.open.len()
+    }
+
+    /// Lines kept.
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        self.next - self.oldest()
+    }
+
+    /// Lines that left by the bound.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The number of the line that comes next.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// The number of the oldest line kept.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        self.sealed
+            .front()
+            .map_or(self.next - self.open_lines, |s| s.first)
+    }
+
+    /// The lines from `cursor` on, at most one segment of them; `None` when
+    /// there are none yet.
+    pub fn read(&mut self, cursor: u64) -> Option<Read> {
+        if cursor >= self.next {
+            return None;
+        }
+        if cursor >= self.next - self.open_lines {
+            self.seal();
+        }
+        let dropped = self.oldest().saturating_sub(cursor);
+        let wanted = cursor.max(self.oldest());
+        let index = self.sealed.partition_point(|s| s.first + s.lines <= wanted);
+        let segment = self.sealed.get(index)?;
+        let skip = line_start(&segment.bytes, wanted - segment.first);
+        Some(Read {
+            bytes: segment.bytes.slice(skip..),
+            next: segment.first + segment.lines,
+            dropped,
+        })
+    }
+
+    fn seal(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let segment = Segment {
+            first: self.next - self.open_lines,
+            lines: self.open_lines,
+            bytes: self.open.split().freeze(),
+        };
+        self.open_lines = 0;
+        self.cost += segment.cost();
+        self.sealed.push_back(segment);
+    }
+}
+
+fn count_lines(text: &[u8]) -> u64 {
+    text.iter().map(|b| u64::from(*b == b'\n')).sum()
+}
+
+/// Where line `line` begins, counted from 0.
+fn line_start(bytes: &[u8], line: u64) -> usize {
+    if line == 0 {
+        return 0;
+    }
+    let mut left = line;
+    for (index, byte) in bytes.iter().enumerate() {
+        if *byte == b'\n' {
+            left -= 1;
+            if left == 0 {
+                return index + 1;
+            }
+        }
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, Ring};
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+    fn read_all(ring: &mut Ring, mut cursor: u64) -> (String, u64) {
+        let (mut text, mut dropped) = (String::new(), 0);
+        while let Some(read) = ring.read(cursor) {
+            text.push_str(std::str::from_utf8(&read.bytes).unwrap());
+            assert!(read.next > cursor);
+            cursor = read.next;
+            dropped += read.dropped;
+        }
+        (text, dropped)
+    }
+
+    #[test]
+    fn lines_come_back_in_order_from_any_line() {
+        let mut ring = Ring::default();
+        for n in 0..5000 {
+            ring.append(format!("line {n}").as_bytes());
+        }
+        ring.append(b"two\nlines\n");
+        assert_eq!(ring.end(), 5002);
+        let (text, dropped) = read_all(&mut ring, 4998);
+        assert_eq!(
+            (text.as_str(), dropped),
+            ("line 4998\nline 4999\ntwo\nlines\n", 0)
+        );
+        assert_eq!(ring.read(5002), None);
+    }
+
+    #[test]
+    fn a_reader_left_behind_is_told_how_many_lines_it_lost() {
+        let mut ring = Ring::default();
+        for n in 0..3000 {
+            ring.append(format!("line {n}").as_bytes());
+        }
+        let held = ring.read(0).unwrap().bytes;
+        ring.evict();
+        let gone = ring.dropped();
+        assert!(gone > 0);
+        let read = ring.read(10).unwrap();
+        assert_eq!(read.dropped, gone - 10);
+        assert!(read.bytes.starts_with(format!("line {gone}\n").as_bytes()));
+        assert!(
+            held.starts_with(b"line 0\n"),
+            "a held segment outlives its eviction"
+        );
+    }
+
+    #[test]
+    fn reading_copies_nothing() {
+        let mut ring = Ring::default();
+        ring.append(b"x");
+        let (first, second) = (ring.read(0).unwrap().bytes, ring.read(0).unwrap().bytes);
+        assert_eq!(first.as_ptr(), second.as_ptr());
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_is_counted_and_leaves(lines in proptest::collection::vec(0usize..3000, 1..80)) {
+            let mut ring = Ring::default();
+            let mut cursor = 0;
+            for (index, length) in lines.iter().enumerate() {
+                ring.append(&vec![b'a'; *length]);
+                if index % 3 == 0 && let Some(read) = ring.read(cursor) {
+                    cursor = read.next;
+                }
+            }
+            prop_assert_eq!(ring.bytes(), lines.iter().sum::<usize>() + lines.len());
+            prop_assert_eq!(ring.lines(), lines.len() as u64);
+            prop_assert!(ring.cost() >= ring.bytes());
+            while ring.evict() {}
+            prop_assert_eq!((ring.cost(), ring.lines()), (0, 0));
+            prop_assert_eq!(ring.dropped(), lines.len() as u64);
+            ring.append(&[b'b'; BLOCK * 2]);
+            prop_assert_eq!(ring.bytes(), BLOCK * 2 + 1);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! All logs: a ring per id under one bound, and the waking of readers.
+//!
+//! Writers never wait: they take a short lock, append, throw old segments away
+//! until the bounds hold, and wake whoever follows. A reader owns nothing here
+//! but a line number, so a slow one costs nothing.
+
+use crate::ring::{Read, Ring};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// One record's text is cut to this; the largest datagram a default socket
+/// takes is larger, but no honest line is.
+pub const MAX_RECORD: usize = 64 * 1024;
+
+/// Ids beyond this are refused: a caller with random ids must not fill memory.
+const MAX_LOGS: usize = 256;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes per log.
+    pub per_log: usize,
+    /// Bytes over all logs.
+    pub total: usize,
+}
+
+/// Numbers of one log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The log.
+    pub id: String,
+    /// Bytes kept.
+    pub bytes: usize,
+    /// Lines kept.
+    pub lines: u64,
+    /// Lines that left by the bound.
+    pub dropped: u64,
+    /// Lines that were lost before they came here.
+    pub lost: u64,
+}
+
+/// Why a record was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Not 1-64 of `[A-Za-z0-9._:-]`.
+    #[error("log ids are 1 to 64 letters, digits, dots, underscores, colons and dashes")]
+    BadId,
+    /// There are [`MAX_LOGS`] logs already.
+    #[error("there are {MAX_LOGS} logs already")]
+    TooManyLogs,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    ring: Ring,
+    lost: u64,
+    grown: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Logs {
+    by_id: BTreeMap<String, Log>,
+    cost: usize,
+    refused: u64,
+}
+
+/// The logs, shared by sources and readers.
+#[derive(Debug)]
+pub struct Store {
+    bounds: Bounds,
+    logs: Mutex<Logs>,
+    created: watch::Sender<()>,
+}
+
+impl Store {
+    /// An empty store.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            logs: Mutex::default(),
+            created: watch::Sender::default(),
+        }
+    }
+
+    /// Adds a line (or several) to a log, making the log when it is new.
+    ///
+    /// # Errors
+    /// [`Refused`]; it is counted.
+    pub fn append(&self, id: &str, text: &[u8]) -> Result<(), Refused> {
+        self.append_after_loss(id, text, 0)
+    }
+
+    /// [`Self::append`], noting that `lost` lines should have come before.
+    ///
+    /// # Errors
+    /// [`Refused`]; it is counted.
+    pub fn append_after_loss(&self, id: &str, text: &[u8], lost: u64) -> Result<(), Refused> {
+        let mut logs = self.lock();
+        if !logs.by_id.contains_key(id) {
+            if let Err(refused) = Self::admit(&logs, id) {
+                logs.refused += 1;
+                return Err(refused);
+            }
+            logs.by_id.insert(id.to_owned(), Log::default());
+            self.created.send_replace(());
+        }
+        let Logs { by_id, cost, .. } = &mut *logs;
+        let Some(log) = by_id.get_mut(id) else {
+            return Ok(());
+        };
+        log.lost += lost;
+        *cost -= log.ring.cost();
+        match text.get(..MAX_RECORD) {
+            None => log.ring.append(text),
+            Some(head) => {
+                let cut = format!(" [+{} bytes]\n", text.len() - MAX_RECORD);
+                log.ring.append(&[head, cut.as_bytes()].concat());
+            }
+        }
+        while log.ring.cost() > self.bounds.per_log && log.ring.evict() {}
+        *cost += log.ring.cost();
+        log.grown.send_replace(());
+        self.hold_total(&mut logs);
+        Ok(())
+    }
+
+    fn admit(logs: &Logs, id: &str) -> Result<(), Refused> {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
+        if id.is_empty() || id.len() > 64 || !id.bytes().all(good) {
+            return Err(Refused::BadId);
+        }
+        if logs.by_id.len() >= MAX_LOGS {
+            return Err(Refused::TooManyLogs);
+        }
+        Ok(())
+    }
+
+    /// Takes from the largest logs until all fit: a loud service loses its own
+    /// oldest lines, not those of the quiet ones.
+    fn hold_total(&self, logs: &mut Logs) {
+        while logs.cost > self.bounds.total {
+            let Some(log) = logs.by_id.values_mut().max_by_key(|log| log.ring.cost()) else {
+                return;
+            };
+            let before = log.ring.cost();
+            if !log.ring.evict() {
+                return;
+            }
+            logs.cost -= before - log.ring.cost();
+        }
+    }
+
+    /// The lines of `id` from `cursor` on; `None` when there are none (yet).
+    #[must_use]
+    pub fn read(&self, id: &str, cursor: u64) -> Option<Read> {
+        self.lock().by_id.get_mut(id)?.ring.read(cursor)
+    }
+
+    /// The cursor `tail` lines before the end of `id`; negative: at the oldest
+    /// line. `None` for an unknown log.
+    #[must_use]
+    pub fn cursor(&self, id: &str, tail: i32) -> Option<u64> {
+        let logs = self.lock();
+        let ring = &logs.by_id.get(id)?.ring;
+        Some(match u64::try_from(tail) {
+            Ok(tail) => ring.end().saturating_sub(tail).max(ring.oldest()),
+            Err(_) => ring.oldest(),
+        })
+    }
+
+    /// Told whenever `id` grows. `None` for an unknown log.
+    #[must_use]
+    pub fn grown(&self, id: &str) -> Option<watch::Receiver<()>> {
+        self.lock().by_id.get(id).map(|log| log.grown.subscribe())
+    }
+
+    /// Told whenever a log is made.
+    #[must_use]
+    pub fn created(&self) -> watch::Receiver<()> {
+        self.created.subscribe()
+    }
+
+    /// The numbers of all logs, by id, and how many records were refused.
+    #[must_use]
+    pub fn list(&self) -> (Vec<Info>, u64) {
+        let logs = self.lock();
+        let infos = logs.by_id.iter().map(|(id, log)| Info {
+            id: id.clone(),
+            bytes: log.ring.bytes(),
+            lines: log.ring.lines(),
+            dropped: log.ring.dropped(),
+            lost: log.lost,
+        });
+        (infos.collect(), logs.refused)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Logs> {
+        // A panic ends the whole daemon; within tests the data is still sound.
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bounds, MAX_RECORD, Refused, Store};
+
+    const BOUNDS: Bounds = Bounds {
+        per_log: 40_000,
+        total: 100_000,
+    };
+
+    #[test]
+    fn bounds_hold_and_the_loud_one_pays() {
+        let store = Store::new(BOUNDS);
+        store.append("quiet", b"keep me").unwrap();
+        for n in 0..20_000u32 {
+            store
+                .append(&format!("loud{}", n % 3), format!("line {n}").as_bytes())
+                .unwrap();
+        }
+        let (infos, refused) = store.list();
+        assert_eq!((infos.len(), refused), (4, 0));
+        assert!(infos.iter().map(|i| i.bytes).sum::<usize>() <= BOUNDS.total);
+        assert!(infos.iter().all(|i| i.bytes <= BOUNDS.per_log));
+        assert!(infos.iter().take(3).all(|i| i.dropped > 0 && i.lines > 0));
+        assert_eq!(
+            (infos[3].id.as_str(), infos[3].dropped, infos[3].lines),
+            ("quiet", 0, 1)
+        );
+    }
+
+    #[test]
+    fn a_reader_never_makes_the_store_grow() {
+        let store = Store::new(BOUNDS);
+        let mut cursor = 0;
+        for n in 0..20_000u32 {
+            store.append("a", format!("line {n}").as_bytes()).unwrap();
+            cursor = store.read("a", cursor).map_or(cursor, |r| r.next);
+        }
+        assert_eq!(cursor, 20_000);
+        assert!(store.logs.lock().unwrap().cost <= BOUNDS.per_log);
+    }
+
+    #[test]
+    fn bad_and_too_many_ids_are_refused_and_counted() {
+        let store = Store::new(BOUNDS);
+        for id in ["", "a/b", "a b", &"x".repeat(65), "é"] {
+            assert_eq!(store.append(id, b"x"), Err(Refused::BadId));
+        }
+        for n in 0..256 {
+            store.append(&n.to_string(), b"x").unwrap();
+        }
+        assert_eq!(store.append("more", b"x"), Err(Refused::TooManyLogs));
+        assert_eq!(store.append("7", b"x"), Ok(()));
+        assert_eq!(store.list().1, 6);
+    }
+
+    #[test]
+    fn a_giant_line_is_cut_and_says_so() {
+        let store = Store::new(Bounds {
+            per_log: 1 << 20,
+            total: 1 << 20,
+        });
+        store.append("a", &vec![b'x'; MAX_RECORD + 5]).unwrap();
+        let read = store.read("a", 0).unwrap();
+        assert!(read.bytes.ends_with(b"x [+5 bytes]\n"));
+    }
+
+    #[test]
+    fn tail_counts_from_the_end() {
+        let store = Store::new(BOUNDS);
+        for n in 0..10 {
+            store.append("a", n.to_string().as_bytes()).unwrap();
+        }
+        assert_eq!(store.cursor("a", 3), Some(7));
+        assert_eq!(store.cursor("a", 0), Some(10));
+        assert_eq!(store.cursor("a", 99), Some(0));
+        assert_eq!(store.cursor("a", -1), Some(0));
+        assert_eq!(store.cursor("b", 1), None);
+        assert_eq!(store.read("a", 7).unwrap().bytes, "7\n8\n9\n");
+    }
+}
