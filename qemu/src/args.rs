@@ -1,0 +1,364 @@
+//! The QEMU command line: a pure function of the machine and its files.
+
+use std::path::{Path, PathBuf};
+
+use crate::machine::{Disk, DiskFormat, DiskMode, Media};
+use crate::{Accel, Machine, VmError};
+
+/// Where things of a running machine are.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub console: PathBuf,
+    pub qmp: PathBuf,
+    pub second_serial: PathBuf,
+    pub firmware: Option<(PathBuf, PathBuf)>,
+    pub overlays: Vec<PathBuf>,
+    pub api_port: u16,
+    pub accel: Accel,
+}
+
+/// Who looks at the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Captured to a file, controlled through QMP.
+    Captured,
+    /// On the terminal of a person who repeats a failed run.
+    Replay,
+}
+
+/// The path of `overlays[index]` or the image itself, and its format.
+fn source<'a>(disk: &'a Disk, overlay: Option<&'a PathBuf>) -> (&'a Path, &'static str) {
+    match (disk.mode, overlay, disk.format) {
+        (DiskMode::Overlay, Some(overlay), _) => (overlay, "qcow2"),
+        (_, _, DiskFormat::Qcow2) => (&disk.path, "qcow2"),
+        (_, _, DiskFormat::Raw) => (&disk.path, "raw"),
+    }
+}
+
+/// A path as it stands in a QEMU option: commas doubled.
+fn option_path(path: &Path) -> Result<String, VmError> {
+    let text = path.to_str().ok_or_else(|| VmError::Path {
+        path: path.to_owned(),
+    })?;
+    Ok(text.replace(',', ",,"))
+}
+
+/// All arguments of the emulator.
+pub(crate) fn arguments(
+    machine: &Machine,
+    layout: &Layout,
+    purpose: Purpose,
+) -> Result<Vec<String>, VmError> {
+    let row = machine.arch.row();
+    let cpu = match layout.accel {
+        Accel::Kvm => "host",
+        Accel::Tcg => row.tcg_cpu,
+    };
+    let mut args = Args::default();
+    args.push("-name", &machine.name);
+    args.push("-nodefaults", "");
+    args.push("-machine", &machine_type(machine, row.machine));
+    args.push("-accel", layout.accel.option());
+    args.push("-cpu", cpu);
+    args.push("-smp", &machine.cpus.to_string());
+    args.push("-m", &machine.memory_mib.to_string());
+    args.push("-display", "none");
+    args.push("-device", "virtio-rng-pci");
+    if machine.display {
+        args.push("-device", "VGA");
+    }
+    if machine.stop_on_reboot {
+        args.push("-no-reboot", "");
+    }
+    if let Some((code, vars)) = &layout.firmware {
+        let code = option_path(code)?;
+        let vars = option_path(vars)?;
+        args.push(
+            "-drive",
+            &format!("if=pflash,unit=0,format=raw,readonly=on,file={code}"),
+        );
+        args.push(
+            "-drive",
+            &format!("if=pflash,unit=1,format=raw,file={vars}"),
+        );
+    }
+    channels(&mut args, machine, layout, purpose)?;
+    network(&mut args, machine, layout)?;
+    storage(&mut args, machine, layout)?;
+    if let Some(direct) = &machine.direct {
+        args.push("-kernel", &plain(&direct.kernel)?);
+        args.push("-initrd", &plain(&direct.initrd)?);
+        args.push("-append", &direct.append);
+    }
+    Ok(args.0)
+}
+
+/// Without a display the firmware, GRUB and iPXE talk on the serial port too,
+/// so that the console log tells the whole story.
+fn machine_type(machine: &Machine, kind: &str) -> String {
+    if machine.display {
+        kind.to_owned()
+    } else {
+        format!("{kind},graphics=off")
+    }
+}
+
+/// A path that is an argument of its own.
+fn plain(path: &Path) -> Result<String, VmError> {
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| VmError::Path {
+            path: path.to_owned(),
+        })
+}
+
+fn channels(
+    args: &mut Args,
+    machine: &Machine,
+    layout: &Layout,
+    purpose: Purpose,
+) -> Result<(), VmError> {
+    if purpose == Purpose::Replay {
+        args.push("-serial", "mon:stdio");
+        return Ok(());
+    }
+    let console = option_path(&layout.console)?;
+    args.push("-chardev", &format!("file,id=console,path={console}"));
+    args.push("-serial", "chardev:console");
+    if machine.second_serial {
+        let path = option_path(&layout.second_serial)?;
+        args.push(
+            "-chardev",
+            &format!("socket,id=second,path={path},server=on,wait=off"),
+        );
+        args.push("-serial", "chardev:second");
+    }
+    let qmp = option_path(&layout.qmp)?;
+    args.push(
+        "-chardev",
+        &format!("socket,id=qmp,path={qmp},server=on,wait=off"),
+    );
+    args.push("-mon", "chardev=qmp,mode=control");
+    Ok(())
+}
+
+fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
+    let mut netdev = format!(
+        "user,id=net0,hostfwd=tcp:127.0.0.1:{}-:{}",
+        layout.api_port, machine.guest_port
+    );
+    let mut nic = String::from("virtio-net-pci,netdev=net0");
+    if let Some(netboot) = &machine.netboot {
+        let tftp = option_path(&netboot.tftp)?;
+        let bootfile = netboot.bootfile.replace(',', ",,");
+        netdev.push_str(&format!(",tftp={tftp},bootfile={bootfile}"));
+        nic.push_str(",bootindex=0");
+    } else {
+        // Without its option ROM the NIC cannot delay or take over the boot.
+        nic.push_str(",romfile=");
+    }
+    args.push("-netdev", &netdev);
+    args.push("-device", &nic);
+    Ok(())
+}
+
+fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
+    let mut overlays = layout.overlays.iter();
+    // Media before disks, as an operator who inserts one expects; the network
+    // has index 0 and comes before both.
+    let mut bootindex = 1;
+    for (number, media) in machine.media.iter().enumerate() {
+        let path = option_path(media.path())?;
+        let id = format!("media{number}");
+        match media {
+            Media::Cdrom(_) => {
+                args.push(
+                    "-drive",
+                    &format!("if=none,id={id},media=cdrom,readonly=on,format=raw,file={path}"),
+                );
+                args.push(
+                    "-device",
+                    &format!("ide-cd,drive={id},bootindex={bootindex}"),
+                );
+            }
+            Media::Usb(_) => {
+                args.push(
+                    "-drive",
+                    &format!("if=none,id={id},snapshot=on,format=raw,file={path}"),
+                );
+                args.push("-device", &format!("qemu-xhci,id=usb{number}"));
+                args.push(
+                    "-device",
+                    &format!(
+                        "usb-storage,bus=usb{number}.0,drive={id},removable=on,bootindex={bootindex}"
+                    ),
+                );
+            }
+        }
+        bootindex += 1;
+    }
+    for (number, disk) in machine.disks.iter().enumerate() {
+        let overlay = if disk.mode == DiskMode::Overlay {
+            overlays.next()
+        } else {
+            None
+        };
+        let (path, format) = source(disk, overlay);
+        let path = option_path(path)?;
+        let snapshot = if disk.mode == DiskMode::Snapshot {
+            "on"
+        } else {
+            "off"
+        };
+        let id = format!("disk{number}");
+        args.push(
+            "-drive",
+            &format!("if=none,id={id},snapshot={snapshot},format={format},file={path}"),
+        );
+        args.push(
+            "-device",
+            &format!("virtio-blk-pci,drive={id},serial=corten-{id},bootindex={bootindex}"),
+        );
+        bootindex += 1;
+    }
+    Ok(())
+}
+
+/// Flags with their values; an empty value is left out.
+#[derive(Debug, Default)]
+struct Args(Vec<String>);
+
+impl Args {
+    fn push(&mut self, flag: &str, value: &str) {
+        self.0.push(flag.to_owned());
+        if !value.is_empty() {
+            self.0.push(value.to_owned());
+        }
+    }
+}
+
+/// The command a person can paste into a shell.
+pub(crate) fn shell_line(program: &str, args: &[String]) -> String {
+    let mut line = program.to_owned();
+    for arg in args {
+        line.push(' ');
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+@%".contains(c);
+        if !arg.is_empty() && arg.chars().all(safe) {
+            line.push_str(arg);
+        } else {
+            line.push('\'');
+            line.push_str(&arg.replace('\'', r"'\''"));
+            line.push('\'');
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DirectBoot, Firmware};
+
+    fn layout() -> Layout {
+        Layout {
+            console: "/vm/console.log".into(),
+            qmp: "/vm/qmp".into(),
+            second_serial: "/vm/second".into(),
+            firmware: None,
+            overlays: vec!["/vm/overlay0.qcow2".into()],
+            api_port: 4242,
+            accel: Accel::Tcg,
+        }
+    }
+
+    fn line(machine: &Machine, purpose: Purpose) -> String {
+        shell_line("qemu", &arguments(machine, &layout(), purpose).unwrap())
+    }
+
+    #[test]
+    fn images_are_not_changed_unless_asked() {
+        let machine = Machine::new("m", "/vm")
+            .disk(Disk::raw("/a.raw"))
+            .disk(Disk::raw("/b.raw").mode(DiskMode::Overlay))
+            .disk(Disk::qcow2("/c.qcow2").mode(DiskMode::Direct))
+            .usb("/d.iso")
+            .cdrom("/e.iso");
+        let line = line(&machine, Purpose::Captured);
+        assert!(
+            line.contains("snapshot=on,format=raw,file=/a.raw"),
+            "{line}"
+        );
+        assert!(
+            line.contains("snapshot=off,format=qcow2,file=/vm/overlay0.qcow2"),
+            "{line}"
+        );
+        assert!(!line.contains("/b.raw"), "{line}");
+        assert!(
+            line.contains("snapshot=off,format=qcow2,file=/c.qcow2"),
+            "{line}"
+        );
+        assert!(
+            line.contains("snapshot=on,format=raw,file=/d.iso"),
+            "{line}"
+        );
+        assert!(
+            line.contains("readonly=on,format=raw,file=/e.iso"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn network_boot_comes_first_and_keeps_the_option_rom() {
+        let machine = Machine::new("m", "/vm").netboot("/srv/p,x e", "boot.ipxe");
+        let line = line(&machine, Purpose::Captured);
+        assert!(
+            line.contains("tftp=/srv/p,,x e,bootfile=boot.ipxe"),
+            "{line}"
+        );
+        assert!(
+            line.contains("virtio-net-pci,netdev=net0,bootindex=0"),
+            "{line}"
+        );
+        assert!(!line.contains("romfile="), "{line}");
+    }
+
+    #[test]
+    fn api_port_is_only_reachable_from_this_host() {
+        let line = line(&Machine::new("m", "/vm"), Purpose::Captured);
+        assert!(line.contains("hostfwd=tcp:127.0.0.1:4242-:50000"), "{line}");
+        assert!(line.contains("romfile="), "{line}");
+    }
+
+    #[test]
+    fn replay_puts_the_console_on_the_terminal() {
+        let machine = Machine::new("m", "/vm").second_serial().direct(DirectBoot {
+            kernel: "/k".into(),
+            initrd: "/i".into(),
+            append: "console=ttyS0 panic='1'".into(),
+        });
+        let line = line(&machine, Purpose::Replay);
+        assert!(line.contains("-serial mon:stdio"), "{line}");
+        assert!(
+            !line.contains("/vm/qmp") && !line.contains("console.log"),
+            "{line}"
+        );
+        assert!(
+            line.ends_with(r"-append 'console=ttyS0 panic='\''1'\'''"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn uefi_code_is_read_only() {
+        let mut layout = layout();
+        layout.firmware = Some(("/code".into(), "/vm/vars".into()));
+        let machine = Machine::new("m", "/vm").firmware(Firmware::Uefi);
+        let args = arguments(&machine, &layout, Purpose::Captured).unwrap();
+        let line = shell_line("qemu", &args);
+        assert!(
+            line.contains("unit=0,format=raw,readonly=on,file=/code"),
+            "{line}"
+        );
+        assert!(line.contains("unit=1,format=raw,file=/vm/vars"), "{line}");
+    }
+}

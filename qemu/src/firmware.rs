@@ -1,0 +1,70 @@
+//! Firmware files of the host.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Arch, VmError};
+
+/// What starts the machine before the boot loader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Firmware {
+    /// `SeaBIOS`, built into QEMU's package.
+    Bios,
+    /// OVMF, with this machine's own copy of the variable store.
+    Uefi,
+}
+
+/// Code and variable template of a UEFI build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UefiFiles {
+    pub code: PathBuf,
+    pub vars: PathBuf,
+}
+
+/// Finds the first complete UEFI pair of `arch`; `exists` is a parameter so
+/// that other hosts' layouts can be tested.
+pub(crate) fn find_uefi(arch: Arch, exists: impl Fn(&Path) -> bool) -> Result<UefiFiles, VmError> {
+    let row = arch.row();
+    row.uefi
+        .iter()
+        .find(|(code, vars)| exists(Path::new(code)) && exists(Path::new(vars)))
+        .map(|(code, vars)| UefiFiles {
+            code: code.into(),
+            vars: vars.into(),
+        })
+        .ok_or_else(|| VmError::MissingFirmware {
+            what: "UEFI firmware (Debian package ovmf)",
+            looked: row
+                .uefi
+                .iter()
+                .map(|(code, _)| *code)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefers_the_four_megabyte_build() {
+        let found = find_uefi(Arch::X86_64, |_| true).unwrap();
+        assert_eq!(found.code, Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd"));
+        assert_eq!(found.vars, Path::new("/usr/share/OVMF/OVMF_VARS_4M.fd"));
+    }
+
+    #[test]
+    fn code_without_variables_does_not_count() {
+        let found = find_uefi(Arch::X86_64, |p| !p.ends_with("OVMF_VARS_4M.fd")).unwrap();
+        assert_eq!(found.code, Path::new("/usr/share/OVMF/OVMF_CODE.fd"));
+    }
+
+    #[test]
+    fn says_what_to_install() {
+        let error = find_uefi(Arch::X86_64, |_| false).unwrap_err().to_string();
+        assert!(
+            error.contains("make deps") && error.contains("OVMF_CODE_4M.fd"),
+            "{error}"
+        );
+    }
+}

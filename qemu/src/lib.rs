@@ -1,0 +1,49 @@
+//! Virtual machines for `make run` and the tests.
+//!
+//! Owns: the QEMU command line, the machine's working directory, its console
+//! log, its QMP socket and the life of its processes. A machine never
+//! outlives the program that started it.
+//!
+//! Never does: change an image it is given (writes go to a throw-away
+//! overlay), speak the node's API (that is `cortenctl`'s job; here only "does
+//! something speak TLS on that port" is asked), need root, or trust
+//! `/dev/kvm` without having seen a guest run on it.
+//!
+//! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's
+//! firmware files (SeaBIOS, OVMF, iPXE) as Debian 12 and 13 install them.
+//!
+//! On a laptop: `cargo run -p qemu -- run --image _out/corten.raw`, or from a
+//! test:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! use qemu::{Disk, Firmware, Machine};
+//! let machine = Machine::new("try", "target/vm")
+//!     .firmware(Firmware::Uefi)
+//!     .disk(Disk::raw("_out/corten.raw"))
+//!     .start()?;
+//! machine.wait_tls(Duration::from_secs(120))?;
+//! println!("API at {}", machine.api());
+//! # Ok::<(), qemu::VmError>(())
+//! ```
+
+mod accel;
+mod arch;
+mod args;
+mod console;
+mod error;
+mod firmware;
+mod machine;
+mod qmp;
+mod running;
+mod spawn;
+mod tls;
+
+pub use accel::{Accel, Probe};
+pub use arch::Arch;
+pub use console::Console;
+pub use error::VmError;
+pub use firmware::Firmware;
+pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot};
+pub use qmp::{Event, Qmp};
+pub use running::Running;

@@ -1,0 +1,273 @@
+//! The description of a machine: a plain value, turned into a command line by
+//! [`crate::args`] and into a process by [`Machine::start`].
+
+use std::path::{Path, PathBuf};
+
+use crate::{Accel, Arch, Firmware, Running, VmError};
+
+/// Format of a disk image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskFormat {
+    /// Plain bytes.
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+}
+
+/// What happens to the guest's writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskMode {
+    /// Kept while QEMU runs (through guest reboots), then gone.
+    Snapshot,
+    /// Kept in a qcow2 overlay in the machine's directory, so that a second
+    /// QEMU run sees them.
+    Overlay,
+    /// Written to the image itself.
+    Direct,
+}
+
+/// A virtio disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The image.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: DiskFormat,
+    /// What happens to writes.
+    pub mode: DiskMode,
+}
+
+impl Disk {
+    /// A raw image that is not changed.
+    pub fn raw(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            format: DiskFormat::Raw,
+            mode: DiskMode::Snapshot,
+        }
+    }
+
+    /// A qcow2 image that is not changed.
+    pub fn qcow2(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            format: DiskFormat::Qcow2,
+            mode: DiskMode::Snapshot,
+        }
+    }
+
+    /// The same disk with another fate for writes.
+    #[must_use]
+    pub fn mode(mut self, mode: DiskMode) -> Self {
+        self.mode = mode;
+        self
+    }
+}
+
+/// How an ISO is presented.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Media {
+    /// In a SATA CD drive.
+    Cdrom(PathBuf),
+    /// Written to a USB stick.
+    Usb(PathBuf),
+}
+
+impl Media {
+    /// The ISO file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Cdrom(path) | Self::Usb(path) => path,
+        }
+    }
+}
+
+/// Kernel and initramfs loaded by QEMU itself, without a boot loader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectBoot {
+    /// The kernel image.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initrd: PathBuf,
+    /// The kernel's parameters; the console parameter is not added.
+    pub append: String,
+}
+
+/// Boot from the network: QEMU answers DHCP and TFTP, the NIC's option ROM
+/// (iPXE) fetches and runs the boot file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetBoot {
+    /// Directory served by TFTP.
+    pub tftp: PathBuf,
+    /// File named in the DHCP answer, relative to `tftp`.
+    pub bootfile: String,
+}
+
+/// A machine that could be started. Building one does nothing.
+#[derive(Debug, Clone)]
+#[must_use = "a machine does nothing until it is started"]
+pub struct Machine {
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) arch: Arch,
+    pub(crate) firmware: Firmware,
+    pub(crate) accel: Option<Accel>,
+    pub(crate) memory_mib: u32,
+    pub(crate) cpus: u32,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) media: Vec<Media>,
+    pub(crate) direct: Option<DirectBoot>,
+    pub(crate) netboot: Option<NetBoot>,
+    pub(crate) api_port: Option<u16>,
+    pub(crate) guest_port: u16,
+    pub(crate) second_serial: bool,
+    pub(crate) display: bool,
+    pub(crate) stop_on_reboot: bool,
+}
+
+impl Machine {
+    /// A machine with 2 CPUs, 1 GiB of memory, BIOS firmware, no disk, and a
+    /// virtio NIC on QEMU's user network whose port 50000 is forwarded to a
+    /// free local port. Its files are kept in `parent/name`, which is emptied
+    /// when the machine starts.
+    pub fn new(name: impl Into<String>, parent: impl AsRef<Path>) -> Self {
+        let name = name.into();
+        let dir = parent.as_ref().join(&name);
+        Self {
+            name,
+            dir,
+            arch: Arch::X86_64,
+            firmware: Firmware::Bios,
+            accel: None,
+            memory_mib: 1024,
+            cpus: 2,
+            disks: Vec::new(),
+            media: Vec::new(),
+            direct: None,
+            netboot: None,
+            api_port: None,
+            guest_port: 50000,
+            second_serial: false,
+            display: false,
+            stop_on_reboot: false,
+        }
+    }
+
+    /// Architecture of the guest.
+    pub fn arch(mut self, arch: Arch) -> Self {
+        self.arch = arch;
+        self
+    }
+
+    /// Firmware.
+    pub fn firmware(mut self, firmware: Firmware) -> Self {
+        self.firmware = firmware;
+        self
+    }
+
+    /// Accelerator; without this call the probe decides.
+    pub fn accel(mut self, accel: Accel) -> Self {
+        self.accel = Some(accel);
+        self
+    }
+
+    /// Memory, in MiB.
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.memory_mib = mib;
+        self
+    }
+
+    /// Number of virtual CPUs.
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Adds a virtio disk.
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disks.push(disk);
+        self
+    }
+
+    /// Adds a CD drive holding `iso`.
+    pub fn cdrom(mut self, iso: impl Into<PathBuf>) -> Self {
+        self.media.push(Media::Cdrom(iso.into()));
+        self
+    }
+
+    /// Adds a USB stick holding `iso`.
+    pub fn usb(mut self, iso: impl Into<PathBuf>) -> Self {
+        self.media.push(Media::Usb(iso.into()));
+        self
+    }
+
+    /// Boots `kernel` and `initrd` directly.
+    pub fn direct(mut self, boot: DirectBoot) -> Self {
+        self.direct = Some(boot);
+        self
+    }
+
+    /// Boots from the network.
+    pub fn netboot(mut self, tftp: impl Into<PathBuf>, bootfile: impl Into<String>) -> Self {
+        self.netboot = Some(NetBoot {
+            tftp: tftp.into(),
+            bootfile: bootfile.into(),
+        });
+        self
+    }
+
+    /// Local port of the API; without this call a free one is taken.
+    pub fn api_port(mut self, port: u16) -> Self {
+        self.api_port = Some(port);
+        self
+    }
+
+    /// The guest's port that is forwarded; 50000 without this call.
+    pub fn guest_port(mut self, port: u16) -> Self {
+        self.guest_port = port;
+        self
+    }
+
+    /// Adds a second serial port, reachable through
+    /// [`Running::second_serial`].
+    pub fn second_serial(mut self) -> Self {
+        self.second_serial = true;
+        self
+    }
+
+    /// Adds a VGA adapter, for [`Qmp::screendump`](crate::Qmp::screendump).
+    pub fn display(mut self) -> Self {
+        self.display = true;
+        self
+    }
+
+    /// Ends QEMU when the guest reboots, instead of starting it again.
+    pub fn stop_on_reboot(mut self) -> Self {
+        self.stop_on_reboot = true;
+        self
+    }
+
+    /// Starts the machine.
+    ///
+    /// # Errors
+    /// A missing image, firmware or host program, or QEMU refusing its
+    /// command line: each says what to do.
+    pub fn start(self) -> Result<Running, VmError> {
+        Running::start(self)
+    }
+
+    /// Every file that must exist before QEMU is started.
+    pub(crate) fn inputs(&self) -> Vec<&Path> {
+        let mut all: Vec<&Path> = self.disks.iter().map(|disk| disk.path.as_path()).collect();
+        all.extend(self.media.iter().map(Media::path));
+        if let Some(direct) = &self.direct {
+            all.push(&direct.kernel);
+            all.push(&direct.initrd);
+        }
+        if let Some(netboot) = &self.netboot {
+            all.push(&netboot.tftp);
+        }
+        all
+    }
+}

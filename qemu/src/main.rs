@@ -1,0 +1,353 @@
+//! `corten-qemu`: starts an image the way `make run` does.
+//!
+//! Owns: the terminal while a machine runs (console on it, Ctrl-C = power
+//! button, a second Ctrl-C = power plug). Never does: change the image or
+//! build anything. Talks to: the library of this crate only. On a laptop:
+//! `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use qemu::{Accel, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, VmError};
+
+/// How long after the power button the machine is killed.
+const POWERDOWN: Duration = Duration::from_secs(60);
+/// The API's port on a node, and here too if it is free: clients default to it.
+const USUAL_PORT: u16 = 50000;
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Parser)]
+#[command(version, about = "Start Corten images in QEMU")]
+struct Cli {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start a machine with its console on this terminal
+    Run(Box<RunArgs>),
+    /// Say which accelerator works here, and why
+    Probe,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Disk image; raw unless its name ends in .qcow2. Not changed
+    #[arg(long)]
+    image: Vec<PathBuf>,
+    /// ISO in a CD drive
+    #[arg(long)]
+    iso: Option<PathBuf>,
+    /// ISO or raw image on a USB stick
+    #[arg(long)]
+    usb: Option<PathBuf>,
+    /// Directory with a boot script for network boot (see --bootfile)
+    #[arg(long, value_name = "DIR")]
+    pxe: Option<PathBuf>,
+    /// File in the --pxe directory that iPXE fetches first
+    #[arg(long, default_value = "boot.ipxe")]
+    bootfile: String,
+    /// Kernel to start directly, with --initrd
+    #[arg(long, requires = "initrd")]
+    kernel: Option<PathBuf>,
+    /// Initramfs for --kernel
+    #[arg(long, requires = "kernel")]
+    initrd: Option<PathBuf>,
+    /// Kernel parameters for --kernel
+    #[arg(long, default_value = "console=ttyS0")]
+    append: String,
+    /// Firmware
+    #[arg(long, value_enum, default_value = "uefi")]
+    firmware: FirmwareArg,
+    /// Memory in MiB
+    #[arg(long, default_value_t = 2048)]
+    memory: u32,
+    /// Virtual CPUs
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// Local port of the node's API; if left out 50000, or a free one where
+    /// that is taken
+    #[arg(long)]
+    port: Option<u16>,
+    /// Accelerator; probed if left out
+    #[arg(long, value_parser = ["kvm", "tcg"])]
+    accel: Option<String>,
+    /// Keep the guest's writes in an overlay in the machine's directory
+    #[arg(long)]
+    overlay: bool,
+    /// Where the machine's files go
+    #[arg(long, default_value = "target/vm")]
+    dir: PathBuf,
+    /// Name of the machine
+    #[arg(long, default_value = "run")]
+    name: String,
+    /// Client config that fits the machine, to be named in the advice printed
+    #[arg(long, value_name = "FILE")]
+    client_config: Option<PathBuf>,
+    /// Shell command to run once the API answers, with `CORTEN_API` set to
+    /// its address
+    #[arg(long, value_name = "COMMAND")]
+    when_up: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FirmwareArg {
+    Bios,
+    Uefi,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Verb::Probe => {
+            let probe = Accel::probe();
+            println!("{}: {}", probe.accel.option(), probe.reason);
+            Ok(())
+        }
+        Verb::Run(args) => run(*args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("corten-qemu: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
+    let firmware = match args.firmware {
+        FirmwareArg::Bios => Firmware::Bios,
+        FirmwareArg::Uefi => Firmware::Uefi,
+    };
+    let mut machine = Machine::new(&args.name, &args.dir)
+        .firmware(firmware)
+        .memory_mib(args.memory)
+        .cpus(args.cpus);
+    for image in &args.image {
+        let disk = if image.extension().is_some_and(|ext| ext == "qcow2") {
+            Disk::qcow2(image)
+        } else {
+            Disk::raw(image)
+        };
+        let mode = if args.overlay {
+            DiskMode::Overlay
+        } else {
+            DiskMode::Snapshot
+        };
+        machine = machine.disk(disk.mode(mode));
+    }
+    if let Some(iso) = &args.iso {
+        machine = machine.cdrom(iso);
+    }
+    if let Some(usb) = &args.usb {
+        machine = machine.usb(usb);
+    }
+    if let Some(dir) = &args.pxe {
+        machine = machine.netboot(dir, &args.bootfile);
+    }
+    if let (Some(kernel), Some(initrd)) = (&args.kernel, &args.initrd) {
+        machine = machine.direct(DirectBoot {
+            kernel: kernel.clone(),
+            initrd: initrd.clone(),
+            append: args.append.clone(),
+        });
+    }
+    let usual = (Ipv4Addr::LOCALHOST, USUAL_PORT);
+    if let Some(port) = args.port {
+        machine = machine.api_port(port);
+    } else if TcpListener::bind(usual).is_ok() {
+        machine = machine.api_port(USUAL_PORT);
+    }
+    if let Some(accel) = args.accel.as_deref().and_then(Accel::from_name) {
+        machine = machine.accel(accel);
+    }
+    if args.image.is_empty()
+        && args.iso.is_none()
+        && args.usb.is_none()
+        && args.pxe.is_none()
+        && args.kernel.is_none()
+    {
+        bail!("nothing to boot; give --image, --iso, --usb, --pxe or --kernel");
+    }
+    Ok(machine)
+}
+
+/// Ctrl-C and SIGTERM, counted by a thread of their own.
+fn interrupts() -> anyhow::Result<Receiver<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot watch for Ctrl-C")?;
+    let (sender, receiver) = channel();
+    let mut term = {
+        let _inside = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .context("cannot watch for SIGTERM")?
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    _ = term.recv() => {}
+                }
+                if sender.send(()).is_err() {
+                    break;
+                }
+            }
+        });
+    });
+    Ok(receiver)
+}
+
+fn say(text: &str) {
+    // On a line of its own between the guest's.
+    eprintln!("\n--- {text}");
+}
+
+fn run(args: RunArgs) -> anyhow::Result<()> {
+    let machine = machine(&args)?;
+    let interrupts = interrupts()?;
+    let probe = Accel::probe();
+    let running = machine.start()?;
+    if args.accel.is_none() {
+        let (accel, reason) = (probe.accel.option(), &probe.reason);
+        say(&format!("accelerator {accel} ({reason})"));
+    }
+    let api = running.api();
+    say(&format!(
+        "API will be at {api}; Ctrl-C presses the power button"
+    ));
+    say(&format!(
+        "console log: {}",
+        running.console().path().display()
+    ));
+    std::thread::scope(|scope| {
+        let _always = KillAtEnd(&running);
+        let (answered, answer) = channel();
+        scope.spawn(|| {
+            // Ends early when QEMU does; the receiver may be gone by then.
+            let _unheard = answered.send(running.wait_tls(Duration::from_hours(24)));
+            drop(answered);
+        });
+        watch(&running, &args, &interrupts, &answer)
+    })
+}
+
+/// Shows the console and reacts to Ctrl-C until QEMU ends.
+fn watch(
+    running: &Running,
+    args: &RunArgs,
+    interrupts: &Receiver<()>,
+    answer: &Receiver<Result<Duration, VmError>>,
+) -> anyhow::Result<()> {
+    let mut up = Up::Waiting;
+    let mut powered_down: Option<Instant> = None;
+    let mut shown = 0;
+    loop {
+        let status = running.ended();
+        show(running, &mut shown);
+        if let Some(status) = status {
+            say(&format!("machine ended ({status})"));
+            if !status.success() {
+                bail!("QEMU ended: {status}");
+            }
+            return Ok(());
+        }
+        if let Ok(Ok(after)) = answer.try_recv() {
+            up.announce(running, after, args)?;
+        }
+        up.watch();
+        let overdue = powered_down.is_some_and(|since| since.elapsed() > POWERDOWN);
+        let interrupted = interrupts.try_recv().is_ok();
+        if overdue || (interrupted && powered_down.is_some()) {
+            say("pulling the plug");
+            let _gone = running.qmp().quit();
+        } else if interrupted {
+            say("power button pressed; Ctrl-C again pulls the plug");
+            powered_down = Some(Instant::now());
+            running.qmp().powerdown()?;
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Ends QEMU on every way out of the loop: the waiting thread follows.
+struct KillAtEnd<'a>(&'a Running);
+
+impl Drop for KillAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// Copies new console output to the terminal.
+fn show(running: &Running, shown: &mut u64) {
+    let (text, next) = running.console().since(*shown);
+    *shown = next;
+    let mut out = std::io::stdout().lock();
+    // A terminal that is gone is no reason to kill the machine.
+    let _unseen = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What happens once the API answers.
+enum Up {
+    Waiting,
+    Commanded(Child),
+    Done,
+}
+
+impl Up {
+    fn announce(
+        &mut self,
+        running: &Running,
+        after: Duration,
+        args: &RunArgs,
+    ) -> anyhow::Result<()> {
+        let api = running.api();
+        let seconds = after.as_secs_f32();
+        let call = match &args.client_config {
+            Some(file) => {
+                let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+                format!(
+                    "---   export CORTENCONFIG={}\n---   cortenctl -e {api} -n {api} memory",
+                    file.display()
+                )
+            }
+            None => format!("---   cortenctl --insecure -n {api} version"),
+        };
+        say(&format!(
+            "API answers at {api} after {seconds:.1} s; in a second terminal:\n{call}"
+        ));
+        *self = match &args.when_up {
+            None => Self::Done,
+            Some(command) => Self::Commanded(
+                Command::new("/bin/sh")
+                    .args(["-c", command])
+                    .env("CORTEN_API", api.to_string())
+                    .spawn()
+                    .with_context(|| format!("cannot run `{command}`"))?,
+            ),
+        };
+        Ok(())
+    }
+
+    /// Reports the end of the command without waiting for it.
+    fn watch(&mut self) {
+        if let Self::Commanded(child) = self
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            if !status.success() {
+                say(&format!("the --when-up command failed ({status})"));
+            }
+            *self = Self::Done;
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! A machine that runs.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::args::{Layout, Purpose, arguments, shell_line};
+use crate::machine::{DiskFormat, DiskMode};
+use crate::{Accel, Console, Firmware, Machine, Qmp, VmError, firmware, spawn, tls};
+
+/// QEMU opens its control socket within a second, also on a busy host.
+const CONTROL: Duration = Duration::from_secs(30);
+/// Between two attempts of a wait.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A running machine. Dropping it kills QEMU; if the test that drops it is
+/// failing, the console log stays, its end is printed, and so is the command
+/// that repeats the run by hand.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    dir: PathBuf,
+    replay: String,
+    api: SocketAddr,
+    console: Console,
+    second_serial: PathBuf,
+    stderr: PathBuf,
+    started: Instant,
+    qmp: Qmp,
+    child: Mutex<Child>,
+    // Sockets live here: a socket's path must be shorter than 108 bytes.
+    _sockets: tempfile::TempDir,
+}
+
+impl Running {
+    pub(crate) fn start(machine: Machine) -> Result<Self, VmError> {
+        for path in machine.inputs() {
+            if !path.exists() {
+                return Err(VmError::MissingImage {
+                    path: path.to_owned(),
+                });
+            }
+        }
+        let program = machine.arch.row().program;
+        let _there = spawn::find(program)?;
+        let dir = fresh_dir(&machine.dir)?;
+        let sockets = tempfile::Builder::new()
+            .prefix("corten-vm-")
+            .tempdir()
+            .map_err(VmError::file("create", std::env::temp_dir()))?;
+        let port = match machine.api_port {
+            Some(port) => port,
+            None => free_port()?,
+        };
+        let layout = Layout {
+            console: dir.join("console.log"),
+            qmp: sockets.path().join("qmp"),
+            second_serial: sockets.path().join("second"),
+            firmware: prepare_firmware(&machine, &dir)?,
+            overlays: prepare_overlays(&machine, &dir)?,
+            api_port: port,
+            accel: machine.accel.unwrap_or_else(|| Accel::probe().accel),
+        };
+        let args = arguments(&machine, &layout, Purpose::Captured)?;
+        let replay = shell_line(program, &arguments(&machine, &layout, Purpose::Replay)?);
+        let stderr = dir.join("qemu.log");
+        let log = fs::File::create(&stderr).map_err(VmError::file("create", &stderr))?;
+        let out = log.try_clone().map_err(VmError::file("open", &stderr))?;
+        let started = Instant::now();
+        let mut child = spawn::spawn(program, &args, |command| {
+            command.stdin(Stdio::null()).stdout(out).stderr(log);
+        })?;
+        let qmp = match connect(&layout.qmp, &mut child, &stderr) {
+            Ok(qmp) => qmp,
+            Err(error) => {
+                spawn::end(&mut child);
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            name: machine.name,
+            replay,
+            api: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            console: Console::new(layout.console),
+            second_serial: layout.second_serial,
+            stderr,
+            started,
+            qmp,
+            child: Mutex::new(child),
+            _sockets: sockets,
+            dir,
+        })
+    }
+
+    /// Where the guest's API port is reachable on this host.
+    #[must_use]
+    pub fn api(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// The machine's directory: console log, QEMU's messages, overlays.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The captured serial console.
+    #[must_use]
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// QEMU's control connection.
+    #[must_use]
+    pub fn qmp(&self) -> &Qmp {
+        &self.qmp
+    }
+
+    /// QEMU's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .id()
+    }
+
+    /// When QEMU was started.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// A shell command that repeats this run with the console on the terminal.
+    #[must_use]
+    pub fn replay(&self) -> &str {
+        &self.replay
+    }
+
+    /// Connects to the second serial port.
+    ///
+    /// # Errors
+    /// When the machine was built without one.
+    pub fn second_serial(&self) -> Result<UnixStream, VmError> {
+        UnixStream::connect(&self.second_serial)
+            .map_err(VmError::file("connect to", &self.second_serial))
+    }
+
+    /// Repeats `attempt` until it succeeds, QEMU ends, or `deadline` passes.
+    ///
+    /// # Errors
+    /// [`VmError::Deadline`] with the last attempt's error, [`VmError::Ended`] as
+    /// soon as QEMU is gone.
+    pub fn wait_for<T, E: std::fmt::Display>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut attempt: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, VmError> {
+        let end = Instant::now() + deadline;
+        loop {
+            let last = match attempt() {
+                Ok(value) => return Ok(value),
+                Err(error) => error.to_string(),
+            };
+            if let Some(status) = self.ended() {
+                return Err(ended(status, &self.stderr));
+            }
+            if Instant::now() >= end {
+                return Err(VmError::Deadline {
+                    what: what.to_owned(),
+                    deadline,
+                    last,
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits until something in the guest speaks TLS on the API port. It says
+    /// nothing about what that answers: tests ask `cortenctl`.
+    ///
+    /// # Errors
+    /// As [`Running::wait_for`].
+    pub fn wait_tls(&self, deadline: Duration) -> Result<Duration, VmError> {
+        self.wait_for("TLS answer on the API port", deadline, || {
+            tls::ask(self.api, Duration::from_secs(3))
+        })?;
+        Ok(self.started.elapsed())
+    }
+
+    /// Waits until the console contains `text`. For what has no API: boot
+    /// loaders, failures before the API is up.
+    ///
+    /// # Errors
+    /// As [`Running::wait_for`].
+    pub fn wait_console(&self, text: &str, deadline: Duration) -> Result<(), VmError> {
+        self.wait_for(&format!("`{text}` on the console"), deadline, || {
+            let seen = self.console.text();
+            if seen.contains(text) {
+                Ok(())
+            } else {
+                Err(self.console.tail(1))
+            }
+        })
+    }
+
+    /// Waits until QEMU ends by itself, as after an orderly shutdown.
+    ///
+    /// # Errors
+    /// [`VmError::Deadline`].
+    pub fn wait_exit(&self, deadline: Duration) -> Result<ExitStatus, VmError> {
+        let end = Instant::now() + deadline;
+        loop {
+            if let Some(status) = self.ended() {
+                return Ok(status);
+            }
+            if Instant::now() >= end {
+                return Err(VmError::Deadline {
+                    what: "end of QEMU".to_owned(),
+                    deadline,
+                    last: self.console.tail(1),
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// QEMU's exit status if it has ended.
+    #[must_use]
+    pub fn ended(&self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().ok().flatten()
+    }
+
+    /// Kills QEMU now, as a power failure would.
+    pub fn kill(&self) {
+        spawn::end(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What a person needs to understand a failure here.
+    #[must_use]
+    pub fn report(&self) -> String {
+        format!(
+            "---- machine {}: end of its console ----\n{}\n\
+             ---- whole console: {}\n---- to replay: {}\n",
+            self.name,
+            self.console.tail(60),
+            self.console.path().display(),
+            self.replay
+        )
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        spawn::end(child);
+        if std::thread::panicking() {
+            eprintln!("{}", self.report());
+        }
+    }
+}
+
+/// Empties and creates the directory; its absolute path.
+fn fresh_dir(dir: &Path) -> Result<PathBuf, VmError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(VmError::file("empty", dir)(error));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(dir).map_err(VmError::file("create", dir))?;
+    fs::canonicalize(dir).map_err(VmError::file("resolve", dir))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16, VmError> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|source| VmError::Port { source })?;
+    Ok(listener
+        .local_addr()
+        .map_err(|source| VmError::Port { source })?
+        .port())
+}
+
+fn prepare_firmware(machine: &Machine, dir: &Path) -> Result<Option<(PathBuf, PathBuf)>, VmError> {
+    if machine.firmware == Firmware::Bios {
+        return Ok(None);
+    }
+    let files = firmware::find_uefi(machine.arch, Path::exists)?;
+    let vars = dir.join("uefi-vars.fd");
+    fs::copy(&files.vars, &vars).map_err(VmError::file("create", &vars))?;
+    Ok(Some((files.code, vars)))
+}
+
+fn prepare_overlays(machine: &Machine, dir: &Path) -> Result<Vec<PathBuf>, VmError> {
+    let mut overlays = Vec::new();
+    for disk in machine
+        .disks
+        .iter()
+        .filter(|disk| disk.mode == DiskMode::Overlay)
+    {
+        let overlay = dir.join(format!("overlay{}.qcow2", overlays.len()));
+        let base = fs::canonicalize(&disk.path).map_err(VmError::file("resolve", &disk.path))?;
+        let format = match disk.format {
+            DiskFormat::Raw => "raw",
+            DiskFormat::Qcow2 => "qcow2",
+        };
+        let mut command = Command::new(spawn::find("qemu-img")?);
+        command.args(["create", "-q", "-f", "qcow2", "-F", format, "-b"]);
+        let output = command
+            .arg(&base)
+            .arg(&overlay)
+            .output()
+            .map_err(VmError::file("create", &overlay))?;
+        if !output.status.success() {
+            return Err(VmError::Command {
+                command: "qemu-img create".to_owned(),
+                detail: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        overlays.push(overlay);
+    }
+    Ok(overlays)
+}
+
+fn ended(status: ExitStatus, stderr: &Path) -> VmError {
+    let stderr = fs::read_to_string(stderr).unwrap_or_default();
+    VmError::Ended {
+        status: status.to_string(),
+        stderr: stderr.trim().to_owned(),
+    }
+}
+
+fn connect(path: &Path, child: &mut Child, stderr: &Path) -> Result<Qmp, VmError> {
+    let end = Instant::now() + CONTROL;
+    loop {
+        let error = match Qmp::connect(path) {
+            Ok(qmp) => return Ok(qmp),
+            Err(error) => error,
+        };
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(ended(status, stderr));
+        }
+        if Instant::now() >= end {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
