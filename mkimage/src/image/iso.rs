@@ -1,0 +1,153 @@
+//! The hybrid ISO: a CD or a USB stick, for BIOS and UEFI, with one copy of the kernel.
+//!
+//! That copy is the UKI inside the FAT image `efi.img`. UEFI finds the image as El Torito entry (CD)
+//! and as a GPT partition (stick); GRUB opens it as a disk, and the UKI in it as another.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::fat::{self, Content, FatFile};
+use super::{Release, calendar, grub, output, raw};
+use crate::error::{Failure, Result};
+use crate::tool::Tool;
+
+/// What goes onto an ISO.
+#[derive(Debug)]
+pub struct Iso<'a> {
+    /// The unified kernel image.
+    pub uki: &'a Path,
+    /// systemd-boot ([`crate::arch::Names::sd_boot`]).
+    pub sd_boot: &'a Path,
+    /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` makes an ISO for UEFI only.
+    pub grub: Option<&'a Path>,
+    /// xorriso, by name or path.
+    pub xorriso: &'a Path,
+    /// A directory for intermediate files, empty and writable.
+    pub work: &'a Path,
+}
+
+/// The FAT image inside the ISO.
+const EFI_IMAGE: &str = "efi.img";
+/// An ISO holds no file of 4 GiB or more below level 3, and no CD is that large.
+const LARGEST: u64 = 2 << 30;
+
+/// Writes the ISO to `out`.
+pub fn build(out: &Path, release: &Release, iso: &Iso<'_>) -> Result<()> {
+    let files = efi_files(release, iso);
+    let size = fat::size_for(&files, 0)?;
+    if size > LARGEST {
+        return Err(Failure::new(
+            format!("the ISO would hold {size} bytes, more than 2 GiB"),
+            "leave out system extensions",
+        ));
+    }
+    let efi = iso.work.join(EFI_IMAGE);
+    fat::build(&efi, release, size, &files)?;
+    let mut call = common(iso.xorriso, out, release);
+    let mut grafts = vec![graft(EFI_IMAGE, &efi)];
+    if let Some(dir) = iso.grub {
+        let (core, config) = (iso.work.join("eltorito.img"), iso.work.join("grub.cfg"));
+        let text = grub_config(release, iso.uki)?;
+        output::create(&core, |file| {
+            Ok(std::io::Write::write_all(
+                file,
+                &grub::cd(dir, "/boot/grub")?,
+            )?)
+        })?;
+        output::create(&config, |file| {
+            Ok(std::io::Write::write_all(file, text.as_bytes())?)
+        })?;
+        // `--grub2-*` put the core image's sector into its block list and into the boot sector.
+        call = call
+            .args([
+                "-b",
+                "boot/grub/eltorito.img",
+                "-no-emul-boot",
+                "-boot-load-size",
+                "4",
+            ])
+            .args(["-boot-info-table", "--grub2-boot-info", "--grub2-mbr"])
+            .arg(dir.join("boot_hybrid.img"))
+            .arg("-eltorito-alt-boot");
+        grafts.push(graft("boot/grub/eltorito.img", &core));
+        grafts.push(graft("boot/grub/grub.cfg", &config));
+    }
+    // The catalog has 16 bits for the size in sectors: 32 MiB. Firmware takes 0 or 1 as "to the end".
+    call = call
+        .args(["-e", EFI_IMAGE, "-no-emul-boot", "-boot-load-size", "1"])
+        .args(["-efi-boot-part", "--efi-boot-image"])
+        .args(["-graft-points"])
+        .args(grafts);
+    output::checked(out, || call.run())
+}
+
+/// The call up to what is to be booted: names and dates.
+fn common(xorriso: &Path, out: &Path, release: &Release) -> Tool {
+    let digits: String = calendar::rfc3339(release.epoch)
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect();
+    let date = format!("{digits}00");
+    let disk = release.uuid("iso").simple().to_string();
+    Tool::new(xorriso)
+        .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
+        .args(["-as", "mkisofs", "-quiet", "-o"])
+        .arg(out)
+        .args([
+            "-V",
+            &volume_id(release),
+            "-iso-level",
+            "3",
+            "-r",
+            "-J",
+            "-joliet-long",
+        ])
+        .args([
+            "--set_all_file_dates",
+            &date,
+            &format!("--modification-date={date}"),
+        ])
+        .args(["--gpt_disk_guid", &disk, "-partition_offset", "0"])
+}
+
+/// `CORTEN_0_1_0_X86_64`: the volume names ISO 9660 allows.
+pub fn volume_id(release: &Release) -> String {
+    let keep = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    release.stem().chars().map(keep).take(32).collect()
+}
+
+/// The UKI has no boot counter here: nothing can be written back.
+fn uki_path(release: &Release) -> String {
+    format!("EFI/Linux/corten-{}.efi", release.version)
+}
+
+fn efi_files(release: &Release, iso: &Iso<'_>) -> Vec<FatFile> {
+    let boot = format!("EFI/BOOT/{}", release.arch.names().efi_boot);
+    vec![
+        (boot, Content::File(iso.sd_boot.to_owned())),
+        (uki_path(release), Content::File(iso.uki.to_owned())),
+        (
+            "loader/loader.conf".to_owned(),
+            Content::Bytes(raw::LOADER_CONF.into()),
+        ),
+    ]
+}
+
+fn grub_config(release: &Release, uki: &Path) -> Result<String> {
+    let paths = vec![format!("(esp)/{}", uki_path(release))];
+    let entry = grub::Entry::new(&output::read(uki)?, paths)?;
+    let loopback = format!("loopback esp ($root)/{EFI_IMAGE}");
+    Ok(grub::config(&[&loopback], &[entry]))
+}
+
+fn graft(name: &str, file: &Path) -> OsString {
+    let mut graft = OsString::from(format!("{name}="));
+    graft.push(file);
+    graft
+}

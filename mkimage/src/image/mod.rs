@@ -1,0 +1,58 @@
+//! The outputs: every format is a pure function from files and parameters to one file.
+//!
+//! No clock, no random number, no host name is read: ids come from [`Release::uuid`], dates from
+//! [`Release::epoch`]. A function writes to the path it is given; putting the file under its final
+//! name once it is whole is the caller's part.
+
+mod bytes;
+pub(crate) mod calendar;
+mod output;
+#[cfg(test)]
+mod testing;
+
+pub mod fat;
+pub mod grub;
+pub mod initramfs;
+pub mod iso;
+pub mod meta;
+pub mod qcow2;
+pub mod raw;
+pub mod uki;
+pub mod vhd;
+pub mod vmdk;
+
+use uuid::Uuid;
+
+use crate::arch::Arch;
+
+/// What an image is an image of; the seed of every id and date in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// The version, as in `corten-<version>-<arch>.efi`.
+    pub version: String,
+    /// Architecture of the node.
+    pub arch: Arch,
+    /// `SOURCE_DATE_EPOCH`: seconds since 1970, the only date an image knows.
+    pub epoch: u64,
+}
+
+/// Namespace of every UUID in an image: `uuid5(NAMESPACE_DNS, "corten.image")`.
+const NAMESPACE: &[u8] = b"corten.image";
+
+impl Release {
+    /// The file name of every output, without its extension: `corten-<version>-<arch>`.
+    pub fn stem(&self) -> String {
+        format!("corten-{}-{}", self.version, self.arch)
+    }
+
+    /// The id of the part called `what`: the same for the same version and architecture.
+    pub fn uuid(&self, what: &str) -> Uuid {
+        let namespace = Uuid::new_v5(&Uuid::NAMESPACE_DNS, NAMESPACE);
+        Uuid::new_v5(&namespace, format!("{}/{what}", self.stem()).as_bytes())
+    }
+
+    /// The first 32 bits of [`Self::uuid`], for formats with short ids.
+    pub fn id32(&self, what: &str) -> u32 {
+        self.uuid(what).as_fields().0
+    }
+}

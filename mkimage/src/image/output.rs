@@ -1,0 +1,226 @@
+//! How a format writes its file: sparse where it can be, errors that name the file, a full disk said as such.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use rustix::io::Errno;
+
+use super::bytes;
+use crate::error::{Failure, Remedy as _, Result};
+
+/// Runs `write` with a new, empty file at `path`, mode 0644 whatever the umask.
+pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+    checked(path, || {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        let value = write(&mut file)?;
+        file.flush()?;
+        Ok(value)
+    })
+}
+
+/// Names the file in every error of `write`, and says what to do when the disk is full.
+pub(crate) fn checked<T>(path: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
+    write().map_err(|error| {
+        let full = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|io| {
+                matches!(
+                    io.kind(),
+                    io::ErrorKind::StorageFull
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::FileTooLarge
+                )
+            });
+        let remedy = match error.downcast_ref::<Failure>() {
+            Some(inner) => inner.remedy().to_owned(),
+            None if full => "free disk space, or write to another disk with --out".to_owned(),
+            None => "check that the directory exists and can be written".to_owned(),
+        };
+        Err::<T, _>(error)
+            .or_fail(format!("writing {}", path.display()), remedy)
+            .err()
+            .unwrap_or_else(|| anyhow::anyhow!("writing {}", path.display()))
+    })
+}
+
+/// The whole of an input file; the error names it.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Opens an input file; the error names it.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| format!("opening {}", path.display()))
+}
+
+/// Size of an input file in bytes.
+pub(crate) fn size_of(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path)
+        .with_context(|| format!("reading {}", path.display()))?
+        .len())
+}
+
+/// Calls `each` with (index, data) for every block of `disk` that holds a non-zero byte; holes of a
+/// sparse file are skipped without being read. `size` is the block size; the last block is padded.
+pub(crate) fn blocks(
+    disk: &mut File,
+    size: usize,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let end = disk.metadata()?.len();
+    let step = bytes::size(size);
+    let mut buffer = vec![0; size];
+    let mut at = 0;
+    while at < end {
+        match rustix::fs::seek(&*disk, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => at = at.max(data / step * step),
+            Err(Errno::NXIO) => break,
+            Err(_) => {} // a file system without holes: read everything
+        }
+        disk.seek(SeekFrom::Start(at))?;
+        buffer.fill(0);
+        let len = bytes::index(step.min(end.saturating_sub(at)))?;
+        disk.read_exact(buffer.get_mut(..len).unwrap_or_default())?;
+        if buffer.iter().any(|byte| *byte != 0) {
+            each(at / step, &buffer)?;
+        }
+        at = at.saturating_add(step);
+    }
+    Ok(())
+}
+
+/// Copies a disk, leaving holes where it holds zeros; the copy has the same size.
+pub(crate) fn copy_sparse(from: &mut File, to: &mut File) -> Result<()> {
+    const CHUNK: usize = 1 << 16;
+    let size = from.metadata()?.len();
+    blocks(from, CHUNK, |index, data| {
+        to.seek(SeekFrom::Start(index.saturating_mul(bytes::size(CHUNK))))?;
+        Ok(to.write_all(data)?)
+    })?;
+    Ok(to.set_len(size)?)
+}
+
+/// A part of a larger file, seen as a file of its own: a partition of a disk image.
+#[derive(Debug)]
+pub(crate) struct Window<'a> {
+    file: &'a mut File,
+    start: u64,
+    len: u64,
+    at: u64,
+}
+
+impl<'a> Window<'a> {
+    /// The `len` bytes from `start`.
+    pub(crate) fn new(file: &'a mut File, start: u64, len: u64) -> Self {
+        Self {
+            file,
+            start,
+            len,
+            at: 0,
+        }
+    }
+
+    fn room(&mut self, wanted: usize) -> io::Result<usize> {
+        self.file
+            .seek(SeekFrom::Start(self.start.saturating_add(self.at)))?;
+        let left = usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        Ok(left.min(wanted))
+    }
+}
+
+impl Read for Window<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = self.room(buffer.len())?;
+        let count = self.file.read(buffer.get_mut(..room).unwrap_or_default())?;
+        self.at = self.at.saturating_add(bytes::size(count));
+        Ok(count)
+    }
+}
+
+impl Write for Window<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let room = self.room(data.len())?;
+        let count = self.file.write(data.get(..room).unwrap_or_default())?;
+        self.at = self.at.saturating_add(bytes::size(count));
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Window<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = target.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_with_a_remedy() {
+        let error = checked(Path::new("/dev/full"), || {
+            File::options()
+                .write(true)
+                .open("/dev/full")?
+                .write_all(b"x")?;
+            Ok(())
+        })
+        .unwrap_err();
+        assert_eq!(error.to_string(), "writing /dev/full");
+        assert!(
+            error
+                .downcast_ref::<Failure>()
+                .unwrap()
+                .remedy()
+                .contains("free disk space")
+        );
+    }
+
+    #[test]
+    fn blocks_skip_zeros_and_holes() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.seek(SeekFrom::Start(70_000)).unwrap();
+        file.write_all(b"data").unwrap();
+        let mut seen = Vec::new();
+        blocks(&mut file, 4096, |index, data| {
+            seen.push((index, data.iter().filter(|byte| **byte != 0).count()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, [(17, 4)]);
+    }
+
+    #[test]
+    fn a_window_ends_where_it_ends() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let mut window = Window::new(&mut file, 2, 4);
+        let mut text = String::new();
+        window.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "2345");
+        window.seek(SeekFrom::Start(3)).unwrap();
+        assert_eq!(window.write(b"xyz").unwrap(), 1);
+        assert_eq!(window.seek(SeekFrom::End(-4)).unwrap(), 0);
+    }
+}

@@ -1,0 +1,179 @@
+//! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB) and META. STATE and EPHEMERAL are
+//! made on the node, in the space behind.
+
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use gptman::{GPT, GPTPartitionEntry};
+use uuid::{Uuid, uuid};
+
+use super::fat::{self, Content, FatFile};
+use super::{Release, bytes, grub, meta, output};
+use crate::error::{Failure, Result};
+
+/// What goes onto a disk.
+#[derive(Debug)]
+pub struct Disk<'a> {
+    /// The unified kernel image.
+    pub uki: &'a Path,
+    /// systemd-boot ([`crate::arch::Names::sd_boot`]).
+    pub sd_boot: &'a Path,
+    /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` leaves the partition empty.
+    pub grub: Option<&'a Path>,
+    /// Initial META values.
+    pub meta: &'a meta::Values,
+    /// Size of the disk in bytes; `None` is the smallest that holds the boot partitions.
+    pub size: Option<u64>,
+}
+
+/// EFI system partition.
+pub const TYPE_EFI: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
+/// Where GRUB keeps its core image.
+pub const TYPE_BIOS: Uuid = uuid!("21686148-6449-6E6F-744E-656564454649");
+/// Linux data.
+pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
+
+const SECTOR: u64 = 512;
+const MIB: u64 = 1 << 20;
+/// The ESP holds the running UKI and the next one, and a third while one is being replaced.
+const UKIS: u64 = 3;
+/// Room for UKIs that grow; also what firmware vendors and other systems take as the least.
+const SMALLEST_ESP: u64 = 256 * MIB;
+/// How often systemd-boot starts a new UKI that nobody marks good before it falls back.
+pub const TRIES: u32 = 3;
+/// Attribute of the BIOS partition: legacy BIOS bootable.
+const LEGACY_BOOT: u64 = 1 << 2;
+
+/// A partition of the layout, in bytes.
+struct Partition {
+    label: &'static str,
+    kind: Uuid,
+    start: u64,
+    size: u64,
+    attributes: u64,
+}
+
+/// Writes the disk image to `out`; the file is sparse.
+pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
+    let files = esp_files(release, disk)?;
+    let uki = output::size_of(disk.uki)?;
+    let esp = fat::size_for(&files, uki.saturating_mul(UKIS - 1))?.max(SMALLEST_ESP);
+    let layout = layout(bytes::align(esp, 64 * MIB));
+    let used = layout
+        .last()
+        .map_or(0, |last| last.start.saturating_add(last.size));
+    // The backup GPT takes the last 33 sectors; 1 MiB keeps the size whole.
+    let smallest = used.saturating_add(MIB);
+    let size = disk.size.unwrap_or(smallest);
+    if size < smallest || !size.is_multiple_of(MIB) {
+        return Err(Failure::new(
+            format!("a disk of {size} bytes cannot hold this image"),
+            format!("give a whole number of MiB, {} or more", smallest / MIB),
+        ));
+    }
+    output::create(out, |file| {
+        file.set_len(size)?;
+        partition(file, release, &layout)?;
+        for part in &layout {
+            match part.label {
+                "EFI" => fat::write(file, part.start, part.size, release, &files)?,
+                "META" => write_at(file, part.start, &meta::encode(disk.meta)?)?,
+                _ => {
+                    if let Some(dir) = disk.grub {
+                        let boot = grub::disk(dir, "(,gpt1)/grub", part.start / SECTOR)?;
+                        write_at(file, 0, &boot.mbr)?;
+                        write_at(file, part.start, &boot.core)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The UKI's name on the ESP, with its boot counter: the Boot Loader Specification's `+<tries>`.
+pub fn uki_name(release: &Release) -> String {
+    format!("corten-{}+{TRIES}.efi", release.version)
+}
+
+/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line.
+pub(crate) const LOADER_CONF: &str = "timeout 0\neditor no\n";
+
+fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
+    let mut files = vec![
+        (
+            format!("EFI/BOOT/{}", release.arch.names().efi_boot),
+            Content::File(disk.sd_boot.to_owned()),
+        ),
+        (
+            format!("EFI/Linux/{}", uki_name(release)),
+            Content::File(disk.uki.to_owned()),
+        ),
+        (
+            "loader/loader.conf".to_owned(),
+            Content::Bytes(LOADER_CONF.into()),
+        ),
+    ];
+    if disk.grub.is_some() {
+        // A UKI that booted well loses its counter; one that did not yet carries `+left-done`.
+        let paths = ["", "+*"]
+            .map(|counter| format!("($root)/EFI/Linux/corten-{}{counter}.efi", release.version));
+        let entry = grub::Entry::new(&output::read(disk.uki)?, paths.to_vec())?;
+        let config = grub::config(&[], &[entry]);
+        files.push((
+            "grub/grub.cfg".to_owned(),
+            Content::Bytes(config.into_bytes()),
+        ));
+    }
+    Ok(files)
+}
+
+fn layout(esp: u64) -> [Partition; 3] {
+    let bios = MIB.saturating_add(esp);
+    [
+        Partition {
+            label: "EFI",
+            kind: TYPE_EFI,
+            start: MIB,
+            size: esp,
+            attributes: 0,
+        },
+        Partition {
+            label: "BIOS",
+            kind: TYPE_BIOS,
+            start: bios,
+            size: MIB,
+            attributes: LEGACY_BOOT,
+        },
+        Partition {
+            label: "META",
+            kind: TYPE_LINUX,
+            start: bios.saturating_add(MIB),
+            size: meta::PARTITION,
+            attributes: 0,
+        },
+    ]
+}
+
+fn partition(file: &mut File, release: &Release, layout: &[Partition]) -> Result<()> {
+    let mut table = GPT::new_from(file, SECTOR, release.uuid("disk").to_bytes_le())?;
+    for (number, part) in (1..).zip(layout) {
+        table[number] = GPTPartitionEntry {
+            partition_type_guid: part.kind.to_bytes_le(),
+            unique_partition_guid: release.uuid(part.label).to_bytes_le(),
+            starting_lba: part.start / SECTOR,
+            ending_lba: part.start.saturating_add(part.size) / SECTOR - 1,
+            attribute_bits: part.attributes,
+            partition_name: part.label.into(),
+        };
+    }
+    table.write_into(file)?;
+    GPT::write_protective_mbr_into(file, SECTOR)?;
+    write_at(file, 440, &release.id32("mbr").to_le_bytes())
+}
+
+fn write_at(file: &mut File, at: u64, data: &[u8]) -> Result<()> {
+    file.seek(SeekFrom::Start(at))?;
+    Ok(file.write_all(data)?)
+}

@@ -1,0 +1,391 @@
+//! The unified kernel image: systemd-stub with our sections appended.
+//!
+//! The stub (UEFI Specification 2.10, PE32+) is taken as it comes from its package. Sections' data
+//! starts on a 4 KiB boundary of the file, so that GRUB can read kernel and initramfs out of the
+//! same file by sector numbers ([`super::grub`]), and BIOS needs no second copy of them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, ensure};
+use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
+use object::{LittleEndian as LE, pe};
+use serde::Serialize;
+
+use super::{Release, bytes, output};
+use crate::error::{Failure, Result};
+
+/// What goes into a unified kernel image.
+#[derive(Debug)]
+pub struct Uki<'a> {
+    /// systemd-stub of the same architecture ([`crate::arch::Names::sd_stub`]).
+    pub stub: &'a Path,
+    /// The kernel, an EFI program.
+    pub vmlinuz: &'a Path,
+    /// The initramfs.
+    pub initramfs: &'a Path,
+    /// The kernel command line.
+    pub cmdline: &'a str,
+    /// The text of os-release; systemd-boot shows its `PRETTY_NAME` and sorts by `VERSION_ID`.
+    pub os_release: &'a str,
+    /// `uname -r` of the kernel.
+    pub uname: &'a str,
+}
+
+/// A section of a unified kernel image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Section {
+    /// Its name, as `.linux`.
+    pub name: String,
+    /// Where its data starts in the file, bytes.
+    pub offset: u64,
+    /// How much data it has, bytes, without padding.
+    pub size: u64,
+}
+
+/// Section data starts at a multiple of this many bytes: no less than a disk sector, so that a
+/// block list can name it, and a page, so that nothing has to be copied to be mapped.
+const FILE_ALIGNMENT: u64 = 4096;
+/// `IMAGE_SCN_CNT_INITIALIZED_DATA | IMAGE_SCN_MEM_READ`.
+const READ_ONLY_DATA: u32 = pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_READ.0;
+const SECTION_HEADER: usize = 40;
+/// Offsets in the optional header (PE32+, after the signature and the COFF header).
+const SIZE_OF_INITIALIZED_DATA: usize = 8;
+const SIZE_OF_IMAGE: usize = 56;
+const CHECKSUM: usize = 64;
+/// The firmware's and GRUB's tools read offsets as signed 32 bits in places; half of it is ample.
+const LARGEST: u64 = 1 << 30;
+
+/// Writes the image to `out`.
+pub fn build(out: &Path, release: &Release, parts: &Uki<'_>) -> Result<()> {
+    let stub = output::read(parts.stub)?;
+    let sections = [
+        (".osrel", parts.os_release.as_bytes().to_vec()),
+        (".cmdline", parts.cmdline.as_bytes().to_vec()),
+        (".uname", parts.uname.as_bytes().to_vec()),
+        (".sbat", sbat(&stub, release)?),
+        (".initrd", output::read(parts.initramfs)?),
+        (".linux", kernel(parts.vmlinuz, release)?),
+    ];
+    let total: usize = sections.iter().map(|(_, data)| data.len()).sum();
+    if bytes::size(total) > LARGEST {
+        return Err(Failure::new(
+            format!("the image would hold {total} bytes, more than 1 GiB"),
+            "leave out system extensions",
+        ));
+    }
+    let image = append(stub, release, &sections)
+        .with_context(|| format!("adding sections to {}", parts.stub.display()))?;
+    output::create(out, |file| Ok(std::io::Write::write_all(file, &image)?))
+}
+
+/// The sections of the image in `data`, in file order.
+pub fn sections(data: &[u8]) -> Result<Vec<Section>> {
+    let file = PeFile64::parse(data).context("this is not an EFI program")?;
+    file.section_table()
+        .iter()
+        .map(|header| {
+            let raw = u64::from(header.size_of_raw_data.get(LE));
+            Ok(Section {
+                name: String::from_utf8_lossy(header.raw_name()).into_owned(),
+                offset: u64::from(header.pointer_to_raw_data.get(LE)),
+                size: raw.min(u64::from(header.virtual_size.get(LE))),
+            })
+        })
+        .collect()
+}
+
+/// The section called `name`; an error when the image has none.
+pub fn section<'a>(sections: &'a [Section], name: &str) -> Result<&'a Section> {
+    sections
+        .iter()
+        .find(|section| section.name == name)
+        .ok_or_else(|| anyhow!("there is no {name} section: not a unified kernel image"))
+}
+
+/// The bytes of a section in `data`.
+pub fn content<'a>(data: &'a [u8], section: &Section) -> Result<&'a [u8]> {
+    bytes::slice(
+        data,
+        bytes::index(section.offset)?,
+        bytes::index(section.size)?,
+    )
+}
+
+/// The kernel, refused when it is of another architecture or cannot be started by EFI.
+fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
+    let data = output::read(path)?;
+    let machine = PeFile64::parse(data.as_slice())
+        .map(|file| file.nt_headers().file_header().machine.get(LE).0)
+        .ok();
+    if machine == Some(release.arch.names().pe_machine) {
+        return Ok(data);
+    }
+    Err(Failure::new(
+        format!(
+            "{} is not an EFI program for {}",
+            path.display(),
+            release.arch
+        ),
+        "build the kernel for this architecture, with CONFIG_EFI_STUB=y",
+    ))
+}
+
+/// The stub's revocation lines and ours, one table: what Secure Boot's revocation list names.
+fn sbat(stub: &[u8], release: &Release) -> Result<Vec<u8>> {
+    let all = sections(stub)?;
+    let theirs = content(stub, section(&all, ".sbat")?)?;
+    let mut table: Vec<u8> = theirs
+        .iter()
+        .copied()
+        .take_while(|byte| *byte != 0)
+        .collect();
+    if table.last() != Some(&b'\n') {
+        table.push(b'\n');
+    }
+    table.extend(format!("corten,1,Corten,corten,{},-\n", release.version).bytes());
+    Ok(table)
+}
+
+/// Where the headers of a stub have what must change, and what is in use.
+struct Layout {
+    /// The COFF header, behind the signature.
+    coff: usize,
+    optional: usize,
+    table: usize,
+    /// The section headers that stay, as they are.
+    kept: Vec<u8>,
+    /// How long the section table was, bytes.
+    old_table: usize,
+    /// The end of all headers.
+    room: usize,
+    /// The first free address.
+    address: u64,
+    alignment: u64,
+    /// `SizeOfInitializedData`.
+    initialized: u64,
+}
+
+impl Layout {
+    /// Of `stub`, to which sections called `new` will be added.
+    fn of(stub: &[u8], release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Self> {
+        let file = PeFile64::parse(stub)?;
+        let headers = file.nt_headers();
+        ensure!(
+            headers.file_header().machine.get(LE).0 == release.arch.names().pe_machine,
+            "the stub is not for {}",
+            release.arch
+        );
+        let optional = headers.optional_header();
+        let alignment = u64::from(optional.section_alignment());
+        ensure!(
+            alignment.is_power_of_two(),
+            "the stub's section alignment is {alignment}"
+        );
+        let (mut kept, mut address) = (Vec::new(), 0);
+        for header in file.section_table().iter() {
+            let end = u64::from(header.virtual_address.get(LE))
+                .saturating_add(u64::from(header.virtual_size.get(LE)));
+            address = bytes::align(end, alignment).max(address);
+            if !new
+                .iter()
+                .any(|(name, _)| name.as_bytes() == header.raw_name())
+            {
+                kept.extend_from_slice(object::pod::bytes_of(header));
+            }
+        }
+        let coff = bytes::index(u64::from(bytes::u32_le(stub, 0x3c)?))?.saturating_add(4);
+        let optional_size = headers.file_header().size_of_optional_header.get(LE);
+        let optional_at = coff.saturating_add(20);
+        Ok(Self {
+            coff,
+            optional: optional_at,
+            table: optional_at.saturating_add(usize::from(optional_size)),
+            kept,
+            old_table: file.section_table().len().saturating_mul(SECTION_HEADER),
+            room: bytes::index(u64::from(optional.size_of_headers()))?,
+            address,
+            alignment,
+            initialized: u64::from(optional.size_of_initialized_data()),
+        })
+    }
+}
+
+/// Adds the sections (replacing those of the same name) behind the stub's own.
+fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
+    let layout = Layout::of(&image, release, new)?;
+    let (mut address, mut initialized) = (layout.address, layout.initialized);
+    let mut table = layout.kept;
+    for (name, data) in new {
+        bytes::pad(&mut image, bytes::index(FILE_ALIGNMENT)?);
+        let (offset, size) = (bytes::size(image.len()), bytes::size(data.len()));
+        image.extend_from_slice(data);
+        bytes::pad(&mut image, 512);
+        let raw = bytes::size(image.len()).saturating_sub(offset);
+        table.extend_from_slice(&bytes::fixed::<8>(name));
+        for field in [
+            size,
+            address,
+            raw,
+            offset,
+            0,
+            0,
+            0,
+            u64::from(READ_ONLY_DATA),
+        ] {
+            table.extend_from_slice(&bytes::fit32(field, name)?.to_le_bytes());
+        }
+        address = bytes::align(address.saturating_add(size.max(1)), layout.alignment);
+        initialized = initialized.saturating_add(raw);
+    }
+    let end = layout.table.saturating_add(table.len());
+    ensure!(
+        end <= layout.room,
+        "its headers have no room for {} more sections",
+        new.len()
+    );
+    bytes::put(&mut image, layout.table, &vec![0; layout.old_table])?;
+    bytes::put(&mut image, layout.table, &table)?;
+    let count = u16::try_from(table.len() / SECTION_HEADER)?;
+    bytes::put(
+        &mut image,
+        layout.coff.saturating_add(2),
+        &count.to_le_bytes(),
+    )?;
+    for (field, value) in [
+        (
+            SIZE_OF_INITIALIZED_DATA,
+            bytes::fit32(initialized, "SizeOfInitializedData")?,
+        ),
+        (SIZE_OF_IMAGE, bytes::fit32(address, "SizeOfImage")?),
+        (CHECKSUM, 0),
+    ] {
+        bytes::put(
+            &mut image,
+            layout.optional.saturating_add(field),
+            &value.to_le_bytes(),
+        )?;
+    }
+    let sum = checksum(&image)?;
+    bytes::put(
+        &mut image,
+        layout.optional.saturating_add(CHECKSUM),
+        &sum.to_le_bytes(),
+    )?;
+    Ok(image)
+}
+
+/// The PE checksum of a file whose checksum field is zero: the 16-bit ones' complement sum plus
+/// the length. The file's length is even.
+fn checksum(image: &[u8]) -> Result<u32> {
+    let mut sum = 0_u32;
+    for pair in image.chunks_exact(2) {
+        sum = sum.saturating_add(u32::from(bytes::u16_le(pair, 0)?));
+        sum = (sum & 0xffff).saturating_add(sum >> 16);
+    }
+    Ok(sum.saturating_add(bytes::fit32(image.len(), "the image")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::testing::{Scratch, noise, release, stub};
+
+    fn parts<'a>(paths: &'a [std::path::PathBuf; 3]) -> Uki<'a> {
+        Uki {
+            stub: &paths[0],
+            vmlinuz: &paths[1],
+            initramfs: &paths[2],
+            cmdline: "console=ttyS0 quiet",
+            os_release: "ID=corten\nVERSION_ID=1.2.3\n",
+            uname: "6.12.1-corten",
+        }
+    }
+
+    fn inputs(scratch: &Scratch) -> [std::path::PathBuf; 3] {
+        let kernel = [stub(), noise(70_001)].concat();
+        [
+            scratch.file("stub", &stub()),
+            scratch.file("vmlinuz", &kernel),
+            scratch.file("initramfs", &noise(100_000)),
+        ]
+    }
+
+    #[test]
+    fn what_goes_in_can_be_read_back() {
+        let scratch = Scratch::new();
+        let paths = inputs(&scratch);
+        let out = scratch.path("uki");
+        build(&out, &release(), &parts(&paths)).unwrap();
+        let image = std::fs::read(&out).unwrap();
+        let all = sections(&image).unwrap();
+        let names: Vec<_> = all.iter().map(|section| section.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                ".text", ".reloc", ".osrel", ".cmdline", ".uname", ".sbat", ".initrd", ".linux"
+            ]
+        );
+        let read = |name| content(&image, section(&all, name).unwrap()).unwrap();
+        assert_eq!(read(".cmdline"), b"console=ttyS0 quiet");
+        assert_eq!(read(".initrd"), std::fs::read(&paths[2]).unwrap());
+        assert_eq!(read(".linux"), std::fs::read(&paths[1]).unwrap());
+        assert!(read(".sbat").starts_with(b"sbat,1,stub\ncorten,1,"));
+        for name in [".initrd", ".linux"] {
+            assert_eq!(section(&all, name).unwrap().offset % 4096, 0);
+        }
+    }
+
+    #[test]
+    fn addresses_do_not_overlap_and_the_checksum_is_right() {
+        let scratch = Scratch::new();
+        let paths = inputs(&scratch);
+        let out = scratch.path("uki");
+        build(&out, &release(), &parts(&paths)).unwrap();
+        let mut image = std::fs::read(&out).unwrap();
+        let file = PeFile64::parse(image.as_slice()).unwrap();
+        let mut end = 0;
+        for header in file.section_table().iter() {
+            assert!(header.virtual_address.get(LE) >= end, "sections overlap");
+            end = header.virtual_address.get(LE) + header.virtual_size.get(LE);
+        }
+        let optional = file.nt_headers().optional_header();
+        assert!(optional.size_of_image() >= end);
+        assert_eq!(optional.size_of_image() % 4096, 0);
+        let stated = optional.check_sum();
+        image[0x58 + CHECKSUM..0x58 + CHECKSUM + 4].fill(0);
+        // RFC 1071-style sum done another way: all words at once, folded at the end.
+        let words: u64 = image
+            .chunks(2)
+            .map(|w| u64::from(w[0]) | u64::from(w[1]) << 8)
+            .sum();
+        let folded = (0..4).fold(words, |sum, _| (sum & 0xffff) + (sum >> 16));
+        assert_eq!(u64::from(stated), folded + image.len() as u64);
+    }
+
+    #[test]
+    fn a_kernel_of_another_architecture_is_refused() {
+        let scratch = Scratch::new();
+        let paths = inputs(&scratch);
+        let arm = Release {
+            arch: crate::arch::Arch::Arm64,
+            ..release()
+        };
+        let error = build(&scratch.path("uki"), &arm, &parts(&paths)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("is not an EFI program for arm64")
+        );
+    }
+
+    #[test]
+    fn a_stub_without_room_is_an_error() {
+        let scratch = Scratch::new();
+        let mut paths = inputs(&scratch);
+        let mut tight = stub();
+        tight[0x58 + 60..0x58 + 64].copy_from_slice(&0x200_u32.to_le_bytes());
+        paths[0] = scratch.file("tight", &tight);
+        let error = build(&scratch.path("uki"), &release(), &parts(&paths)).unwrap_err();
+        assert!(format!("{error:#}").contains("no room for 6 more sections"));
+    }
+}
