@@ -21,11 +21,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     collect(root, &mut files)?;
     // Directory order is the file system's; the output must not depend on it.
     files.sort();
-    let descriptors = protox::compile(&files, [root])?;
+    let internal = root.join("corten");
+    let (internal, public): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|f| f.starts_with(&internal));
+    // The public API is wide: a server implements what it can, the generated
+    // rest answers UNIMPLEMENTED. Our own few methods are all implemented.
     tonic_prost_build::configure()
         .emit_rerun_if_changed(false)
-        .include_file("corten_api.rs")
-        .compile_fds(descriptors)?;
+        .generate_default_stubs(true)
+        .include_file("public.rs")
+        .compile_fds(protox::compile(&public, [root])?)?;
+    tonic_prost_build::configure()
+        .emit_rerun_if_changed(false)
+        .include_file("internal.rs")
+        .compile_fds(protox::compile(&internal, [root])?)?;
     Ok(())
 }
 

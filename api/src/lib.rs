@@ -16,7 +16,8 @@ pub mod roles;
 /// The generated messages, clients and servers, a module per proto package.
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod generated {
-    include!(concat!(env!("OUT_DIR"), "/corten_api.rs"));
+    include!(concat!(env!("OUT_DIR"), "/public.rs"));
+    include!(concat!(env!("OUT_DIR"), "/internal.rs"));
 }
 
 pub use generated::*;
