@@ -1,0 +1,276 @@
+//! Carrying out the actions of a plan.
+
+use crate::database::Database;
+use crate::defaults;
+use crate::event::Event;
+use crate::links::Links;
+use crate::modules::Loader;
+use crate::plan::{Action, Permission, Plan, actions};
+use crate::probe::HEAD;
+use crate::sysfs::Sysfs;
+use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::PathBuf;
+use tracing::{debug, warn};
+
+/// The trees that the daemon works on.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/dev`.
+    pub dev: PathBuf,
+    /// `/run/udev`.
+    pub run: PathBuf,
+}
+
+/// Handles events; shared by the workers.
+#[derive(Debug)]
+pub struct Handler {
+    roots: Roots,
+    sysfs: Sysfs,
+    database: Database,
+    links: Links,
+}
+
+impl Handler {
+    /// A handler for these trees.
+    pub fn new(roots: Roots) -> Self {
+        Self {
+            sysfs: Sysfs::new(&roots.sys),
+            database: Database::new(&roots.run),
+            links: Links::new(&roots.dev, &roots.run),
+            roots,
+        }
+    }
+
+    /// The attributes it reads.
+    pub fn sysfs(&self) -> &Sysfs {
+        &self.sysfs
+    }
+
+    /// What `event` leads to; nothing is changed.
+    pub fn plan(&self, event: &Event) -> (Plan, Vec<Action>) {
+        let properties = defaults::properties(&self.sysfs, event, |node| self.head(node));
+        let old = event.id().and_then(|id| self.database.load(&id));
+        let plan = defaults::plan(event, properties);
+        let actions = actions(event, plan.clone(), old.as_ref(), now());
+        (plan, actions)
+    }
+
+    /// Plans and carries out; what fails is logged, the rest is done.
+    pub fn handle(&self, event: &Event, loader: Option<&Loader>) -> Plan {
+        let (plan, actions) = self.plan(event);
+        for action in &actions {
+            if let Err(error) = self.apply(event, action, loader) {
+                warn!("{event}: {action}: {error:#}");
+            }
+        }
+        plan
+    }
+
+    fn apply(&self, event: &Event, action: &Action, loader: Option<&Loader>) -> anyhow::Result<()> {
+        let id = event.id();
+        match (action, &id) {
+            (
+                Action::Permit {
+                    node,
+                    block,
+                    permission,
+                },
+                _,
+            ) => {
+                self.permit(event, node, *block, *permission)?;
+            }
+            (
+                Action::Claim {
+                    link,
+                    node,
+                    priority,
+                },
+                Some(id),
+            ) => {
+                self.links.claim(link, id, node, *priority)?;
+            }
+            (Action::Release { link }, Some(id)) => self.links.release(link, id)?,
+            (Action::Store(record), Some(id)) => self.database.store(id, record)?,
+            (Action::Forget, Some(id)) => self.database.forget(id)?,
+            (Action::Load { alias }, _) => {
+                let Some(loader) = loader else { return Ok(()) };
+                for module in loader.load(alias)? {
+                    debug!("{event}: loaded {module}");
+                }
+            }
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Sets mode and owner if they differ. The node is opened without following
+    /// links and compared with the device, so that neither a name made by
+    /// somebody else nor a number given again is touched.
+    fn permit(
+        &self,
+        event: &Event,
+        node: &str,
+        block: bool,
+        permission: Permission,
+    ) -> io::Result<()> {
+        let path = self.roots.dev.join(node);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            // The device went again; its remove event is on the way.
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            opened => File::from(opened?),
+        };
+        let found = file.metadata()?;
+        let right_kind = match block {
+            true => found.file_type().is_block_device(),
+            false => found.file_type().is_char_device(),
+        };
+        let expected = event.node().map(|n| rustix::fs::makedev(n.major, n.minor));
+        if !right_kind || expected != Some(found.rdev() as Dev) {
+            return Err(io::Error::other("another device has that name"));
+        }
+        let Permission { mode, uid, gid } = permission;
+        // An O_PATH descriptor cannot be changed itself; its name in /proc can.
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        if (found.uid(), found.gid()) != (uid, gid) {
+            rustix::fs::chown(&name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        }
+        if found.mode() & 0o7777 != mode {
+            rustix::fs::chmod(&name, Mode::from_raw_mode(mode))?;
+        }
+        Ok(())
+    }
+
+    /// The first bytes of a block device; what cannot be read has none.
+    fn head(&self, node: &str) -> Option<Vec<u8>> {
+        // Not waiting for a drive to become ready, and not keeping the device
+        // busy for others longer than the read takes.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = self.roots.dev.join(node);
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+        if !file.metadata().ok()?.file_type().is_block_device() {
+            return None;
+        }
+        let mut head = Vec::new();
+        // An error in the middle leaves what came before it.
+        let _ = file.take(HEAD as u64).read_to_end(&mut head);
+        Some(head)
+    }
+
+    /// Removes the records of devices that went while nobody listened.
+    pub fn sweep(&self) {
+        for id in self.database.ids() {
+            let path = match (id.split_at_checked(1), id.strip_prefix('+')) {
+                (Some(("b", number)), _) => self.roots.sys.join("dev/block").join(number),
+                (Some(("c", number)), _) => self.roots.sys.join("dev/char").join(number),
+                (_, Some(device)) => {
+                    let Some((subsystem, name)) = device.split_once(':') else {
+                        continue;
+                    };
+                    let bus = self
+                        .roots
+                        .sys
+                        .join("bus")
+                        .join(subsystem)
+                        .join("devices")
+                        .join(name);
+                    let class = self.roots.sys.join("class").join(subsystem).join(name);
+                    if bus.exists() { bus } else { class }
+                }
+                // Interfaces are found by name only; coldplug renews them.
+                _ => continue,
+            };
+            if path.exists() {
+                continue;
+            }
+            for link in self.database.load(&id).unwrap_or_default().links {
+                if let Err(error) = self.links.release(&link, &id) {
+                    warn!("release {link} of {id}: {error}");
+                }
+            }
+            if let Err(error) = self.database.forget(&id) {
+                warn!("forget {id}: {error}");
+            }
+        }
+    }
+}
+
+/// Microseconds of the monotonic clock.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let microseconds = time
+        .tv_sec
+        .saturating_mul(1_000_000)
+        .saturating_add(time.tv_nsec / 1000);
+    u64::try_from(microseconds).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Handler, Roots};
+    use crate::event::Event;
+    use crate::testing::Tree;
+    use std::fs;
+
+    #[test]
+    fn a_device_comes_changes_and_goes() {
+        let (sys, dev, run) = (
+            Tree::new(),
+            tempfile::tempdir().unwrap(),
+            tempfile::tempdir().unwrap(),
+        );
+        let disk = "/devices/pci0000:00/0000:00:05.0/virtio2/block/vda";
+        sys.device("/devices/pci0000:00/0000:00:05.0", "pci");
+        sys.device("/devices/pci0000:00/0000:00:05.0/virtio2", "virtio")
+            .device(disk, "block");
+        sys.attribute(disk, "serial", "first");
+        let handler = Handler::new(Roots {
+            sys: sys.path().into(),
+            dev: dev.path().into(),
+            run: run.path().into(),
+        });
+        let event = |action: &str| {
+            let text = format!(
+                "ACTION={action}\nDEVPATH={disk}\nSUBSYSTEM=block\nMAJOR=254\nMINOR=0\nDEVNAME=vda\n\
+                 DEVTYPE=disk\nDISKSEQ=9"
+            );
+            Event::parse(text.as_bytes()).unwrap()
+        };
+        let link = |name: &str| fs::read_link(dev.path().join(name)).ok();
+        let added = handler.handle(&event("add"), None);
+        assert_eq!(
+            added.properties.get("ID_SERIAL").map(String::as_str),
+            Some("first")
+        );
+        for name in [
+            "disk/by-id/virtio-first",
+            "disk/by-path/pci-0000:00:05.0",
+            "disk/by-diskseq/9",
+        ] {
+            assert_eq!(link(name), Some("../../vda".into()), "{name}");
+        }
+        assert_eq!(link("block/254:0"), Some("../vda".into()));
+        sys.attribute(disk, "serial", "second");
+        handler.handle(&event("change"), None);
+        assert_eq!(link("disk/by-id/virtio-first"), None);
+        assert!(link("disk/by-id/virtio-second").is_some());
+        let record = fs::read_to_string(run.path().join("data/b254:0")).unwrap();
+        assert!(
+            record.contains("S:disk/by-id/virtio-second\n") && record.contains("E:ID_BUS=virtio\n")
+        );
+
+        // Gone without an event, as when the daemon was down.
+        handler.sweep();
+        assert!(!run.path().join("data/b254:0").exists() && link("block/254:0").is_none());
+        handler.handle(&event("add"), None);
+        handler.handle(&event("remove"), None);
+        assert_eq!(fs::read_dir(dev.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(run.path().join("data")).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,225 @@
+//! The daemon: one thread that listens and orders, a few that handle.
+
+use crate::apply::{Handler, Roots};
+use crate::broadcast::Broadcast;
+use crate::coldplug::Coldplug;
+use crate::database::gone;
+use crate::event::Event;
+use crate::modules::Loader;
+use crate::monitor::{Monitor, Received};
+use crate::queue::{Queue, Ticket};
+use anyhow::Context as _;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+use tracing::{debug, info, warn};
+
+/// Events taken off the socket before the queue is worked on; beyond this the
+/// kernel keeps them for us.
+const QUEUE_BOUND: usize = 2048;
+
+/// Coldplug asks for more only while fewer events than this are waiting, so it
+/// cannot overrun the socket by itself.
+const COLDPLUG_LOW: usize = 128;
+
+/// How many devices coldplug asks for at once.
+const COLDPLUG_BATCH: usize = 64;
+
+/// libkmod keeps paths and index nodes on the stack.
+const STACK: usize = 512 * 1024;
+
+/// What a worker is given, and gives back.
+type Job = (Ticket, Event);
+
+/// Listens for ever.
+///
+/// # Errors
+/// When the monitor cannot be set up or breaks.
+pub fn run(roots: Roots, workers: usize) -> anyhow::Result<()> {
+    let started = Instant::now();
+    // Before anything is read from sysfs: what comes in between is then heard.
+    let monitor = Monitor::new().context("listen for uevents")?;
+    fs::create_dir_all(roots.run.join("data")).context("make the database's directory")?;
+    crate::nodes::standard_links(&roots.dev);
+    crate::nodes::static_nodes(&roots.dev);
+    let marker = roots.run.join("queue");
+    let handler = Arc::new(Handler::new(roots));
+    handler.sweep();
+    let coldplug = Coldplug::everything(handler.sysfs()).context("enumerate the devices")?;
+    let pool = Pool::start(&handler, workers)?;
+    let mut daemon = Daemon {
+        monitor,
+        handler,
+        pool,
+        queue: Queue::default(),
+        coldplug,
+        handled: 0,
+    };
+    let (mut settled, mut marked) = (false, false);
+    loop {
+        let idle = daemon.step()?;
+        // Clients wait for this file to go (udev_queue_get_queue_is_empty).
+        if idle == marked {
+            marked = !idle;
+            let done = if marked {
+                fs::write(&marker, "")
+            } else {
+                gone(fs::remove_file(&marker))
+            };
+            if let Err(error) = done {
+                warn!("{}: {error}", marker.display());
+            }
+        }
+        if !idle {
+            continue;
+        }
+        if !settled {
+            settled = true;
+            let (handled, time) = (daemon.handled, started.elapsed().as_millis());
+            info!("settled: {handled} events in {time} ms");
+            if let Err(error) = crate::notify::send("READY=1") {
+                warn!("tell the supervisor: {error}");
+            }
+        }
+        daemon.wait(true, false)?;
+    }
+}
+
+struct Daemon {
+    monitor: Monitor,
+    handler: Arc<Handler>,
+    pool: Pool,
+    queue: Queue,
+    coldplug: Coldplug,
+    handled: u64,
+}
+
+impl Daemon {
+    /// Deals with what happened, waiting for it unless there is more to ask
+    /// for. True, at once, when nothing is left to do.
+    fn step(&mut self) -> anyhow::Result<bool> {
+        if self.queue.len() < COLDPLUG_LOW {
+            self.coldplug.advance(COLDPLUG_BATCH);
+        }
+        let more = !self.coldplug.is_done() && self.queue.len() < COLDPLUG_LOW;
+        let quiet = self.coldplug.is_done() && self.queue.len() == 0;
+        let (events, done) = self.wait(self.queue.len() < QUEUE_BOUND, more || quiet)?;
+        if quiet && !events && !done {
+            return Ok(true);
+        }
+        if done {
+            self.pool.drain();
+        }
+        while let Ok(ticket) = self.pool.done.try_recv() {
+            self.queue.done(ticket);
+            self.handled += 1;
+        }
+        while events && self.queue.len() < QUEUE_BOUND {
+            match self.monitor.receive().context("receive uevents")? {
+                Received::Event(event) => self.queue.push(event),
+                Received::Broken => {}
+                Received::Empty => break,
+                Received::Overrun => {
+                    warn!("the kernel dropped uevents: asking for all devices again");
+                    self.coldplug = Coldplug::everything(self.handler.sysfs())?;
+                }
+            }
+        }
+        while let Some(job) = self.queue.pop() {
+            // The workers end only with the process.
+            self.pool
+                .jobs
+                .send(job)
+                .context("hand an event to a worker")?;
+        }
+        Ok(false)
+    }
+
+    /// Waits, or only looks; whether there are events (asked for only when
+    /// there is room for them), and whether a worker is done.
+    fn wait(&self, room: bool, only_look: bool) -> anyhow::Result<(bool, bool)> {
+        let mut files = vec![PollFd::new(&self.pool.wake, PollFlags::IN)];
+        if room {
+            files.push(PollFd::new(&self.monitor, PollFlags::IN));
+        }
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match poll(&mut files, only_look.then_some(&at_once)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for events"),
+        }
+        let happened = |index| {
+            files
+                .get(index)
+                .is_some_and(|file: &PollFd<'_>| !file.revents().is_empty())
+        };
+        Ok((happened(1), happened(0)))
+    }
+}
+
+/// The workers.
+struct Pool {
+    jobs: Sender<Job>,
+    done: Receiver<Ticket>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Pool {
+    fn start(handler: &Arc<Handler>, workers: usize) -> anyhow::Result<Self> {
+        let (jobs, queue) = channel();
+        let (finished, done) = channel();
+        let queue = Arc::new(Mutex::new(queue));
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
+        for number in 0..workers.max(1) {
+            let (handler, queue) = (handler.clone(), queue.clone());
+            let (finished, wake) = (finished.clone(), wake.clone());
+            let broadcast = broadcast.clone();
+            thread::Builder::new()
+                .name(format!("worker{number}"))
+                .stack_size(STACK)
+                .spawn(move || work(&handler, &queue, &finished, &wake, &broadcast))
+                .context("start a worker")?;
+        }
+        Ok(Self { jobs, done, wake })
+    }
+
+    /// Takes the wake-up calls that came so far.
+    fn drain(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8][..]);
+    }
+}
+
+/// One worker: handles what it gets, one event at a time.
+fn work(
+    handler: &Handler,
+    queue: &Mutex<Receiver<Job>>,
+    finished: &Sender<Ticket>,
+    wake: &OwnedFd,
+    broadcast: &Broadcast,
+) {
+    // Without libkmod everything but modules still works.
+    let loader = Loader::new(std::path::Path::new("/sys"))
+        .inspect_err(|error| warn!("no modules will be loaded: {error}"))
+        .ok();
+    loop {
+        // The lock is held while waiting: the next job goes to one of them.
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((ticket, event)) = job else { return };
+        debug!("{event}");
+        let plan = handler.handle(&event, loader.as_ref());
+        if let Err(error) = broadcast.send(&event, &plan) {
+            warn!("{event}: tell the listeners: {error}");
+        }
+        if finished.send(ticket).is_err() {
+            return;
+        }
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
+}

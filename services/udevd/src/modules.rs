@@ -1,0 +1,177 @@
+//! Loading modules through libkmod (crate `kmod`).
+//!
+//! The crate gives lookup by name or alias, dependencies, options and insertion,
+//! but not libkmod's probe call, which alone applies deny-lists and soft
+//! dependencies; those are applied here, from [`crate::modprobe_d`].
+
+use crate::modprobe_d::{Policy, normal};
+use kmod::{Context, Module};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where modprobe.d(5) files are, the first with a name hiding later ones.
+const DIRECTORIES: [&str; 4] = [
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+];
+
+/// The kernel's answer to inserting what is there already.
+const EEXIST: i32 = 17;
+
+/// Why a module was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// libkmod could not be set up.
+    #[error("set up libkmod")]
+    Setup(#[source] kmod::Error),
+    /// The index of aliases could not be searched.
+    #[error("look up {alias}")]
+    Lookup {
+        /// What was looked up.
+        alias: String,
+        /// libkmod's reason.
+        source: kmod::Error,
+    },
+    /// The kernel refused it.
+    #[error("insert {module}")]
+    Insert {
+        /// The module.
+        module: String,
+        /// The kernel's reason.
+        source: kmod::Error,
+    },
+}
+
+/// Loads modules; one per thread, as libkmod's context is not shareable.
+#[derive(Debug)]
+pub struct Loader {
+    context: Context,
+    policy: Policy,
+    loaded: PathBuf,
+}
+
+impl Loader {
+    /// A loader for the running kernel's modules.
+    ///
+    /// # Errors
+    /// [`LoadError::Setup`].
+    pub fn new(sys: &Path) -> Result<Self, LoadError> {
+        let context = Context::new().map_err(LoadError::Setup)?;
+        let mut policy = Policy::default();
+        let softdeps = Path::new(&context.dirname()).join("modules.softdep");
+        let files = configuration().into_iter().chain([softdeps]);
+        files
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .for_each(|text| policy.add(&text));
+        if let Ok(line) = fs::read_to_string("/proc/cmdline") {
+            policy.add_command_line(&line);
+        }
+        Ok(Self {
+            context,
+            policy,
+            loaded: sys.join("module"),
+        })
+    }
+
+    /// Loads every module that `alias` stands for and that is not denied, each
+    /// after what it depends on. Returns the names of those that are new. An
+    /// alias nobody knows is no error.
+    ///
+    /// # Errors
+    /// The first one; the other modules were tried nevertheless.
+    pub fn load(&self, alias: &str) -> Result<Vec<String>, LoadError> {
+        let mut run = Run {
+            loader: self,
+            seen: BTreeSet::new(),
+            new: Vec::new(),
+            error: None,
+        };
+        run.alias(alias);
+        match run.error {
+            None => Ok(run.new),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Built in, or there already.
+    fn present(&self, module: &str) -> bool {
+        self.loaded.join(module).exists()
+    }
+}
+
+/// One call of [`Loader::load`].
+struct Run<'a> {
+    loader: &'a Loader,
+    seen: BTreeSet<String>,
+    new: Vec<String>,
+    error: Option<LoadError>,
+}
+
+impl Run<'_> {
+    fn alias(&mut self, alias: &str) {
+        match self
+            .loader
+            .context
+            .module_new_from_lookup(OsStr::new(alias))
+        {
+            Ok(modules) => modules.for_each(|module| self.module(&module)),
+            Err(source) => self.fail(LoadError::Lookup {
+                alias: alias.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The module with all it needs; each is visited once, so circles end.
+    fn module(&mut self, module: &Module) {
+        let name = normal(&module.name().to_string_lossy());
+        let policy = &self.loader.policy;
+        // Modules without a file are built in.
+        let wanted = module.path().is_some() && !policy.denies(&name);
+        if !self.seen.insert(name.clone()) || !wanted || self.loader.present(&name) {
+            return;
+        }
+        let soft = policy.soft(&name).cloned().unwrap_or_default();
+        soft.pre.iter().for_each(|name| self.alias(name));
+        module
+            .dependencies()
+            .for_each(|needed| self.module(&needed));
+        let options = module.options().map(|o| o.to_string_lossy().into_owned());
+        let options: Vec<&str> = options.as_deref().into_iter().collect();
+        match module.insert_module(0, &options) {
+            Ok(()) => self.new.push(name),
+            // Another worker, or the kernel itself, was faster.
+            Err(kmod::Error::InsertModule(errno)) if errno.0 == EEXIST => {}
+            Err(source) => self.fail(LoadError::Insert {
+                module: name,
+                source,
+            }),
+        }
+        soft.post.iter().for_each(|name| self.alias(name));
+    }
+
+    fn fail(&mut self, error: LoadError) {
+        self.error.get_or_insert(error);
+    }
+}
+
+/// The files of [`DIRECTORIES`], by name.
+fn configuration() -> Vec<PathBuf> {
+    let mut files = std::collections::BTreeMap::new();
+    for directory in DIRECTORIES {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "conf")
+            {
+                files.entry(entry.file_name()).or_insert(path);
+            }
+        }
+    }
+    files.into_values().collect()
+}

@@ -1,0 +1,123 @@
+//! What `/dev` has without any device: a few links every program expects, and
+//! the nodes whose opening makes the kernel load their module.
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use tracing::warn;
+
+/// Links to the caller's own open files.
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("core", "/proc/kcore"),
+];
+
+/// A node of `modules.devname`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaticNode {
+    name: String,
+    block: bool,
+    major: u32,
+    minor: u32,
+}
+
+/// Makes the links of [`LINKS`] that are not there.
+pub fn standard_links(dev: &Path) {
+    for (name, target) in LINKS {
+        match symlink(target, dev.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                warn!("link {name}: {error}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Makes the nodes that the running kernel's modules announce and that are not
+/// there: `/dev/fuse`, `/dev/net/tun`, ... devtmpfs has a node only once its
+/// module is loaded.
+pub fn static_nodes(dev: &Path) {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let file = format!("/usr/lib/modules/{release}/modules.devname");
+    let Ok(text) = fs::read_to_string(file) else {
+        return;
+    };
+    for node in parse(&text) {
+        if let Err(error) = make(dev, &node) {
+            warn!("make {}: {error}", node.name);
+        }
+    }
+}
+
+fn make(dev: &Path, node: &StaticNode) -> io::Result<()> {
+    let path = dev.join(&node.name);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let kind = if node.block {
+        FileType::BlockDevice
+    } else {
+        FileType::CharacterDevice
+    };
+    let mode = Mode::from_raw_mode(0o600);
+    match mknodat(CWD, &path, kind, mode, makedev(node.major, node.minor)) {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Lines `module name c10:229`.
+fn parse(text: &str) -> Vec<StaticNode> {
+    let node = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (name, number) = (words.next()?, words.next()?);
+        let (kind, numbers) = number.split_at_checked(1)?;
+        let (major, minor) = numbers.split_once(':')?;
+        Some(StaticNode {
+            name: Some(name)
+                .filter(|name| crate::event::is_plain_path(name))?
+                .to_owned(),
+            block: match kind {
+                "b" => true,
+                "c" => false,
+                _ => return None,
+            },
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    };
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(node)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StaticNode, parse};
+
+    #[test]
+    fn announced_nodes() {
+        let text = "# Device nodes\nfuse fuse c10:229\ntun net/tun c10:200\nx ../y c1:1\nfloppy fd0 b2:0\nz\n";
+        let node = |name: &str, block, major, minor| StaticNode {
+            name: name.into(),
+            block,
+            major,
+            minor,
+        };
+        assert_eq!(
+            parse(text),
+            [
+                node("fuse", false, 10, 229),
+                node("net/tun", false, 10, 200),
+                node("fd0", true, 2, 0)
+            ]
+        );
+    }
+}

@@ -1,0 +1,233 @@
+//! What an event shall lead to, as a value. No I/O.
+//!
+//! A plan starts empty, is filled by the built-in defaults (and, when there are
+//! rule files, by rules), and is turned into a list of actions that can be
+//! printed, compared in a test, or carried out.
+
+use crate::database::Record;
+use crate::event::{Action as What, Event, Properties};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Mode and owner of a device node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permission {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What rules can decide about a device.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Properties beyond those of the kernel.
+    pub properties: Properties,
+    /// Tags.
+    pub tags: BTreeSet<String>,
+    /// Names below `/dev` for the node.
+    pub links: BTreeSet<String>,
+    /// Who wins when several devices claim one link.
+    pub priority: i32,
+    /// The node's permission; `None` leaves what the kernel gave it.
+    pub permission: Option<Permission>,
+    /// Aliases to load modules for.
+    pub modules: Vec<String>,
+}
+
+/// One step of carrying out a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Give the node `node` (below `/dev`) this mode and owner.
+    Permit {
+        /// The node.
+        node: String,
+        /// A block device.
+        block: bool,
+        /// Its permission.
+        permission: Permission,
+    },
+    /// Claim the name `link` for `node`.
+    Claim {
+        /// Below `/dev`.
+        link: String,
+        /// Below `/dev`.
+        node: String,
+        /// Among those who claim it.
+        priority: i32,
+    },
+    /// Give the name up.
+    Release {
+        /// Below `/dev`.
+        link: String,
+    },
+    /// Write the device's record into the database.
+    Store(Record),
+    /// Remove it.
+    Forget,
+    /// Load the modules that `alias` stands for.
+    Load {
+        /// A modalias.
+        alias: String,
+    },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Permit {
+                node,
+                permission: Permission { mode, uid, gid },
+                ..
+            } => {
+                write!(f, "permit {node} {mode:04o} {uid}:{gid}")
+            }
+            Self::Claim {
+                link,
+                node,
+                priority,
+            } => write!(f, "claim {link} -> {node} ({priority})"),
+            Self::Release { link } => write!(f, "release {link}"),
+            Self::Store(record) => {
+                for line in record.encode().lines() {
+                    writeln!(f, "store {line}")?;
+                }
+                Ok(())
+            }
+            Self::Forget => f.write_str("forget"),
+            Self::Load { alias } => write!(f, "load {alias}"),
+        }
+    }
+}
+
+/// The steps that make `plan` true for the device of `event`, of which `old` is
+/// what the database has. `now` is microseconds of the monotonic clock.
+pub fn actions(event: &Event, plan: Plan, old: Option<&Record>, now: u64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let had = old.map(|record| record.links.clone()).unwrap_or_default();
+    let release = |link: &String| Action::Release { link: link.clone() };
+    if event.action == What::Remove {
+        actions.extend(had.iter().map(release));
+        actions.push(Action::Forget);
+        return actions;
+    }
+    let links = match event.node() {
+        Some(node) => {
+            if let Some(permission) = plan.permission {
+                let (node, block) = (node.name.to_owned(), node.block);
+                actions.push(Action::Permit {
+                    node,
+                    block,
+                    permission,
+                });
+            }
+            actions.extend(plan.links.iter().map(|link| Action::Claim {
+                link: link.clone(),
+                node: node.name.to_owned(),
+                priority: plan.priority,
+            }));
+            plan.links
+        }
+        None => BTreeSet::new(),
+    };
+    actions.extend(had.difference(&links).map(release));
+    let record = Record {
+        links,
+        priority: plan.priority,
+        initialized: old
+            .map(|record| record.initialized)
+            .filter(|then| *then > 0)
+            .unwrap_or(now),
+        properties: plan.properties,
+        tags: plan.tags,
+    };
+    // A device that nobody says anything about, and that is neither a node nor
+    // an interface, counts as initialized without a record.
+    let told = event.node().is_some() || event.property("IFINDEX").is_some();
+    if told || !record.properties.is_empty() || !record.tags.is_empty() {
+        actions.push(Action::Store(record));
+    } else if old.is_some() {
+        actions.push(Action::Forget);
+    }
+    // Last, as loading may take long: names and permissions do not wait for it.
+    actions.extend(plan.modules.into_iter().map(|alias| Action::Load { alias }));
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Permission, Plan, actions};
+    use crate::database::Record;
+    use crate::event::Event;
+
+    fn event(action: &str) -> Event {
+        let text = format!(
+            "ACTION={action}\nDEVPATH=/devices/x/block/vda\nSUBSYSTEM=block\nMAJOR=254\nMINOR=0\n\
+             DEVNAME=vda\nDEVTYPE=disk"
+        );
+        Event::parse(text.as_bytes()).unwrap()
+    }
+
+    fn printed(event: &Event, plan: Plan, old: Option<&Record>) -> Vec<String> {
+        actions(event, plan, old, 7)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn a_changed_label_releases_the_old_name() {
+        let plan = Plan {
+            links: ["disk/by-label/new".into()].into(),
+            permission: Some(Permission {
+                mode: 0o660,
+                uid: 0,
+                gid: 6,
+            }),
+            modules: vec!["virtio:d2v1".into()],
+            ..Plan::default()
+        };
+        let old = Record {
+            links: ["disk/by-label/old".into()].into(),
+            ..Record::default()
+        };
+        assert_eq!(
+            printed(&event("change"), plan, Some(&old)),
+            [
+                "permit vda 0660 0:6",
+                "claim disk/by-label/new -> vda (0)",
+                "release disk/by-label/old",
+                "store S:disk/by-label/new\nstore I:7\nstore V:1\n",
+                "load virtio:d2v1",
+            ]
+        );
+    }
+
+    #[test]
+    fn removal_undoes_what_the_database_knows() {
+        let old = Record {
+            links: ["block/254:0".into()].into(),
+            ..Record::default()
+        };
+        let done = printed(&event("remove"), Plan::default(), Some(&old));
+        assert_eq!(done, ["release block/254:0", "forget"]);
+        assert_eq!(printed(&event("remove"), Plan::default(), None), ["forget"]);
+    }
+
+    #[test]
+    fn a_bus_device_without_anything_to_tell_has_no_record() {
+        let pci = b"ACTION=add\nDEVPATH=/devices/pci0/0\nSUBSYSTEM=pci\nMODALIAS=pci:v1";
+        let event = Event::parse(pci).unwrap();
+        let plan = Plan {
+            modules: vec!["pci:v1".into()],
+            ..Plan::default()
+        };
+        assert_eq!(printed(&event, plan, None), ["load pci:v1"]);
+        assert_eq!(
+            printed(&event, Plan::default(), Some(&Record::default())),
+            ["forget"]
+        );
+    }
+}

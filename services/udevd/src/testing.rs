@@ -1,0 +1,44 @@
+//! A sysfs tree made for a test.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// A temporary tree, removed when dropped.
+pub struct Tree {
+    root: tempfile::TempDir,
+}
+
+impl Tree {
+    pub fn new() -> Self {
+        Self {
+            root: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// A directory with a uevent file and, if not empty, a subsystem.
+    pub fn device(&self, devpath: &str, subsystem: &str) -> &Self {
+        self.attribute(devpath, "uevent", "");
+        let link = self.directory(devpath).join("subsystem");
+        if !subsystem.is_empty() && !link.is_symlink() {
+            symlink(format!("/sys/class/{subsystem}"), link).unwrap();
+        }
+        self
+    }
+
+    pub fn attribute(&self, devpath: &str, name: &str, value: impl AsRef<[u8]>) -> &Self {
+        let directory = self.directory(devpath);
+        let path = directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, value).unwrap();
+        self
+    }
+
+    fn directory(&self, devpath: &str) -> std::path::PathBuf {
+        self.root.path().join(devpath.trim_start_matches('/'))
+    }
+}
