@@ -1,10 +1,113 @@
-//! The API's door.
+//! The API's door: port 50000.
+//!
+//! Owns: TLS with client certificates, the caller's roles, the refusal of what
+//! they do not allow, and which node a call is for.
+//! Never does: decode a request it only passes on, keep state, open anything
+//! but its certificates, machined's socket and its port. It needs no
+//! privilege: machined starts it as uid 50 without capabilities.
+//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket.
+//!
+//! machined writes `ca.crt`, `server.crt` and `server.key` into one directory
+//! and may replace them at any time: they are read again when they change.
+//! With `--maintenance` (no machine config yet) callers show no certificate,
+//! are readers, and may apply a config.
+//!
+//! On a laptop, without root: `apid --pki DIR --machined SOCK --listen
+//! 127.0.0.1:50000`, where SOCK is served by the tests' fake node.
+
+mod frames;
+mod identity;
+mod local;
+mod merge;
+mod notify;
+mod proxy;
+mod reply;
+mod server;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod upstream;
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs the daemon with its command line (argv[0] first).
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use server::Server;
+
+/// The API's door: mTLS, roles, and frames handed on to machined.
+#[derive(Debug, Parser)]
+#[command(name = "apid", version = corten_api::VERSION)]
+struct Options {
+    /// Directory of ca.crt, server.crt and server.key.
+    #[arg(long, default_value = "/run/apid")]
+    pki: PathBuf,
+    /// machined's socket.
+    #[arg(long, default_value = "/run/machined/machined.sock")]
+    machined: PathBuf,
+    /// Where to listen: all addresses of both families unless given.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// There is no machine config: ask for no client certificate.
+    #[arg(long)]
+    maintenance: bool,
+}
+
+/// Runs the daemon until SIGTERM. The arguments begin with the program's name.
+/// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    drop(args);
-    ExitCode::FAILURE
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    // One thread: apid moves frames, and every idle thread costs memory.
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("apid: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(serve(options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("apid: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(options: Options) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
+    let server = Server::new(options.pki, options.machined, options.maintenance)?;
+    let listener = listen(options.listen)
+        .await
+        .map_err(|error| format!("cannot listen on port {}: {error}", corten_api::PORT))?;
+    notify::ready();
+    tokio::select! {
+        () = server.run(listener) => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Both families where the kernel has IPv6, else IPv4.
+async fn listen(address: Option<SocketAddr>) -> std::io::Result<TcpListener> {
+    if let Some(address) = address {
+        return TcpListener::bind(address).await;
+    }
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, corten_api::PORT)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, corten_api::PORT)).await,
+    }
 }

@@ -1,0 +1,99 @@
+//! What names this node.
+
+use std::net::IpAddr;
+
+/// Whether `target` (a host name or an address, as a client writes it) is this
+/// node. `reached` is the address the caller's connection came in on,
+/// `authority` the host he called: behind a port forwarding neither the node
+/// nor its certificate knows that name, but the caller who uses it means us.
+pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str>) -> bool {
+    let bare = target.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        let address = address.to_canonical();
+        if address == reached.to_canonical() || address.is_loopback() || has_address(address) {
+            return true;
+        }
+    } else if is_hostname(bare) {
+        return true;
+    }
+    authority
+        .map(host)
+        .is_some_and(|host| host.eq_ignore_ascii_case(bare))
+}
+
+/// The host of `host:port`, `[v6]:port` or `host`.
+fn host(authority: &str) -> &str {
+    if let Some(rest) = authority.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or(rest);
+    }
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') && port.chars().all(|c| c.is_ascii_digit()) => {
+            host
+        }
+        _ => authority,
+    }
+}
+
+fn is_hostname(name: &str) -> bool {
+    nix::unistd::gethostname().is_ok_and(|own| {
+        let own = own.to_string_lossy().to_ascii_lowercase();
+        let name = name.to_ascii_lowercase();
+        let short = own.split('.').next().unwrap_or_default();
+        !name.is_empty() && (name == own || name == short)
+    })
+}
+
+fn has_address(address: IpAddr) -> bool {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
+        return false;
+    };
+    interfaces
+        .filter_map(|interface| interface.address)
+        .any(|own| {
+            let own = own
+                .as_sockaddr_in()
+                .map(|v4| IpAddr::V4(v4.ip()))
+                .or_else(|| own.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())));
+            own == Some(address)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REACHED: &str = "10.0.2.15";
+
+    fn own(target: &str, authority: &str) -> bool {
+        is_this_node(target, REACHED.parse().unwrap(), Some(authority))
+    }
+
+    #[test]
+    fn the_address_reached_the_loopback_and_the_name_called_are_us() {
+        assert!(own("10.0.2.15", "x:1"));
+        assert!(own("127.0.0.1", "x:1"));
+        assert!(own("::1", "x:1"));
+        assert!(own("node.example", "Node.example:50001"));
+        assert!(own("fd00::5", "[fd00::5]:50000"));
+        assert!(is_this_node(
+            "10.0.2.15",
+            "::ffff:10.0.2.15".parse().unwrap(),
+            None
+        ));
+    }
+
+    #[test]
+    fn others_are_not() {
+        assert!(!own("192.0.2.7", "node.example:50000"));
+        assert!(!own("other.example", "node.example:50000"));
+        assert!(!own("", "node.example:50000"));
+    }
+
+    #[test]
+    fn authorities_have_hosts() {
+        assert_eq!(host("a:1"), "a");
+        assert_eq!(host("a"), "a");
+        assert_eq!(host("[::1]:50"), "::1");
+        assert_eq!(host("::1"), "::1");
+    }
+}

@@ -1,0 +1,21 @@
+//! Bodies and refusals.
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty};
+use tonic::Status;
+
+/// Whatever goes wrong while a body is passed on; HTTP/2 resets the stream.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body on its way to the caller.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// An answer that is only a status (gRPC's "trailers-only").
+pub(crate) fn refusal(status: &Status) -> Response<Body> {
+    let empty = || Empty::new().map_err(|never| match never {}).boxed_unsync();
+    let response = status.clone().into_http::<()>();
+    let (parts, ()) = response.into_parts();
+    Response::from_parts(parts, empty())
+}

@@ -1,0 +1,130 @@
+//! Whom a call is for: the metadata `node`, `nodes`, `proxyfrom`.
+
+use corten_api::metadata::{NODE, NODES, PROXY_FROM};
+use http::HeaderMap;
+use tonic::Status;
+
+/// Services whose methods may be asked of several nodes at once.
+const MANY: [&str; 5] = [
+    "machine.MachineService",
+    "cluster.ClusterService",
+    "inspect.InspectService",
+    "storage.StorageService",
+    "time.TimeService",
+];
+
+/// More targets than this in one call are refused.
+const MOST: usize = 1024;
+
+/// The answerers of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Targets {
+    /// This node, its answer as it is.
+    Here,
+    /// One node, its answer as it is.
+    One(String),
+    /// Several, or one whose answer is to be labelled.
+    Many(Vec<String>),
+}
+
+/// Reads the metadata of a call to `path`, in the order of the contract.
+pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<Targets, Status> {
+    if maintenance || headers.contains_key(PROXY_FROM) {
+        return Ok(Targets::Here);
+    }
+    let nodes = values(headers, NODES)?;
+    if !nodes.is_empty() {
+        let service = path
+            .trim_start_matches('/')
+            .split('/')
+            .next()
+            .unwrap_or_default();
+        if !MANY.contains(&service) {
+            return Err(Status::invalid_argument(format!(
+                "{service} cannot be asked of several nodes at once"
+            )));
+        }
+        if nodes.len() > MOST {
+            return Err(Status::invalid_argument(format!("more than {MOST} nodes")));
+        }
+        return Ok(Targets::Many(nodes));
+    }
+    let mut node = values(headers, NODE)?;
+    match (node.pop(), node.is_empty()) {
+        (None, _) => Ok(Targets::Here),
+        (Some(one), true) => Ok(Targets::One(one)),
+        (Some(_), false) => Err(Status::invalid_argument(
+            "node metadata must be a single value",
+        )),
+    }
+}
+
+fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
+    let mut found = Vec::new();
+    for value in headers.get_all(key) {
+        let text = value.to_str().map_err(|_| invalid(key))?;
+        // Several values may come in one header, joined (RFC 9110, 5.3).
+        for part in text.split(',').map(str::trim) {
+            let usual = |c: char| c.is_ascii_alphanumeric() || "._-:[]%".contains(c);
+            if part.is_empty() || part.len() > 253 || !part.chars().all(usual) {
+                return Err(invalid(key));
+            }
+            found.push(part.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn invalid(key: &str) -> Status {
+    Status::invalid_argument(format!("{key} metadata must be host names or IP addresses"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    const MEMORY: &str = "/machine.MachineService/Memory";
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (key, value) in pairs {
+            map.append(*key, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn the_order_of_the_contract_holds() {
+        let both = headers(&[("nodes", "a"), ("nodes", "b,c"), ("node", "x")]);
+        let many = Targets::Many(vec!["a".into(), "b".into(), "c".into()]);
+        assert_eq!(of(&both, MEMORY, false).unwrap(), many);
+        assert_eq!(of(&both, MEMORY, true).unwrap(), Targets::Here);
+        let from = headers(&[("nodes", "a"), ("proxyfrom", "b")]);
+        assert_eq!(of(&from, MEMORY, false).unwrap(), Targets::Here);
+        assert_eq!(
+            of(&headers(&[("node", "x")]), MEMORY, false).unwrap(),
+            Targets::One("x".into())
+        );
+        assert_eq!(of(&headers(&[]), MEMORY, false).unwrap(), Targets::Here);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [
+            headers(&[("node", "a"), ("node", "b")]),
+            headers(&[("node", "")]),
+            headers(&[("node", "a b")]),
+            headers(&[("nodes", "https://x")]),
+        ] {
+            let status = of(&bad, MEMORY, false).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        }
+        let image = "/machine.ImageService/List";
+        of(&headers(&[("nodes", "a")]), image, false).unwrap_err();
+        assert_eq!(
+            of(&headers(&[("node", "a")]), image, false).unwrap(),
+            Targets::One("a".into())
+        );
+    }
+}
