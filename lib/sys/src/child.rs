@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 
 use rustix::process::{Gid, Uid};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::CapabilitySets;
+
+pub use rustix::thread::CapabilitySet;
 
 /// What a child may do and where it lives.
 #[derive(Debug, Clone)]

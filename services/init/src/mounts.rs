@@ -126,9 +126,9 @@ mod tests {
         assert_eq!(
             table(),
             "/dev   devtmpfs  nosuid,mode=0755\n\
-             /proc  proc      nosuid,nodev,noexec\n\
-             /sys   sysfs     nosuid,nodev,noexec\n\
-             /run   tmpfs     nosuid,nodev,noexec,mode=0755\n"
+             /proc  proc      nodev,noexec,nosuid\n\
+             /sys   sysfs     nodev,noexec,nosuid\n\
+             /run   tmpfs     nodev,noexec,nosuid,mode=0755\n"
         );
     }
 }

@@ -3,7 +3,9 @@
 //! Owns: the mapping from name to daemon. Never does: anything else. Talks to: the daemons' libraries.
 //! On a laptop: `cargo run -p node -- apid --help` (a daemon's name may also be the first argument).
 
+use std::env::ArgsOs;
 use std::ffi::{OsStr, OsString};
+use std::iter::once;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,11 +15,12 @@ const NAMES: &str = "init (machined), apid, syslogd";
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let own_name = args.next().unwrap_or_default();
-    if let Some(code) = dispatch(&own_name, &mut args) {
-        return code;
+    if let Some(daemon) = daemon(&own_name) {
+        return daemon(own_name, args);
     }
-    match args.next().and_then(|name| dispatch(&name, &mut args)) {
-        Some(code) => code,
+    let name = args.next().unwrap_or_default();
+    match daemon(&name) {
+        Some(daemon) => daemon(name, args),
         None => {
             eprintln!("corten-node: call me by the name of a daemon: {NAMES}");
             ExitCode::from(2)
@@ -25,12 +28,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the daemon of that name; `None` when there is none.
-fn dispatch(name: &OsStr, args: &mut dyn Iterator<Item = OsString>) -> Option<ExitCode> {
+/// The daemon of that name; it takes the name and the arguments after it.
+fn daemon(name: &OsStr) -> Option<fn(OsString, ArgsOs) -> ExitCode> {
     match Path::new(name).file_name()?.to_str()? {
-        "init" | "machined" => Some(machined::run(args)),
-        "apid" => Some(apid::run(args)),
-        "syslogd" => Some(syslogd::run(args)),
+        "init" | "machined" => Some(|name, args| machined::run(once(name).chain(args))),
+        "apid" => Some(|name, args| apid::run(once(name).chain(args))),
+        "syslogd" => Some(|name, args| syslogd::run(once(name).chain(args))),
         _ => None,
     }
 }

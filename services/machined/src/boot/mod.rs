@@ -1,0 +1,154 @@
+//! The boot as a value: phases one after the other, the tasks of a phase side by side. `machine.rs` runs it.
+
+pub mod cgroups;
+pub mod mounts;
+pub mod sysctls;
+pub mod system;
+
+use std::fmt;
+
+/// One thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The table in `mounts.rs`.
+    MountFileSystems,
+    /// The table in `system.rs`.
+    MakeDirectories,
+    /// Open files, and ctrl-alt-del as a request instead of a reset.
+    SetLimits,
+    /// The table in `cgroups.rs`.
+    MakeCgroups,
+    /// The image's `/etc/sysctl.d`.
+    SetSysctls,
+    /// `/run/machine-id`.
+    IdentifyMachine,
+    /// The machine config, where there is one.
+    LoadConfig,
+    /// Listen to the power button.
+    WatchPowerButton,
+    /// Links, addresses, names.
+    BringUpNetwork,
+    /// machined's socket, and the certificates apid serves with.
+    ServeApi,
+    /// Start this service and wait until it is up.
+    Start(&'static str),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Task::MountFileSystems => "mount file systems",
+            Task::MakeDirectories => "make directories",
+            Task::SetLimits => "set limits",
+            Task::MakeCgroups => "make cgroups",
+            Task::SetSysctls => "set sysctls",
+            Task::IdentifyMachine => "identify machine",
+            Task::LoadConfig => "load machine config",
+            Task::WatchPowerButton => "watch power button",
+            Task::BringUpNetwork => "bring up network",
+            Task::ServeApi => "serve API",
+            Task::Start(id) => return write!(f, "start {id}"),
+        })
+    }
+}
+
+/// Tasks that may run side by side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    /// For the console.
+    pub name: &'static str,
+    /// In no particular order, unless `one_by_one`.
+    pub tasks: Vec<Task>,
+    /// Each task needs the one before.
+    pub one_by_one: bool,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tasks: Vec<String> = self.tasks.iter().map(Task::to_string).collect();
+        let separator = if self.one_by_one { ", then " } else { " | " };
+        write!(f, "{}: {}", self.name, tasks.join(separator))
+    }
+}
+
+/// The boot of a node.
+///
+/// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
+/// find it answering. containerd comes last, so that it does not compete with the way to the API.
+#[must_use]
+pub fn plan() -> Vec<Phase> {
+    use Task::{
+        BringUpNetwork, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
+        MountFileSystems, ServeApi, SetLimits, SetSysctls, Start, WatchPowerButton,
+    };
+    vec![
+        Phase {
+            name: "system",
+            tasks: vec![
+                MountFileSystems,
+                MakeDirectories,
+                SetLimits,
+                MakeCgroups,
+                SetSysctls,
+                IdentifyMachine,
+                LoadConfig,
+            ],
+            one_by_one: true,
+        },
+        Phase {
+            name: "core",
+            tasks: vec![
+                Start("udevd"),
+                Start("syslogd"),
+                WatchPowerButton,
+                BringUpNetwork,
+                ServeApi,
+            ],
+            one_by_one: false,
+        },
+        Phase {
+            name: "runtime",
+            tasks: vec![Start("containerd")],
+            one_by_one: false,
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::{ApiMode, table};
+
+    #[test]
+    fn the_plan_reads_well() {
+        let lines: Vec<String> = plan().iter().map(Phase::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "system: mount file systems, then make directories, then set limits, then make cgroups, \
+                 then set sysctls, then identify machine, then load machine config",
+                "core: start udevd | start syslogd | watch power button | bring up network | serve API",
+                "runtime: start containerd",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_service_is_started_once() {
+        let tasks: Vec<Task> = plan().into_iter().flat_map(|phase| phase.tasks).collect();
+        for spec in table(ApiMode::Maintenance) {
+            // apid is started by ServeApi, which first writes what it serves with.
+            let task = if spec.id == "apid" {
+                Task::ServeApi
+            } else {
+                Task::Start(spec.id)
+            };
+            assert_eq!(
+                tasks.iter().filter(|other| **other == task).count(),
+                1,
+                "{}",
+                spec.id
+            );
+        }
+    }
+}

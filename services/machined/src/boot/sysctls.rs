@@ -1,0 +1,121 @@
+//! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5).
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_sys::sysctl;
+
+use crate::console;
+
+/// One line of such a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Setting {
+    key: String,
+    value: String,
+    /// A leading `-`: no complaint when it cannot be set.
+    quiet: bool,
+}
+
+/// Sets everything the files of `directory` ask for, in the lexical order of their names; returns how many
+/// are set. One that cannot be set is told and passed over.
+pub fn apply(directory: &Path, proc_sys: &Path) -> usize {
+    let mut files: Vec<_> = fs::read_dir(directory)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    files.retain(|path: &std::path::PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "conf")
+    });
+    files.sort();
+    let mut set = 0;
+    for file in files {
+        match fs::read_to_string(&file) {
+            Ok(text) => {
+                set += parse(&text)
+                    .iter()
+                    .filter(|setting| apply_one(setting, proc_sys))
+                    .count()
+            }
+            Err(error) => console::warn(&format!("cannot read {}: {error}", file.display())),
+        }
+    }
+    set
+}
+
+fn apply_one(setting: &Setting, proc_sys: &Path) -> bool {
+    match sysctl::write(proc_sys, &setting.key, &setting.value) {
+        Ok(()) => true,
+        // A module that is not loaded yet, or an option this kernel was built without.
+        Err(error) if setting.quiet && error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => {
+            console::warn(&format!(
+                "sysctl {} = {}: {error}",
+                setting.key, setting.value
+            ));
+            false
+        }
+    }
+}
+
+fn parse(text: &str) -> Vec<Setting> {
+    let is_comment =
+        |line: &&str| line.is_empty() || line.starts_with('#') || line.starts_with(';');
+    let setting = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let key = key.trim();
+        let (key, quiet) = key
+            .strip_prefix('-')
+            .map_or((key, false), |key| (key, true));
+        Some(Setting {
+            key: key.to_owned(),
+            value: value.trim().to_owned(),
+            quiet,
+        })
+    };
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !is_comment(line))
+        .filter_map(setting)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_blanks_and_quiet_lines() {
+        let parsed = parse("# why\n; why\n\nkernel.kptr_restrict = 2\n-net.a=1 2\nnonsense\n");
+        let expected = [
+            Setting {
+                key: "kernel.kptr_restrict".into(),
+                value: "2".into(),
+                quiet: false,
+            },
+            Setting {
+                key: "net.a".into(),
+                value: "1 2".into(),
+                quiet: true,
+            },
+        ];
+        assert_eq!(parsed, expected);
+    }
+
+    #[test]
+    fn a_later_file_wins_and_a_missing_parameter_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (conf, sys) = (dir.path().join("conf"), dir.path().join("sys"));
+        fs::create_dir_all(&conf).unwrap();
+        fs::create_dir_all(sys.join("kernel")).unwrap();
+        fs::write(conf.join("20-b.conf"), "kernel.a = 2").unwrap();
+        fs::write(
+            conf.join("10-a.conf"),
+            "kernel.a = 1\n-no.such.parameter = 1",
+        )
+        .unwrap();
+        fs::write(conf.join("README"), "kernel.a = 3").unwrap();
+        assert_eq!(apply(&conf, &sys), 2);
+        assert_eq!(fs::read_to_string(sys.join("kernel/a")).unwrap(), "2");
+    }
+}

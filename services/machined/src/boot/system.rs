@@ -1,0 +1,143 @@
+//! The first phase: what everything else stands on.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use corten_sys::{host, power};
+use uuid::Uuid;
+
+use crate::console;
+use crate::services::{APID_PKI, APID_UID, DEV_LOG_SOCKET, SYSLOGD_UID};
+
+/// Files one process may have open; containers inherit it (the reference's number).
+const OPEN_FILES: u64 = 1_048_576;
+
+/// Namespace of the machine ids we derive (random, ours).
+const MACHINE_IDS: Uuid = Uuid::from_u128(0x6f3c_91d0_58c2_4e0b_9a57_2b1d_c04e_77a3);
+
+/// A directory that must exist.
+struct Directory {
+    path: &'static str,
+    mode: u32,
+    owner: u32,
+}
+
+const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
+    Directory { path, mode, owner }
+}
+
+const DIRECTORIES: [Directory; 11] = [
+    // machined's socket is apid's to reach and nobody else's.
+    directory("/run/machined", 0o710, APID_UID),
+    directory(APID_PKI, 0o700, APID_UID),
+    directory("/run/syslogd", 0o755, SYSLOGD_UID),
+    directory("/run/udev", 0o755, 0),
+    directory("/run/containerd", 0o711, 0),
+    directory("/run/lock", 0o755, 0),
+    directory("/var/lib", 0o755, 0),
+    directory("/var/lib/containerd", 0o700, 0),
+    directory("/var/lib/cni", 0o700, 0),
+    directory("/var/log", 0o755, 0),
+    directory("/var/mnt", 0o755, 0),
+];
+
+/// Makes the directories of the table and two links.
+///
+/// # Errors
+/// The text names the directory.
+pub fn make_directories() -> Result<(), String> {
+    for entry in &DIRECTORIES {
+        make(entry).map_err(|error| format!("cannot make {}: {error}", entry.path))?;
+    }
+    for (target, link) in [("/run", "/var/run"), (DEV_LOG_SOCKET, "/dev/log")] {
+        match symlink(target, link) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                console::warn(&format!("cannot link {link} to {target}: {error}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn make(entry: &Directory) -> io::Result<()> {
+    let path = Path::new(entry.path);
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(entry.mode))?;
+    // The group of /run/machined may pass; its owner stays root, so that apid cannot change it.
+    let owner = if entry.path == "/run/machined" {
+        0
+    } else {
+        entry.owner
+    };
+    chown(path, Some(owner), Some(entry.owner))
+}
+
+/// Raises the limit of open files; asks for ctrl-alt-del as a signal.
+pub fn set_limits() {
+    if let Err(error) = host::set_open_files_limit(OPEN_FILES) {
+        console::warn(&format!("cannot raise the limit of open files: {error}"));
+    }
+    if let Err(error) = power::soften_ctrl_alt_del() {
+        console::warn(&format!("ctrl-alt-del stays a hard reset: {error}"));
+    }
+}
+
+/// Writes `/run/machine-id`: the same at every boot where the firmware tells the machine's UUID, else random.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn identify_machine() -> io::Result<String> {
+    let firmware = fs::read_to_string("/sys/class/dmi/id/product_uuid").unwrap_or_default();
+    let id = machine_id(firmware.trim()).unwrap_or_else(|| Uuid::new_v4().simple().to_string());
+    fs::write("/run/machine-id", format!("{id}\n"))?;
+    Ok(id)
+}
+
+/// The id is derived, not copied: the firmware's UUID is an inventory number that other software knows.
+fn machine_id(firmware: &str) -> Option<String> {
+    let uuid = Uuid::parse_str(firmware)
+        .ok()
+        .filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
+    Some(
+        Uuid::new_v5(&MACHINE_IDS, uuid.as_bytes())
+            .simple()
+            .to_string(),
+    )
+}
+
+/// A name for a node that nobody named: stable where the machine id is.
+#[must_use]
+pub fn default_hostname(machine_id: &str) -> String {
+    let tail: String = machine_id.chars().take(6).collect();
+    format!("corten-{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_id_is_stable_and_not_the_firmwares() {
+        let firmware = "4c4c4544-0050-3510-8033-b4c04f4d3732";
+        let id = machine_id(firmware).unwrap();
+        assert_eq!(machine_id(firmware), Some(id.clone()));
+        assert_eq!(id.len(), 32);
+        assert_ne!(id, firmware.replace('-', ""));
+        // What boards without a number report.
+        assert_eq!(machine_id("00000000-0000-0000-0000-000000000000"), None);
+        assert_eq!(machine_id("FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"), None);
+        assert_eq!(machine_id("To be filled by O.E.M."), None);
+    }
+
+    #[test]
+    fn secrets_are_for_their_service_only() {
+        for entry in &DIRECTORIES {
+            let private = [APID_PKI, "/var/lib/containerd", "/var/lib/cni"].contains(&entry.path);
+            assert_eq!(private, entry.mode & 0o077 == 0, "{}", entry.path);
+            assert_eq!(entry.mode & 0o022, 0, "{}", entry.path);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Process 1 of a node and the only owner of its state.
+//!
+//! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
+//! a pure policy and a thin shell), the network (`network/`), the certificates apid serves with
+//! (`identity.rs`), the machine config, the API's server (`server/`, which reaches the node only through
+//! `node.rs`), and the end: every way out passes `finish.rs`.
+//! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
+//! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
+//! `/run/machined/machined.sock`, certificates in `/run/apid`).
+//! On a laptop: `corten-node machined --print` shows the plan, the mounts and the services; everything else
+//! needs to be process 1.
+
+mod boot;
+mod cmdline;
+mod console;
+mod finish;
+mod identity;
+mod machine;
+mod network;
+pub mod node;
+mod power_button;
+pub mod server;
+mod services;
+mod state;
+mod supervisor;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cmdline::Cmdline;
+
+/// Two are enough: nothing here computes (design, section 4).
+const WORKERS: usize = 2;
+/// Threads for reading files; each costs memory while it idles.
+const BLOCKING_THREADS: usize = 4;
+
+/// The daemon's entry; `args` starts with the program's name. As process 1 it never returns.
+pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    if args.nth(1).as_deref() == Some(OsStr::new("--print")) {
+        print_plan();
+        return ExitCode::SUCCESS;
+    }
+    if std::process::id() != 1 {
+        eprintln!("machined: I am process 1 or nothing; `machined --print` shows what I do");
+        return ExitCode::from(2);
+    }
+    console::open(Path::new("/dev/kmsg"));
+    // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
+    std::panic::set_hook(Box::new(|panic| finish::fatal(&format!("machined has a bug: {panic}"))));
+    let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("machined")
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => finish::fatal(&format!("cannot start the runtime: {error}")),
+    };
+    let outcome = runtime.block_on(machine::live(cmdline));
+    // The supervisor must not reap beside `finish`, and nothing may start any more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match outcome {
+        Ok(end) => finish::finish(end),
+        Err(fatal) => finish::fatal(&fatal.to_string()),
+    }
+}
+
+fn print_plan() {
+    for (number, phase) in boot::plan().iter().enumerate() {
+        println!("phase {}  {phase}", number + 1);
+    }
+    print!("\n{}", boot::mounts::describe());
+    print!("\n{}", services::describe(&services::table(services::ApiMode::Secure)));
+}

@@ -1,0 +1,78 @@
+//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run`.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// More than this many name servers are ignored by every resolver (resolv.conf(5), MAXNS).
+const MAX_SERVERS: usize = 3;
+
+/// Writes all three, each replaced at once.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_all(
+    directory: &Path,
+    hostname: &str,
+    dns: &[IpAddr],
+    search: &[String],
+) -> io::Result<()> {
+    replace(&directory.join("hostname"), &format!("{hostname}\n"))?;
+    replace(&directory.join("hosts"), &hosts(hostname))?;
+    replace(&directory.join("resolv.conf"), &resolv_conf(dns, search))
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)
+}
+
+/// A name with a domain is also known by its first part.
+fn hosts(hostname: &str) -> String {
+    let short = hostname.split('.').next().unwrap_or_default();
+    let names = if short == hostname {
+        hostname.to_owned()
+    } else {
+        format!("{hostname} {short}")
+    };
+    format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {names}\n")
+}
+
+fn resolv_conf(dns: &[IpAddr], search: &[String]) -> String {
+    let mut text = String::new();
+    for server in dns.iter().take(MAX_SERVERS) {
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    if !search.is_empty() {
+        let _ = writeln!(text, "search {}", search.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_say_what_they_should() {
+        let dir = tempfile::tempdir().unwrap();
+        let dns: Vec<IpAddr> = (1..=5).map(|last| IpAddr::from([10, 0, 0, last])).collect();
+        write_all(
+            dir.path(),
+            "node1.example.com",
+            &dns,
+            &["example.com".to_owned()],
+        )
+        .unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("hostname"), "node1.example.com\n");
+        assert!(read("hosts").ends_with("127.0.1.1 node1.example.com node1\n"));
+        assert_eq!(
+            read("resolv.conf"),
+            "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nsearch example.com\n"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! The port between the API server and the node: a handler may read a view or
+//! submit a named action, nothing else (docs/architecture.md, "Data flow").
+
+use std::time::SystemTime;
+
+use corten_config::Document;
+
+/// What a node does now, as the API's machine stage names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Boot phases are running.
+    Booting,
+    /// No machine config: only the maintenance API is served.
+    Maintenance,
+    /// A machine config is active.
+    Running,
+    /// An orderly reboot is under way.
+    Rebooting,
+    /// An orderly shutdown is under way.
+    ShuttingDown,
+}
+
+/// A service's state; names and numbers are those of `machine.ServiceInfo.state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the field's own and say it all")]
+pub enum ServiceState {
+    Initialized = 0,
+    Preparing = 1,
+    Waiting = 2,
+    Running = 3,
+    Stopping = 4,
+    Finished = 5,
+    Failed = 6,
+    Skipped = 7,
+    Starting = 8,
+}
+
+/// One entry of a service's history (the last 64 are kept).
+#[derive(Debug, Clone)]
+pub struct ServiceEvent {
+    /// What happened, for a person.
+    pub message: String,
+    /// The state entered.
+    pub state: ServiceState,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// A service as the API shows it.
+#[derive(Debug, Clone)]
+pub struct ServiceView {
+    /// The service's id, also its log's name.
+    pub id: String,
+    /// Its state.
+    pub state: ServiceState,
+    /// `None` until the first health answer.
+    pub healthy: Option<bool>,
+    /// The last health check's message, empty when healthy.
+    pub health_message: String,
+    /// When health last changed.
+    pub health_changed: SystemTime,
+    /// Oldest first.
+    pub events: Vec<ServiceEvent>,
+}
+
+/// A named action a handler may submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Stop everything in order, then reboot.
+    Reboot,
+    /// Stop everything in order, then power off.
+    Shutdown,
+}
+
+/// Why a submission was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Another action or config is being carried out.
+    #[error("{0} is already under way")]
+    Busy(&'static str),
+    /// The node cannot do this in its present stage.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The node, as the API server sees it. Cheap calls: nothing here blocks.
+pub trait Node: Send + Sync + 'static {
+    /// What the node does now.
+    fn stage(&self) -> Stage;
+    /// Every declared service, by id.
+    fn services(&self) -> Vec<ServiceView>;
+    /// The active machine config, if there is one.
+    fn config(&self) -> Option<Document>;
+    /// Hands over a validated config, whole. From maintenance the node goes on to `Running`.
+    fn apply_config(&self, document: Document) -> Result<(), SubmitError>;
+    /// Whether an applied config survives a reboot.
+    fn config_is_kept(&self) -> bool {
+        false
+    }
+    /// Starts an action and returns at once.
+    fn submit(&self, action: Action) -> Result<(), SubmitError>;
+}

@@ -1,0 +1,124 @@
+//! The node as the API sees it: views out, a config or an action in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use corten_config::Document;
+use tokio::sync::{mpsc, watch};
+
+use crate::node::{Action, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError};
+use crate::supervisor::Supervisor;
+
+/// What a handler has asked for.
+#[derive(Debug)]
+pub enum Request {
+    /// A validated config, from now on the active one.
+    Apply(Box<Document>),
+    /// The end of this boot.
+    Act(Action),
+}
+
+/// Shared by the API server and `machine.rs`, which alone changes it.
+#[derive(Debug)]
+pub struct NodeState {
+    stage: watch::Sender<Stage>,
+    config: watch::Sender<Option<Document>>,
+    requests: mpsc::UnboundedSender<Request>,
+    /// Set once and for ever: nothing else is accepted any more.
+    ending: AtomicBool,
+    supervisor: Supervisor,
+    /// machined as a service among services.
+    own: ServiceView,
+}
+
+impl NodeState {
+    /// A node that boots, and where its requests arrive.
+    #[must_use]
+    pub fn new(supervisor: Supervisor) -> (Arc<NodeState>, mpsc::UnboundedReceiver<Request>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let now = SystemTime::now();
+        let event = ServiceEvent {
+            message: "Running as process 1".to_owned(),
+            state: ServiceState::Running,
+            at: now,
+        };
+        let own = ServiceView {
+            id: "machined".to_owned(),
+            state: ServiceState::Running,
+            healthy: Some(true),
+            health_message: String::new(),
+            health_changed: now,
+            events: vec![event],
+        };
+        let state = NodeState {
+            stage: watch::Sender::new(Stage::Booting),
+            config: watch::Sender::new(None),
+            requests,
+            ending: AtomicBool::new(false),
+            supervisor,
+            own,
+        };
+        (Arc::new(state), receiver)
+    }
+
+    /// Enters a stage.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.send_replace(stage);
+    }
+
+    /// Makes a config the active one.
+    pub fn set_config(&self, document: Document) {
+        self.config.send_replace(Some(document));
+    }
+
+    fn check_not_ending(&self) -> Result<(), SubmitError> {
+        if self.ending.load(Ordering::Acquire) {
+            return Err(SubmitError::Busy("the end of this boot"));
+        }
+        Ok(())
+    }
+}
+
+impl Node for NodeState {
+    fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        let mut views = self.supervisor.views();
+        views.push(self.own.clone());
+        views.sort_by(|a, b| a.id.cmp(&b.id));
+        views
+    }
+
+    fn config(&self) -> Option<Document> {
+        self.config.borrow().clone()
+    }
+
+    fn apply_config(&self, document: Document) -> Result<(), SubmitError> {
+        self.check_not_ending()?;
+        if document
+            .machine
+            .ca
+            .as_ref()
+            .is_none_or(|ca| ca.key.is_empty())
+        {
+            let why = crate::identity::IdentityError::NoAuthority.to_string();
+            return Err(SubmitError::Refused(why));
+        }
+        let request = Request::Apply(Box::new(document));
+        self.requests
+            .send(request)
+            .map_err(|_| SubmitError::Busy("the end of this boot"))
+    }
+
+    fn submit(&self, action: Action) -> Result<(), SubmitError> {
+        if self.ending.swap(true, Ordering::AcqRel) {
+            return Err(SubmitError::Busy("the end of this boot"));
+        }
+        self.requests
+            .send(Request::Act(action))
+            .map_err(|_| SubmitError::Busy("the end of this boot"))
+    }
+}

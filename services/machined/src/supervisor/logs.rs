@@ -1,0 +1,179 @@
+//! The services' output on its way to syslogd.
+//!
+//! A bounded queue: while syslogd is down or slow, lines wait; when the queue is full, they are dropped and
+//! counted. Neither machined nor a service ever waits for syslogd.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use corten_api::corten::v1::LogRecord;
+use corten_api::corten::v1::log_service_client::LogServiceClient;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{Mutex, mpsc};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Endpoint, Uri};
+
+/// About 1 MiB of ordinary lines: a syslogd that restarts loses none.
+const QUEUE: usize = 4096;
+/// A longer line is passed on in pieces.
+const MAX_LINE: u64 = 16 * 1024;
+/// Between attempts to reach syslogd.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The queue's entrance. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    queue: mpsc::Sender<LogRecord>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Sender {
+    /// Queues a line, or counts it as dropped.
+    pub fn send(&self, id: &str, line: Vec<u8>) {
+        if self
+            .queue
+            .try_send(LogRecord {
+                id: id.to_owned(),
+                line,
+            })
+            .is_err()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The queue's exit.
+#[derive(Debug)]
+pub struct Queue {
+    records: mpsc::Receiver<LogRecord>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// A new queue.
+#[must_use]
+pub fn queue() -> (Sender, Queue) {
+    let (queue, records) = mpsc::channel(QUEUE);
+    let dropped = Arc::new(AtomicU64::new(0));
+    (
+        Sender {
+            queue,
+            dropped: dropped.clone(),
+        },
+        Queue { records, dropped },
+    )
+}
+
+/// Reads one pipe of a service to its end, line by line.
+pub async fn pump(id: &'static str, pipe: impl AsyncRead + Unpin, sender: Sender) {
+    let mut reader = BufReader::new(pipe);
+    loop {
+        let mut line = Vec::new();
+        match (&mut reader)
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut line)
+            .await
+        {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                }
+                sender.send(id, line);
+            }
+        }
+    }
+}
+
+/// Hands the queue to syslogd, for ever.
+pub async fn forward(queue: Queue, socket: PathBuf) {
+    let Queue { records, dropped } = queue;
+    let records = Arc::new(Mutex::new(records));
+    loop {
+        // The error is not news: syslogd's own state shows in the list of services.
+        let _ = append(&socket, records.clone(), dropped.clone()).await;
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// One stream to syslogd, until it breaks. At most a few lines in flight are lost with it.
+async fn append(
+    socket: &std::path::Path,
+    records: Arc<Mutex<mpsc::Receiver<LogRecord>>>,
+    dropped: Arc<AtomicU64>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let socket = socket.to_owned();
+    let connect = tower::service_fn(move |_: Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://syslogd")
+        .connect_with_connector(connect)
+        .await?;
+    let (stream, receiver) = mpsc::channel(1);
+    let feed = async move {
+        let mut records = records.lock().await;
+        loop {
+            let Ok(place) = stream.reserve().await else {
+                return;
+            };
+            let record = tokio::select! {
+                record = records.recv() => record,
+                () = stream.closed() => return,
+            };
+            let Some(record) = record else { return };
+            match dropped.swap(0, Ordering::Relaxed) {
+                0 => place.send(record),
+                lost => {
+                    place.send(LogRecord {
+                        id: "machined".to_owned(),
+                        line: format!("{lost} lines of services were lost while syslogd was away")
+                            .into_bytes(),
+                    });
+                    let _ = stream.send(record).await;
+                }
+            }
+        }
+    };
+    let mut client = LogServiceClient::new(channel);
+    let call = client.append(ReceiverStream::new(receiver).map(|record: LogRecord| record));
+    tokio::select! {
+        answer = call => drop(answer?),
+        () = feed => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_split_and_long_ones_cut() {
+        let (sender, mut queue) = queue();
+        let mut text = b"one\n\n".to_vec();
+        text.extend(vec![b'x'; 20_000]);
+        text.extend(b"\nend");
+        pump("a", text.as_slice(), sender).await;
+        let mut lengths = Vec::new();
+        while let Some(record) = queue.records.recv().await {
+            assert_eq!(record.id, "a");
+            lengths.push(record.line.len());
+        }
+        assert_eq!(lengths, [3, 0, 16_384, 3_616, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_counts_what_it_drops() {
+        let (sender, queue) = queue();
+        for _ in 0..QUEUE + 5 {
+            sender.send("a", b"line".to_vec());
+        }
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 5);
+    }
+}

@@ -1,0 +1,197 @@
+use super::*;
+
+const LIMITS: Limits = Limits {
+    ready: Some(Duration::from_secs(60)),
+    stop: Duration::from_secs(10),
+    backoff: Backoff {
+        first: Duration::from_millis(250),
+        longest: Duration::from_secs(5),
+        forgiven_after: Duration::from_secs(10),
+    },
+};
+
+/// Feeds events one after the other, each a second after the one before.
+fn play(events: &[Event]) -> (State, Vec<Act>, Instant) {
+    play_with(events, &LIMITS)
+}
+
+fn play_with(events: &[Event], limits: &Limits) -> (State, Vec<Act>, Instant) {
+    let mut now = Instant::now();
+    let (mut state, mut acts) = (State::Initialized, vec![]);
+    for event in events {
+        now += Duration::from_secs(1);
+        (state, acts) = step(state, event.clone(), now, limits);
+    }
+    (state, acts, now)
+}
+
+fn started() -> Vec<Event> {
+    vec![
+        Event::Start,
+        Event::DependenciesUp,
+        Event::Spawned(7),
+        Event::Ready,
+    ]
+}
+
+#[test]
+fn it_is_up_only_after_it_says_so() {
+    let (state, acts, _) = play(&[Event::Start, Event::DependenciesUp]);
+    assert_eq!(
+        (state, acts),
+        (State::Spawning { deaths: 0 }, vec![Act::Spawn])
+    );
+    let (state, ..) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(7)]);
+    assert!(!state.is_up());
+    let (state, acts, _) = play(&started());
+    assert!(state.is_up());
+    assert!(acts.contains(&Act::Health(true)));
+}
+
+#[test]
+fn without_notification_it_is_up_at_once() {
+    let limits = Limits {
+        ready: None,
+        ..LIMITS
+    };
+    let (state, ..) = play_with(
+        &[Event::Start, Event::DependenciesUp, Event::Spawned(7)],
+        &limits,
+    );
+    assert!(state.is_up());
+}
+
+#[test]
+fn a_killed_service_comes_back_after_a_short_pause() {
+    let mut events = started();
+    events.push(Event::Exited(Exit::Signal(9)));
+    let (state, acts, now) = play(&events);
+    assert_eq!(
+        state,
+        State::Pausing {
+            until: now + Duration::from_millis(250),
+            deaths: 1
+        }
+    );
+    // What is left of its process group goes with it.
+    assert_eq!(acts.first(), Some(&Act::Kill(7)));
+    let (early, acts) = step(state, Event::Tick, now, &LIMITS);
+    assert_eq!((early, acts), (state, vec![]));
+    let (state, acts) = step(
+        state,
+        Event::Tick,
+        now + Duration::from_millis(250),
+        &LIMITS,
+    );
+    assert_eq!(state, State::Waiting { deaths: 1 });
+    assert_eq!(acts.last(), Some(&Act::AwaitDependencies));
+}
+
+#[test]
+fn the_pause_doubles_up_to_the_longest_and_is_forgiven() {
+    let pauses: Vec<_> = (1..=7)
+        .map(|deaths| LIMITS.backoff.pause(deaths).as_millis())
+        .collect();
+    assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000]);
+    assert_eq!(LIMITS.backoff.pause(u32::MAX), Duration::from_secs(5));
+    let since = Instant::now();
+    let old = State::Running {
+        pid: 7,
+        since,
+        deaths: 6,
+    };
+    let (state, _) = step(
+        old,
+        Event::Exited(Exit::Code(1)),
+        since + Duration::from_secs(11),
+        &LIMITS,
+    );
+    assert!(
+        matches!(state, State::Pausing { deaths: 1, .. }),
+        "{state:?}"
+    );
+    let (state, _) = step(
+        old,
+        Event::Exited(Exit::Code(1)),
+        since + Duration::from_secs(9),
+        &LIMITS,
+    );
+    assert!(
+        matches!(state, State::Pausing { deaths: 7, .. }),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn a_program_that_cannot_start_is_tried_again() {
+    let (state, acts, _) = play(&[
+        Event::Start,
+        Event::DependenciesUp,
+        Event::SpawnFailed("No such file".into()),
+    ]);
+    assert!(matches!(state, State::Pausing { deaths: 1, .. }));
+    let Some(Act::Note(ServiceState::Waiting, note)) = acts.first() else {
+        panic!("{acts:?}")
+    };
+    assert!(note.contains("No such file"), "{note}");
+}
+
+#[test]
+fn one_that_never_gets_ready_is_killed() {
+    let (state, _, now) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(7)]);
+    assert_eq!(state.deadline(), Some(now + Duration::from_secs(60)));
+    let (state, acts) = step(state, Event::Tick, now + Duration::from_secs(60), &LIMITS);
+    assert!(acts.contains(&Act::Kill(7)));
+    let (state, _) = step(
+        state,
+        Event::Exited(Exit::Signal(9)),
+        now + Duration::from_secs(61),
+        &LIMITS,
+    );
+    assert!(matches!(state, State::Pausing { .. }));
+}
+
+#[test]
+fn stopping_asks_first_and_kills_later() {
+    let mut events = started();
+    events.push(Event::Stop);
+    let (state, acts, now) = play(&events);
+    assert_eq!(acts.last(), Some(&Act::Terminate(7)));
+    let (state, acts) = step(state, Event::Tick, now + Duration::from_secs(10), &LIMITS);
+    assert_eq!(acts.last(), Some(&Act::Kill(7)));
+    let (state, _) = step(state, Event::Exited(Exit::Signal(9)), now, &LIMITS);
+    assert_eq!(state, State::Finished);
+    assert!(state.is_at_rest());
+}
+
+#[test]
+fn a_restart_starts_it_after_it_ended() {
+    let mut events = started();
+    events.extend([Event::Restart, Event::Exited(Exit::Code(0))]);
+    let (state, acts, _) = play(&events);
+    assert_eq!(state, State::Waiting { deaths: 0 });
+    assert_eq!(acts.last(), Some(&Act::AwaitDependencies));
+}
+
+#[test]
+fn a_stop_overrules_a_restart_and_a_pause() {
+    let mut events = started();
+    events.extend([Event::Restart, Event::Stop, Event::Exited(Exit::Code(0))]);
+    assert_eq!(play(&events).0, State::Finished);
+    let mut events = started();
+    events.extend([Event::Exited(Exit::Code(1)), Event::Stop]);
+    assert_eq!(play(&events).0, State::Finished);
+}
+
+#[test]
+fn a_stray_exit_or_ready_changes_nothing() {
+    for event in [
+        Event::Ready,
+        Event::Exited(Exit::Code(0)),
+        Event::Tick,
+        Event::Stop,
+    ] {
+        let (state, acts) = step(State::Finished, event, Instant::now(), &LIMITS);
+        assert_eq!((state, acts), (State::Finished, vec![]));
+    }
+}

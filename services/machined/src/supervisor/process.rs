@@ -1,0 +1,49 @@
+//! From a declaration to a process.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use corten_sys::child::{Child, Confinement};
+use tokio::net::unix::pipe;
+
+use super::logs;
+use crate::services::{ENVIRONMENT, ServiceSpec};
+
+/// Starts the service's process, its output going to its log. Returns the process id.
+pub(super) fn spawn(
+    spec: &ServiceSpec,
+    cgroups: &Path,
+    notify: &Path,
+    logs: &logs::Sender,
+) -> io::Result<u32> {
+    let mut words = spec.argv.iter().map(OsString::from);
+    let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let arguments: Vec<_> = words.collect();
+    let mut environment: Vec<(OsString, OsString)> = ENVIRONMENT
+        .iter()
+        .chain(spec.env)
+        .map(|(key, value)| (OsString::from(key), OsString::from(value)))
+        .collect();
+    if spec.limits.ready.is_some() {
+        environment.push(("NOTIFY_SOCKET".into(), notify.into()));
+    }
+    let confinement = Confinement {
+        uid: spec.uid,
+        gid: spec.uid,
+        capabilities: spec.capabilities,
+        no_new_privs: spec.no_new_privs,
+        oom_score_adj: spec.oom_score_adj,
+        cgroup_procs: Some(cgroups.join(spec.cgroup).join("cgroup.procs")),
+    };
+    let child = Child::start(&program, &arguments, &environment, &confinement)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
+    for end in [child.stdout.map(Into::into), child.stderr.map(Into::into)]
+        .into_iter()
+        .flatten()
+    {
+        let pipe = pipe::Receiver::from_owned_fd(end)?;
+        tokio::spawn(logs::pump(spec.id, pipe, logs.clone()));
+    }
+    Ok(child.pid)
+}
