@@ -1,0 +1,344 @@
+//! What must not be in an image, and what must: checked on the finished tree, before it is
+//! written. A finding names the path and what is wrong with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+
+use crate::arch::Arch;
+use crate::error::{Failure, Result};
+use crate::rootfs::tree::{Kind, Tree};
+
+/// Most programs an image may hold.
+pub const MOST_EXECUTABLES: usize = 20;
+
+/// Programs that must not be there under any name like these.
+const FORBIDDEN: [&str; 24] = [
+    "sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "toybox", "python", "python3", "perl",
+    "lua", "ruby", "node", "awk", "sed", "env", "apt", "apt-get", "dpkg", "rpm", "opkg", "apk",
+    "sudo",
+];
+
+/// Checks the whole tree; `allowed` lists the programs (`rootfs/executables.txt`).
+pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
+    let mut findings = Vec::new();
+    modes(tree, &mut findings);
+    executables(tree, allowed, &mut findings);
+    for (path, node) in tree.nodes() {
+        if let Kind::File(file) = &node.kind {
+            content(tree, arch, path, node.mode, file, &mut findings)?;
+        }
+    }
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "the image must not be like this:\n  {}",
+            findings.join("\n  ")
+        ),
+        "correct rootfs/manifest.toml (and rootfs/executables.txt for a program that is needed)",
+    ))
+}
+
+/// The listed programs: one path a line, `#` starts a comment.
+pub fn parse_allowed(text: &str) -> BTreeSet<&str> {
+    text.lines()
+        .filter_map(|line| line.split('#').next())
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+fn modes(tree: &Tree, findings: &mut Vec<String>) {
+    for (path, node) in tree.nodes() {
+        if matches!(node.kind, Kind::Link(_)) {
+            if tree.resolve(path).is_none() && !leads_to_mount(tree, path) {
+                findings.push(format!("/{path}: a link to nowhere"));
+            }
+            continue;
+        }
+        if node.mode & 0o7000 != 0 {
+            findings.push(format!(
+                "/{path}: mode {:o} has a set-id or sticky bit",
+                node.mode
+            ));
+        }
+        if node.mode & 0o002 != 0 {
+            findings.push(format!("/{path}: mode {:o} lets everyone write", node.mode));
+        }
+    }
+}
+
+/// Links such as `/etc/hosts -> ../run/hosts` are filled at run time.
+fn leads_to_mount(tree: &Tree, path: &str) -> bool {
+    let Some(Kind::Link(target)) = tree.get(path).map(|node| &node.kind) else {
+        return false;
+    };
+    let depth = path.matches('/').count();
+    let inside = target.trim_start_matches('/');
+    let from_root = inside.trim_start_matches("../");
+    let climbs = (inside.len() - from_root.len()) / 3;
+    (target.starts_with('/') || climbs == depth)
+        && ["run/", "proc/", "var/"]
+            .iter()
+            .any(|mount| from_root.starts_with(mount))
+}
+
+fn executables(tree: &Tree, allowed: &str, findings: &mut Vec<String>) {
+    let allowed = parse_allowed(allowed);
+    let mut seen = BTreeSet::new();
+    for (path, node) in tree.nodes() {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_program = matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0;
+        if FORBIDDEN.contains(&name) && (is_program || matches!(node.kind, Kind::Link(_))) {
+            findings.push(format!(
+                "/{path}: shells, interpreters and package managers stay out"
+            ));
+        }
+        if is_program {
+            let path = format!("/{path}");
+            if allowed.contains(path.as_str()) {
+                seen.insert(path);
+            } else {
+                findings.push(format!(
+                    "{path}: executable, and not in rootfs/executables.txt"
+                ));
+            }
+        }
+    }
+    for path in allowed {
+        if !seen.contains(path) {
+            findings.push(format!(
+                "{path}: in rootfs/executables.txt, and not in the image"
+            ));
+        }
+    }
+    if seen.len() > MOST_EXECUTABLES {
+        findings.push(format!(
+            "{} programs, more than {MOST_EXECUTABLES}",
+            seen.len()
+        ));
+    }
+}
+
+fn content(
+    tree: &Tree,
+    arch: Arch,
+    path: &str,
+    mode: u32,
+    file: &Path,
+    findings: &mut Vec<String>,
+) -> Result<()> {
+    let data = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+    if data.starts_with(b"#!") {
+        findings.push(format!("/{path}: a script"));
+    }
+    if !data.starts_with(b"\x7fELF") || path.ends_with(".ko") {
+        return Ok(());
+    }
+    let facts = match elf(&data) {
+        Ok(facts) => facts,
+        Err(why) => {
+            findings.push(format!("/{path}: not readable as ELF: {why}"));
+            return Ok(());
+        }
+    };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if mode & 0o111 == 0 && !name.contains(".so") {
+        findings.push(format!("/{path}: a program without execute permission"));
+    }
+    if facts.executable_stack {
+        findings.push(format!("/{path}: wants an executable stack"));
+    }
+    if let Some(interpreter) = &facts.interpreter
+        && tree.resolve(interpreter).is_none()
+    {
+        findings.push(format!(
+            "/{path}: its dynamic linker {interpreter} is not in the image"
+        ));
+    }
+    for library in &facts.needed {
+        if !has_library(tree, arch, library) {
+            findings.push(format!(
+                "/{path}: needs {library}, which is not in the image"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the C library finds `name` without any configuration.
+fn has_library(tree: &Tree, arch: Arch, name: &str) -> bool {
+    let gnu = arch.names().gnu;
+    [
+        format!("lib/{gnu}"),
+        format!("usr/lib/{gnu}"),
+        "lib64".into(),
+        "lib".into(),
+    ]
+    .iter()
+    .any(|dir| tree.resolve(&format!("{dir}/{name}")).is_some())
+}
+
+/// What the loader will do with an ELF file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Elf {
+    interpreter: Option<String>,
+    needed: Vec<String>,
+    executable_stack: bool,
+}
+
+fn elf(data: &[u8]) -> std::result::Result<Elf, object::Error> {
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let mut facts = Elf::default();
+    let sections = header.sections(endian, data)?;
+    for segment in header.program_headers(endian, data)? {
+        match segment.p_type(endian) {
+            object::elf::PT_INTERP => {
+                let text = segment.data(endian, data).unwrap_or_default();
+                let text = text.strip_suffix(b"\0").unwrap_or(text);
+                facts.interpreter = Some(String::from_utf8_lossy(text).into_owned());
+            }
+            object::elf::PT_GNU_STACK => {
+                facts.executable_stack = (segment.p_flags(endian) & object::elf::PF_X).0 != 0;
+            }
+            _ => {}
+        }
+    }
+    if let Some((entries, strings)) = sections.dynamic(endian, data)? {
+        let strings = sections.strings(endian, data, strings)?;
+        for entry in entries {
+            if entry.tag(endian) == object::elf::DT_NEEDED {
+                let name = entry.string(endian, strings)?;
+                facts
+                    .needed
+                    .push(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+    }
+    Ok(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rootfs::tree::Node;
+    use std::path::PathBuf;
+
+    struct Image {
+        dir: tempfile::TempDir,
+        tree: Tree,
+    }
+
+    impl Image {
+        fn new() -> Self {
+            Self {
+                dir: tempfile::tempdir().unwrap(),
+                tree: Tree::default(),
+            }
+        }
+
+        fn file(mut self, path: &str, mode: u32, content: &[u8]) -> Self {
+            let file = self.dir.path().join(path.replace('/', "-"));
+            fs::write(&file, content).unwrap();
+            self.add(path, mode, Kind::File(file));
+            self
+        }
+
+        fn link(mut self, path: &str, to: &str) -> Self {
+            self.add(path, 0o777, Kind::Link(to.into()));
+            self
+        }
+
+        fn add(&mut self, path: &str, mode: u32, kind: Kind) {
+            self.tree
+                .insert(
+                    path.into(),
+                    Node {
+                        kind,
+                        mode,
+                        uid: 0,
+                        gid: 0,
+                    },
+                )
+                .unwrap();
+        }
+
+        fn finding(&self, allowed: &str) -> String {
+            check(&self.tree, Arch::X86_64, allowed)
+                .unwrap_err()
+                .to_string()
+        }
+    }
+
+    #[test]
+    fn what_an_attacker_would_like_is_found() {
+        let image = |mode, content: &[u8]| Image::new().file("x", mode, content);
+        assert!(image(0o4755, b"").finding("/x").contains("set-id"));
+        assert!(
+            image(0o666, b"")
+                .finding("")
+                .contains("lets everyone write")
+        );
+        assert!(
+            image(0o755, b"")
+                .finding("")
+                .contains("not in rootfs/executables.txt")
+        );
+        assert!(image(0o644, b"#!/x").finding("").contains("a script"));
+        assert!(
+            image(0o644, b"")
+                .finding("/y # why")
+                .contains("and not in the image")
+        );
+        let shell = Image::new()
+            .file("usr-bin-x", 0o755, b"")
+            .link("bash", "usr-bin-x");
+        assert!(shell.finding("/usr-bin-x").contains("/bash: shells"));
+        let nowhere = Image::new().link("a", "b").finding("");
+        assert!(nowhere.contains("/a: a link to nowhere"), "{nowhere}");
+    }
+
+    #[test]
+    fn links_into_mounts_may_dangle() {
+        let image = Image::new()
+            .link("etc/hosts", "../run/hosts")
+            .link("var/run", "/run/x");
+        check(&image.tree, Arch::X86_64, "").unwrap();
+        let wrong = Image::new().link("etc/hosts", "run/hosts").finding("");
+        assert!(wrong.contains("nowhere"), "{wrong}");
+    }
+
+    #[test]
+    fn a_missing_library_or_linker_is_found() {
+        // This test program itself is a dynamic ELF file.
+        let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let finding = Image::new().file("x", 0o755, &program).finding("/x");
+        assert!(
+            finding.contains("its dynamic linker /lib64/ld-linux"),
+            "{finding}"
+        );
+        assert!(finding.contains("needs libc.so.6"), "{finding}");
+        assert!(
+            Image::new()
+                .file("x", 0o644, b"\x7fELF")
+                .finding("")
+                .contains("not readable")
+        );
+        let hidden = Image::new().file("x", 0o644, &program).finding("");
+        assert!(hidden.contains("without execute permission"), "{hidden}");
+    }
+
+    #[test]
+    fn the_list_of_programs_is_within_its_limit() {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rootfs/executables.txt");
+        let text = fs::read_to_string(path).unwrap();
+        let count = parse_allowed(&text).len();
+        assert!((1..=MOST_EXECUTABLES).contains(&count), "{count} programs");
+    }
+}

@@ -1,0 +1,283 @@
+//! Builds the container runtime and the CNI plugins from the Go modules `rootfs/go` pins.
+//!
+//! `go.sum` holds the checksum of every module; fetching is a step of its own, and the build
+//! runs with the network switched off. Nothing of the target architecture is executed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::arch::Arch;
+use crate::cache::KeyBuilder;
+use crate::error::{Failure, Result};
+use crate::rootfs::toolchain::{Compilers, quote};
+use crate::tool::Tool;
+
+const CONTAINERD: &str = "github.com/containerd/containerd/v2";
+const RUNC: &str = "github.com/opencontainers/runc";
+const PLUGINS: &str = "github.com/containernetworking/plugins";
+
+/// Parts left out: snapshotters whose file systems the kernel lacks, tracing exporters, generated
+/// manuals, and C where pure Go does the same.
+const TAGS: &str =
+    "no_btrfs,no_devmapper,no_zfs,no_tracing,no_rdt,urfave_cli_no_docs,osusergo,netgo";
+
+/// Programs of one module that are built alike.
+struct Group {
+    module: &'static str,
+    packages: &'static [&'static str],
+    /// The variable the linker writes the version into.
+    version: &'static str,
+    /// Whether it needs C: runc enters namespaces before Go's runtime starts.
+    c: bool,
+}
+
+const GROUPS: [Group; 3] = [
+    Group {
+        module: CONTAINERD,
+        packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2"],
+        version: "github.com/containerd/containerd/v2/version.Version",
+        c: false,
+    },
+    Group {
+        module: PLUGINS,
+        packages: &[
+            "plugins/main/bridge",
+            "plugins/main/loopback",
+            "plugins/meta/firewall",
+            "plugins/meta/portmap",
+            "plugins/ipam/host-local",
+        ],
+        version: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+        c: false,
+    },
+    Group {
+        module: RUNC,
+        packages: &[""],
+        version: "main.version",
+        c: true,
+    },
+];
+
+/// What determines the programs.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// The unpacked packages of the purpose `go`.
+    pub go: &'a Path,
+    /// `rootfs/go` of the repository.
+    pub module: &'a Path,
+    /// C for the target, and its architecture.
+    pub compilers: &'a Compilers,
+    /// Where Go keeps fetched modules and compiled packages; its content changes no output.
+    pub cache: &'a Path,
+}
+
+impl Inputs<'_> {
+    /// Adds the inputs that are files of the repository to a step's key; the caller adds the
+    /// keys of the unpacked trees.
+    pub fn key(module: &Path, arch: Arch, key: KeyBuilder) -> Result<KeyBuilder> {
+        let key = key.add("revision", super::REVISION).add("tags", TAGS);
+        key.add("arch", arch.names().go)
+            .file(&module.join("go.mod"))?
+            .file(&module.join("go.sum"))
+    }
+
+    /// Fetches every pinned module that is not in the cache, verified by `go.sum`.
+    pub fn fetch(&self, offline: bool) -> Result<()> {
+        for group in &GROUPS {
+            // Loads every module that has a package in one of the programs, and no other.
+            self.tool(offline.then_some("off"))?
+                .env("CGO_ENABLED", if group.c { "1" } else { "0" })
+                .args(["list", "-mod=readonly", "-deps", "-tags", &group.tags()])
+                .args(group.paths())
+                .run()
+                .with_context(|| format!("fetching the Go modules of {}", group.module))?;
+        }
+        Ok(())
+    }
+
+    /// Builds every program into `out`; needs what [`Self::fetch`] brings, and no network.
+    pub fn build(&self, out: &Path) -> Result<()> {
+        let gomod = std::fs::read_to_string(self.module.join("go.mod"))
+            .with_context(|| format!("reading {}", self.module.join("go.mod").display()))?;
+        for group in &GROUPS {
+            let version = module_version(&gomod, group.module)?;
+            let mut flags = format!("-s -w -buildid= -X {}={version}", group.version);
+            let mut tool = self.tool(Some("off"))?;
+            if group.c {
+                tool = self.with_c(tool);
+                flags.push_str(" -linkmode=external");
+            } else {
+                tool = tool.env("CGO_ENABLED", "0");
+            }
+            tool = tool.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false"]);
+            if group.c {
+                tool = tool.arg("-buildmode=pie");
+            }
+            tool.args(["-tags", &group.tags(), "-ldflags", &flags, "-o"])
+                .arg(out.join(""))
+                .args(group.paths())
+                .run()
+                .with_context(|| format!("building {} {version}", group.module))?;
+        }
+        Ok(())
+    }
+
+    /// `go` with its whole environment set; `proxy` overrides where modules come from.
+    fn tool(&self, proxy: Option<&str>) -> Result<Tool> {
+        let mut tool = Tool::new(go_program(self.go)?)
+            .dir(self.module)
+            .env("GOENV", "off")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "-modcacherw")
+            .env("GOWORK", "off")
+            .env("GOTELEMETRY", "off")
+            .env("GOOS", "linux")
+            .env("GOARCH", self.compilers.arch.names().go)
+            .env("GOMODCACHE", self.cache.join("modules"))
+            .env("GOPATH", self.cache.join("path"))
+            .env("GOCACHE", self.cache.join("build"));
+        for name in [
+            "GOPROXY",
+            "GONOPROXY",
+            "GONOSUMDB",
+            "GOSUMDB",
+            "GOPRIVATE",
+            "GOINSECURE",
+        ] {
+            if let Some(value) = std::env::var_os(name) {
+                tool = tool.env(name, value);
+            }
+        }
+        for name in ["http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"] {
+            if let Some(value) = std::env::var_os(name) {
+                tool = tool.env(name, value);
+            }
+        }
+        Ok(match proxy {
+            Some(proxy) => tool.env("GOPROXY", proxy),
+            None => tool,
+        })
+    }
+
+    fn with_c(&self, tool: Tool) -> Tool {
+        let prefix = format!(
+            "-ffile-prefix-map={}=/sysroot",
+            quote(&self.compilers.sysroot)
+        );
+        let hardening = "-O2 -g0 -fPIE -fstack-protector-strong -fstack-clash-protection \
+                         -D_FORTIFY_SOURCE=3 -Wno-macro-redefined";
+        self.compilers
+            .pkg_config(tool)
+            .env("CGO_ENABLED", "1")
+            .env("CC", self.compilers.c())
+            .env("CGO_CFLAGS", format!("{hardening} {prefix}"))
+            .env("CGO_LDFLAGS_ALLOW", "-Wl,.*")
+            .env(
+                "CGO_LDFLAGS",
+                "-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--build-id=none",
+            )
+    }
+}
+
+impl Group {
+    fn tags(&self) -> String {
+        if self.c {
+            format!("{TAGS},seccomp,runc_nocriu")
+        } else {
+            TAGS.to_owned()
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = String> + '_ {
+        self.packages.iter().map(|package| {
+            if package.is_empty() {
+                self.module.to_owned()
+            } else {
+                format!("{}/{package}", self.module)
+            }
+        })
+    }
+}
+
+/// The names of the programs that [`Inputs::build`] makes.
+pub fn programs() -> Vec<&'static str> {
+    let last = |path: &'static str| path.rsplit('/').next().unwrap_or(path);
+    GROUPS
+        .iter()
+        .flat_map(|group| {
+            group.packages.iter().map(move |package| match *package {
+                "" => last(group.module),
+                package => last(package),
+            })
+        })
+        .collect()
+}
+
+/// The pinned version of a module, without the `v`.
+pub fn module_version<'a>(gomod: &'a str, module: &str) -> Result<&'a str> {
+    gomod
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(module)?.strip_prefix(" v"))
+        .filter_map(|rest| rest.split_whitespace().next())
+        .next()
+        .ok_or_else(|| {
+            Failure::new(
+                format!("rootfs/go/go.mod does not pin {module}"),
+                "pin it: go get -tool MODULE/PACKAGE@VERSION in rootfs/go",
+            )
+        })
+}
+
+/// The `go` program of the tree unpacked at `root`, whichever version it has.
+pub fn go_program(root: &Path) -> Result<PathBuf> {
+    let lib = root.join("usr/lib");
+    for entry in std::fs::read_dir(&lib).with_context(|| format!("listing {}", lib.display()))? {
+        let program = entry?.path().join("bin/go");
+        if program.is_file() {
+            return Ok(program);
+        }
+    }
+    Err(Failure::new(
+        format!("there is no Go compiler below {}", lib.display()),
+        "lock golang-*-go and golang-*-src for the use \"go\" in rootfs/packages.lock",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_built_is_pinned_with_a_checksum() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
+        let gomod = std::fs::read_to_string(dir.join("go.mod")).unwrap();
+        let gosum = std::fs::read_to_string(dir.join("go.sum")).unwrap();
+        for group in &GROUPS {
+            let version = module_version(&gomod, group.module).unwrap();
+            assert!(
+                gosum.contains(&format!("{} v{version} h1:", group.module)),
+                "{}",
+                group.module
+            );
+        }
+        let error = module_version(&gomod, "example.org/none")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("does not pin example.org/none"), "{error}");
+    }
+
+    #[test]
+    fn programs_are_named_by_their_last_path_element() {
+        let names = programs();
+        for name in [
+            "containerd",
+            "containerd-shim-runc-v2",
+            "runc",
+            "host-local",
+        ] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        assert_eq!(names.len(), 8);
+    }
+}

@@ -1,0 +1,293 @@
+//! Builds the programs of this workspace for the image: locked compiler, locked C library,
+//! remapped paths.
+//!
+//! `init` and the multi-call program are static, position-independent programs; `udevd` is
+//! linked to the C library, libkmod and libudev of the image. Only cargo itself is the host's:
+//! it decides what to call, not what comes out.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::cache::KeyBuilder;
+use crate::error::Result;
+use crate::rootfs::toolchain::{Compilers, quote};
+use crate::tool::Tool;
+
+/// Cargo packages and their programs, built in one go.
+struct Group {
+    /// Names the target directory: the groups' compiler flags differ.
+    name: &'static str,
+    packages: &'static [&'static str],
+    programs: &'static [&'static str],
+    is_static: bool,
+}
+
+const GROUPS: [Group; 2] = [
+    Group {
+        name: "static",
+        packages: &["init", "node"],
+        programs: &["init", "corten-node"],
+        is_static: true,
+    },
+    Group {
+        name: "dynamic",
+        packages: &["udevd"],
+        programs: &["udevd"],
+        is_static: false,
+    },
+];
+
+/// Directories and files of the repository that the programs are compiled from.
+const SOURCES: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "build.rs",
+    "api",
+    "lib",
+    "services",
+];
+
+/// What determines the programs.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// The repository.
+    pub workspace: &'a Path,
+    /// The compilers, their sysroot and architecture.
+    pub compilers: &'a Compilers,
+    /// The version the programs report.
+    pub version: &'a str,
+    /// Where cargo keeps compiled crates; its content changes no output.
+    pub target: &'a Path,
+}
+
+impl Inputs<'_> {
+    /// Adds the inputs that are files of the repository to a step's key; the caller adds the
+    /// keys of the unpacked trees.
+    pub fn key(workspace: &Path, version: &str, mut key: KeyBuilder) -> Result<KeyBuilder> {
+        key = key.add("revision", super::REVISION).add("version", version);
+        for source in SOURCES {
+            let path = workspace.join(source);
+            key = key.add("source", source);
+            key = if path.is_dir() {
+                key.tree(&path)?
+            } else {
+                key.file(&path)?
+            };
+        }
+        Ok(key)
+    }
+
+    /// Fetches every crate of `Cargo.lock` that is not in cargo's cache.
+    pub fn fetch(&self, offline: bool) -> Result<()> {
+        let mut tool = self
+            .cargo()
+            .args(["fetch", "--locked", "--target", self.rust_target()]);
+        if offline {
+            tool = tool.arg("--offline");
+        }
+        tool.run().context("fetching the Rust crates")
+    }
+
+    /// Builds every program into `out`; needs what [`Self::fetch`] brings, and no network.
+    pub fn build(&self, out: &Path) -> Result<()> {
+        for group in &GROUPS {
+            let target = self.target.join(group.name);
+            let mut tool = self.compile(group, &target)?.args([
+                "build",
+                "--release",
+                "--frozen",
+                "--target",
+                self.rust_target(),
+            ]);
+            for package in group.packages {
+                tool = tool.args(["--package", package]);
+            }
+            tool.run()
+                .with_context(|| format!("building {}", group.packages.join(" and ")))?;
+            for program in group.programs {
+                let built = target
+                    .join(self.rust_target())
+                    .join("release")
+                    .join(program);
+                fs::copy(&built, out.join(program))
+                    .with_context(|| format!("copying {}", built.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rust_target(&self) -> &'static str {
+        self.compilers.arch.names().rust
+    }
+
+    /// cargo, with nothing of the user's configuration that could change the output.
+    fn cargo(&self) -> Tool {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut tool = Tool::new(program)
+            .dir(self.workspace)
+            .env("RUSTC", self.compilers.rust());
+        for name in [
+            "CARGO_HOME",
+            "RUSTUP_HOME",
+            "RUSTUP_TOOLCHAIN",
+            "SSL_CERT_FILE",
+        ] {
+            if let Some(value) = std::env::var_os(name) {
+                tool = tool.env(name, value);
+            }
+        }
+        for name in ["http_proxy", "https_proxy", "no_proxy"] {
+            if let Some(value) = std::env::var_os(name) {
+                tool = tool.env(name, value);
+            }
+        }
+        tool.env("RUSTC_WRAPPER", "")
+            .env("RUSTC_WORKSPACE_WRAPPER", "")
+    }
+
+    fn compile(&self, group: &Group, target: &Path) -> Result<Tool> {
+        let compilers = self.compilers;
+        let names = compilers.arch.names();
+        let triple = names.rust.replace('-', "_");
+        let maps = self.path_maps(target)?;
+        let c_flags: Vec<String> = maps
+            .iter()
+            .map(|(from, to)| format!("-ffile-prefix-map={}={to}", quote(from)))
+            .collect();
+        let resources = compilers.clang_resources().join("include");
+        let mut path = OsString::from(compilers.bin());
+        if let Some(rest) = std::env::var_os("PATH") {
+            path.push(":");
+            path.push(rest);
+        }
+        let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
+        Ok(compilers
+            .pkg_config(self.cargo())
+            .env("PATH", path)
+            .env("CORTEN_VERSION", self.version)
+            .env("CARGO_TARGET_DIR", target)
+            .env("CARGO_INCREMENTAL", "0")
+            .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(group, &maps))
+            .env(&linker, compilers.c())
+            .env(&format!("CC_{triple}"), compilers.c())
+            .env("CC_SHELL_ESCAPED_FLAGS", "1")
+            .env(&format!("CFLAGS_{triple}"), c_flags.join(" "))
+            .env("CLANG_PATH", compilers.c())
+            .env(
+                "LIBCLANG_PATH",
+                compilers.toolchain.path("usr/lib/llvm-19/lib"),
+            )
+            .env(
+                "BINDGEN_EXTRA_CLANG_ARGS",
+                format!(
+                    "--target={} --sysroot={} -isystem {}",
+                    names.gnu,
+                    quote(&compilers.sysroot),
+                    quote(&resources)
+                ),
+            ))
+    }
+
+    /// Which directories of this machine the programs know under which neutral name.
+    fn path_maps(&self, target: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
+        let mut maps = vec![
+            (self.workspace.to_owned(), "/src"),
+            (target.to_owned(), "/target"),
+            (self.compilers.sysroot.clone(), "/sysroot"),
+            (self.compilers.toolchain.path(""), "/toolchain"),
+        ];
+        let home = std::env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
+        if let Some(home) = home {
+            let sources = home.join("registry/src");
+            if sources.is_dir() {
+                // One directory per registry; which one a crate came from must not show.
+                for entry in fs::read_dir(&sources)
+                    .with_context(|| format!("listing {}", sources.display()))?
+                {
+                    maps.push((entry?.path(), "/crates"));
+                }
+            }
+            maps.push((home.join("registry"), "/registry"));
+        }
+        maps.sort();
+        Ok(maps)
+    }
+}
+
+/// rustc's flags, separated as cargo wants them. Of several remappings the last that fits wins,
+/// so shorter paths come first.
+fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
+    let crt = if group.is_static {
+        "+crt-static"
+    } else {
+        "-crt-static"
+    };
+    let mut flags = vec![
+        "-Ctarget-feature=".to_owned() + crt,
+        "-Crelocation-model=pie".to_owned(),
+        "-Crelro-level=full".to_owned(),
+        "-Clink-arg=-Wl,-z,noexecstack".to_owned(),
+        "-Clink-arg=-Wl,--build-id=none".to_owned(),
+    ];
+    flags.extend(
+        maps.iter()
+            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())),
+    );
+    flags.join("\u{1f}")
+}
+
+/// The names of the programs that [`Inputs::build`] makes.
+pub fn programs() -> Vec<&'static str> {
+    GROUPS
+        .iter()
+        .flat_map(|group| group.programs.iter().copied())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_blanks_stay_one_flag() {
+        let [is_static, dynamic] = &GROUPS;
+        let maps = [(PathBuf::from("/a b"), "/src")];
+        let flags = rust_flags(is_static, &maps);
+        assert!(
+            flags
+                .split('\u{1f}')
+                .any(|flag| flag == "--remap-path-prefix=/a b=/src")
+        );
+        assert!(
+            flags.contains("+crt-static") && rust_flags(dynamic, &maps).contains("-crt-static")
+        );
+    }
+
+    #[test]
+    fn the_key_follows_every_source() {
+        let dir = tempfile::tempdir().unwrap();
+        for source in SOURCES {
+            let path = dir.path().join(source);
+            if source.contains('.') {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "").unwrap();
+            } else {
+                fs::create_dir_all(&path).unwrap();
+            }
+        }
+        let key = || {
+            Inputs::key(dir.path(), "1", KeyBuilder::new("rust"))
+                .unwrap()
+                .finish()
+        };
+        let before = key();
+        assert_eq!(before, key());
+        fs::write(dir.path().join("lib/new.rs"), "").unwrap();
+        assert_ne!(before, key());
+    }
+}

@@ -1,0 +1,154 @@
+//! The manifest of this repository against the promises: runs without building anything.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::arch::Arch;
+use crate::lock::Lock;
+use crate::rootfs::manifest::{Content, Manifest, Source};
+use crate::rootfs::tree::{Kind, Node, Tree};
+use crate::rootfs::{check, go, listing, rust};
+
+fn repo(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(path)
+}
+
+fn manifest(arch: Arch) -> Manifest {
+    Manifest::read(&repo("rootfs/manifest.toml"), arch).unwrap()
+}
+
+/// The manifest's paths as a tree without content.
+fn tree(arch: Arch) -> Tree {
+    let mut tree = Tree::default();
+    for entry in manifest(arch).entries() {
+        let kind = match &entry.content {
+            Content::Directory | Content::Modules => Kind::Directory,
+            Content::Link(target) => Kind::Link(target.clone()),
+            Content::File(_) => Kind::File(PathBuf::new()),
+        };
+        let node = Node {
+            kind,
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+        };
+        tree.insert(entry.path.clone(), node).unwrap();
+    }
+    tree
+}
+
+#[test]
+fn the_listing_is_the_golden_one() {
+    let path = repo("rootfs/golden/tree.txt");
+    let listing = listing::of_tree(&tree(Arch::X86_64));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &listing).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap();
+    let text = similar::TextDiff::from_lines(&golden, &listing)
+        .unified_diff()
+        .header("golden", "manifest")
+        .to_string();
+    assert!(
+        golden == listing,
+        "the image's listing changed; if that is meant: UPDATE=1 cargo test -p mkimage\n{text}"
+    );
+}
+
+#[test]
+fn every_file_has_a_source_that_can_exist() {
+    let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
+    for entry in manifest(Arch::X86_64).entries() {
+        let Content::File(source) = &entry.content else {
+            continue;
+        };
+        let known = match source {
+            Source::Deb { package, .. } => lock
+                .packages("rootfs", "amd64")
+                .any(|locked| locked.name == *package),
+            Source::Go(name) => go::programs().contains(&name.as_str()),
+            Source::Cargo(name) => rust::programs().contains(&name.as_str()),
+            Source::Repo(path) => repo(path).is_file(),
+            Source::Generated(_) => true,
+        };
+        assert!(known, "/{}: nothing provides {source:?}", entry.path);
+    }
+}
+
+#[test]
+fn no_package_is_locked_for_the_image_without_use() {
+    let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
+    let manifest = manifest(Arch::X86_64);
+    let used: BTreeSet<&str> = manifest
+        .entries()
+        .filter_map(|entry| match &entry.content {
+            Content::File(Source::Deb { package, .. }) => Some(package.as_str()),
+            _ => None,
+        })
+        .collect();
+    for package in lock.packages("rootfs", "amd64") {
+        // The certificates are taken as a bundle.
+        assert!(
+            used.contains(package.name.as_str()) || package.name == "ca-certificates",
+            "{} is locked for the image, and no file comes from it",
+            package.name
+        );
+    }
+}
+
+#[test]
+fn a_package_is_locked_once_for_each_use() {
+    let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
+    let mut seen = BTreeSet::new();
+    for package in &lock.packages {
+        let row = (&package.purpose, &package.name, &package.arch);
+        assert!(seen.insert(row), "{row:?} is locked twice");
+    }
+    // What is compiled against must be what the image runs.
+    for linked in lock.packages("sysroot", "amd64") {
+        for shipped in lock.packages("rootfs", "amd64") {
+            let same = linked.name != shipped.name || linked.sha256 == shipped.sha256;
+            assert!(same, "{} differs between sysroot and image", linked.name);
+        }
+    }
+}
+
+#[test]
+fn the_programs_are_exactly_the_listed_ones() {
+    let text = fs::read_to_string(repo("rootfs/executables.txt")).unwrap();
+    let listed: BTreeSet<String> = check::parse_allowed(&text)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let programs: BTreeSet<String> = tree(Arch::X86_64)
+        .nodes()
+        .filter(|(_, node)| matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0)
+        .map(|(path, _)| format!("/{path}"))
+        .collect();
+    assert_eq!(programs, listed);
+}
+
+#[test]
+fn the_mount_points_and_names_others_rely_on_are_there() {
+    let tree = tree(Arch::X86_64);
+    for mount in [
+        "dev", "proc", "sys", "run", "tmp", "var", "system", "mnt", "etc/cni",
+    ] {
+        let kind = tree.get(mount).map(|node| node.kind.clone());
+        assert_eq!(kind, Some(Kind::Directory), "/{mount}");
+    }
+    for (name, target) in [
+        ("sbin/init", "usr/bin/init"),
+        ("usr/bin/machined", "usr/bin/init"),
+        ("sbin/apid", "usr/bin/init"),
+        (
+            "lib64/ld-linux-x86-64.so.2",
+            "usr/lib64/ld-linux-x86-64.so.2",
+        ),
+    ] {
+        assert_eq!(tree.resolve(name).as_deref(), Some(target), "/{name}");
+    }
+}

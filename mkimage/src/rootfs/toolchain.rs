@@ -1,0 +1,273 @@
+//! The locked compilers and image tools, run without installing them.
+//!
+//! Debian's programs want Debian's libraries. Each unpacked tree brings its own C library, and a
+//! program in it is started through that library's dynamic linker, so that neither the host's
+//! distribution nor its age reaches an image. Only the kernel and `/bin/sh` are the host's.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::arch::Arch;
+use crate::deb;
+use crate::error::Result;
+use crate::tool::Tool;
+
+/// Where a 64-bit PC's libraries are in an unpacked tree; builds run on such machines.
+const HOST_LIB: &str = "usr/lib/x86_64-linux-gnu";
+
+/// Paths of packages that no build reads.
+fn is_needed(path: &str) -> bool {
+    const SKIPPED: [&str; 5] = [
+        "usr/share/doc/",
+        "usr/share/man/",
+        "usr/share/lintian/",
+        "usr/share/locale/",
+        "usr/share/info/",
+    ];
+    let go_tests = path.strip_prefix("usr/share/go-").is_some_and(|rest| {
+        let below = rest.split_once('/').map_or("", |(_, below)| below);
+        ["test/", "api/", "misc/"]
+            .iter()
+            .any(|dir| below.starts_with(dir))
+            || below.contains("/testdata/")
+    });
+    !go_tests && !SKIPPED.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Unpacks packages over each other into `root`, with the links of a merged `/usr`.
+pub fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
+    for package in packages {
+        deb::unpack(package, root, is_needed)?;
+    }
+    for (link, target) in [
+        ("bin", "usr/bin"),
+        ("lib", "usr/lib"),
+        ("lib64", "usr/lib64"),
+    ] {
+        let path = root.join(link);
+        if path.symlink_metadata().is_err() {
+            symlink(target, &path).with_context(|| format!("linking {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A tree of unpacked programs with the libraries they load.
+#[derive(Debug, Clone)]
+pub struct Locked {
+    root: PathBuf,
+}
+
+impl Locked {
+    /// The tree that [`unpack`] made at `root`.
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// A call of the program at `path` (such as `usr/bin/mksquashfs`) in the tree.
+    pub fn tool(&self, path: &str) -> Tool {
+        Tool::new(self.loader())
+            .arg("--library-path")
+            .arg(self.libraries())
+            .arg(self.path(path))
+    }
+
+    /// A script in `dir` that starts the program at `path`, for code that takes a program's path.
+    pub fn script(&self, path: &str, dir: &Path) -> Result<PathBuf> {
+        let name = Path::new(path).file_name().unwrap_or_default();
+        let script = dir.join(name);
+        let (loader, libraries) = (quote(&self.loader()), quote(&self.libraries()));
+        let program = quote(&self.path(path));
+        let text =
+            format!("#!/bin/sh\nexec {loader} --library-path {libraries} {program} \"$@\"\n");
+        write_script(&script, &text)?;
+        Ok(script)
+    }
+
+    /// A path in the tree.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// The directory of the tree's libraries.
+    pub fn libraries(&self) -> PathBuf {
+        self.root.join(HOST_LIB)
+    }
+
+    /// The tree's dynamic linker.
+    pub fn loader(&self) -> PathBuf {
+        self.libraries().join("ld-linux-x86-64.so.2")
+    }
+}
+
+/// The compilers for programs of the image: small scripts that start the locked programs.
+#[derive(Debug, Clone)]
+pub struct Compilers {
+    /// The tree of the purpose `toolchain`.
+    pub toolchain: Locked,
+    /// The tree of the purpose `sysroot`: what is compiled and linked against.
+    pub sysroot: PathBuf,
+    /// What is compiled for.
+    pub arch: Arch,
+    bin: PathBuf,
+}
+
+impl Compilers {
+    /// Writes the scripts into `bin`. A script that is there already stays untouched: cargo
+    /// rebuilds everything when its compiler looks new.
+    pub fn write(toolchain: Locked, sysroot: &Path, arch: Arch, bin: &Path) -> Result<Self> {
+        let compilers = Self {
+            toolchain,
+            sysroot: sysroot.to_owned(),
+            arch,
+            bin: bin.to_owned(),
+        };
+        fs::create_dir_all(bin).with_context(|| format!("creating {}", bin.display()))?;
+        for (name, text) in [
+            ("lld", compilers.linker_script()),
+            ("target-clang", compilers.c_script()),
+            ("rustc", compilers.rust_script()),
+        ] {
+            write_script(&bin.join(name), &text)?;
+        }
+        Ok(compilers)
+    }
+
+    /// The directory of the scripts, for `PATH`.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
+    /// The C compiler and linker driver for the image. Its name tells rustc its flavour.
+    pub fn c(&self) -> PathBuf {
+        self.bin.join("target-clang")
+    }
+
+    /// The Rust compiler.
+    pub fn rust(&self) -> PathBuf {
+        self.bin.join("rustc")
+    }
+
+    /// Where clang keeps its own headers.
+    pub fn clang_resources(&self) -> PathBuf {
+        self.toolchain.path("usr/lib/llvm-19/lib/clang/19")
+    }
+
+    /// `pkg-config` finds the sysroot's libraries, and no others.
+    pub fn pkg_config(&self, tool: Tool) -> Tool {
+        let gnu = self.arch.names().gnu;
+        let directory = self.sysroot.join(format!("usr/lib/{gnu}/pkgconfig"));
+        tool.env("PKG_CONFIG_LIBDIR", directory)
+            .env("PKG_CONFIG_SYSROOT_DIR", &self.sysroot)
+            .env("PKG_CONFIG_ALLOW_CROSS", "1")
+    }
+
+    fn start(&self, argv0: &str, program: &str) -> String {
+        format!(
+            "{} --library-path {} --argv0 {argv0} {}",
+            quote(&self.toolchain.loader()),
+            quote(&self.toolchain.libraries()),
+            quote(&self.toolchain.path(program)),
+        )
+    }
+
+    /// lld tells its flavours apart by its name.
+    fn linker_script(&self) -> String {
+        format!(
+            "#!/bin/sh\nexec {} \"$@\"\n",
+            self.start("ld.lld", "usr/lib/llvm-19/bin/lld")
+        )
+    }
+
+    /// clang starts itself again for some calls, by the name it was given.
+    fn c_script(&self) -> String {
+        let clang = self.start("\"$0\"", "usr/lib/llvm-19/bin/clang");
+        let gnu = self.arch.names().gnu;
+        format!(
+            "#!/bin/sh\n\
+             case \"$1\" in -cc1*) exec {clang} \"$@\" ;; esac\n\
+             exec {clang} -no-canonical-prefixes --target={gnu} --sysroot={sysroot} \
+             --gcc-install-dir={sysroot}/usr/lib/gcc/{gnu}/14 -resource-dir={resources} \
+             --ld-path={lld} -Wno-unused-command-line-argument \"$@\"\n",
+            sysroot = quote(&self.sysroot),
+            resources = quote(&self.clang_resources()),
+            lld = quote(&self.bin.join("lld")),
+        )
+    }
+
+    /// Build scripts run on the host, but are linked like everything else against the locked C
+    /// library, so they must start through its dynamic linker too. `check_*` are the probes a
+    /// build script compiles with a bare `rustc`.
+    fn rust_script(&self) -> String {
+        format!(
+            "#!/bin/sh\n\
+             case \"$*\" in *\"--crate-name build_script_\"*|*/check_*.rs*)\n\
+             set -- \"$@\" -C linker={clang} -C link-arg=-Wl,--dynamic-linker={loader} \
+             -C link-arg=-Wl,-rpath,{libraries} -C link-arg=-Wl,--disable-new-dtags ;;\n\
+             esac\n\
+             exec {rustc} \"$@\"\n",
+            clang = quote(&self.c()),
+            loader = quote(&self.toolchain.loader()),
+            libraries = quote(&self.toolchain.libraries()),
+            rustc = self.start("rustc", "usr/bin/rustc"),
+        )
+    }
+}
+
+/// A path as one word of the shell.
+pub(crate) fn quote(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
+}
+
+fn write_script(path: &Path, text: &str) -> Result<()> {
+    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+        return Ok(());
+    }
+    let partial = path.with_extension(format!("{}.part", std::process::id()));
+    fs::write(&partial, text)
+        .and_then(|()| fs::set_permissions(&partial, fs::Permissions::from_mode(0o755)))
+        .and_then(|()| fs::rename(&partial, path))
+        .with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_and_tests_stay_packed() {
+        for path in ["usr/share/doc/x/y", "usr/share/go-1.26/test/a.go"] {
+            assert!(!is_needed(path), "{path}");
+        }
+        assert!(!is_needed("usr/share/go-1.26/src/a/testdata/b"));
+        for path in [
+            "usr/share/go-1.26/src/a.go",
+            "usr/share/go-1.26/src/testing/t.go",
+            "usr/bin/x",
+        ] {
+            assert!(is_needed(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn scripts_hold_hostile_paths_and_are_written_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("it's a $(tree)");
+        let make = || {
+            let tree = Locked::new(&root.join("tools"));
+            Compilers::write(tree, &root.join("sys"), Arch::X86_64, &root.join("bin")).unwrap()
+        };
+        let c = make().c();
+        let first = fs::metadata(&c).unwrap().modified().unwrap();
+        let text = fs::read_to_string(&c).unwrap();
+        assert!(text.contains(r"it'\''s a $(tree)"), "{text}");
+        assert!(Tool::new("sh").arg("-n").arg(&c).run().is_ok(), "{text}");
+        assert!(Tool::new("sh").arg("-n").arg(make().rust()).run().is_ok());
+        assert_eq!(fs::metadata(&c).unwrap().modified().unwrap(), first);
+    }
+}
