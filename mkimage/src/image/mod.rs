@@ -7,16 +7,28 @@
 mod bytes;
 pub(crate) mod calendar;
 mod output;
+
+mod tarball;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
+pub mod checksums;
 pub mod fat;
+pub mod gcp;
 pub mod grub;
 pub mod initramfs;
+pub mod inspect;
+pub mod installer;
 pub mod iso;
 pub mod meta;
+pub mod ova;
+pub mod provenance;
+pub mod pxe;
 pub mod qcow2;
 pub mod raw;
+pub mod sbom;
 pub mod uki;
 pub mod vhd;
 pub mod vmdk;

@@ -1,0 +1,364 @@
+//! What is in an image, read from the image: for `mkimage inspect`.
+//!
+//! Opened: UKI, initramfs, raw disk, fixed VHD, ISO, installer. Of qcow2, VMDK, OVA and gzip only
+//! the format is named, with the command that turns them into something that can be opened.
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek as _, SeekFrom};
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use gptman::GPT;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::uki::{self, Section};
+use super::{bytes, fat, meta, output, raw};
+use crate::error::{Failure, Remedy as _, Result};
+
+/// What was found in an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Inspection {
+    /// The format: `raw`, `iso`, `uki`, ...
+    pub format: String,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// The volume name of an ISO.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// GPT partitions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<Partition>,
+    /// META values by tag.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+    /// Files of the EFI system partition, or of the installer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileInfo>,
+    /// The unified kernel images found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// What was not looked into, and how to do that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Partition {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its name in the table.
+    pub label: String,
+    /// Its type: a word for the types we make, else the GUID.
+    pub kind: String,
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its own GUID.
+    pub guid: String,
+}
+
+/// A file and its size in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileInfo {
+    /// Path.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A unified kernel image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Image {
+    /// Where it was found.
+    pub path: String,
+    /// `VERSION_ID` of its os-release.
+    pub version: String,
+    /// `PRETTY_NAME` of its os-release.
+    pub name: String,
+    /// `uname -r` of its kernel.
+    pub kernel: String,
+    /// The kernel command line.
+    pub cmdline: String,
+    /// Its sections.
+    pub sections: Vec<Section>,
+    /// The files of its initramfs.
+    pub initramfs: Vec<FileInfo>,
+}
+
+/// Looks into the image at `path`.
+pub fn inspect(path: &Path) -> Result<Inspection> {
+    look(path).or_fail(
+        format!("looking into {}", path.display()),
+        "give a UKI, raw disk, ISO, VHD or installer that is whole",
+    )
+}
+
+fn look(path: &Path) -> Result<Inspection> {
+    let mut file = output::open(path)?;
+    let mut head = Vec::new();
+    (&mut file).take(36 << 10).read_to_end(&mut head)?;
+    let has =
+        |at: usize, magic: &[u8]| bytes::slice(&head, at, magic.len()).is_ok_and(|m| m == magic);
+    let mut found = Inspection {
+        size: file.metadata()?.len(),
+        ..Inspection::default()
+    };
+    let mut name = |format: &str| found.format = format.to_owned();
+    let later = if has(0x8001, b"CD001") {
+        name("iso");
+        iso(&mut file, &head, &mut found)?;
+        None
+    } else if has(512, b"EFI PART") {
+        name(if ends_as_vhd(&mut file)? {
+            "vhd"
+        } else {
+            "raw"
+        });
+        disk(&mut file, &mut found)?;
+        None
+    } else if has(0, b"MZ") {
+        name("uki");
+        found.images.push(image("", &output::read(path)?)?);
+        None
+    } else if has(0, b"070701") {
+        name("initramfs");
+        found.files = initramfs(&output::read(path)?)?;
+        None
+    } else if has(257, b"ustar") {
+        name("tar");
+        archive(file, &mut found)?;
+        None
+    } else if has(0, b"QFI\xfb") {
+        name("qcow2");
+        Some("qemu-img convert -O raw")
+    } else if has(0, b"KDMV") {
+        name("vmdk");
+        Some("qemu-img convert -O raw")
+    } else if has(0, &[0x1f, 0x8b]) {
+        name("gzip");
+        Some("tar -xzf, which gives disk.raw")
+    } else {
+        return Err(Failure::new(
+            "its format is not one mkimage makes",
+            "see `mkimage build --help`",
+        ));
+    };
+    if let Some(command) = later {
+        found
+            .notes
+            .push(format!("its disk was not opened; first use {command}"));
+    }
+    Ok(found)
+}
+
+fn ends_as_vhd(file: &mut File) -> Result<bool> {
+    let mut footer = [0; 8];
+    file.seek(SeekFrom::End(-512))?;
+    file.read_exact(&mut footer)?;
+    Ok(&footer == b"conectix")
+}
+
+fn partitions(file: &mut File, found: &mut Inspection) -> Result<()> {
+    let table = GPT::read_from(file, 512).context("its partition table is damaged")?;
+    for (number, entry) in table.iter().filter(|(_, entry)| entry.is_used()) {
+        let kind = Uuid::from_bytes_le(entry.partition_type_guid);
+        let word = match kind {
+            raw::TYPE_EFI => "EFI system".to_owned(),
+            raw::TYPE_BIOS => "BIOS boot".to_owned(),
+            raw::TYPE_LINUX => "Linux".to_owned(),
+            _ => kind.to_string(),
+        };
+        found.partitions.push(Partition {
+            number,
+            label: entry.partition_name.as_str().to_owned(),
+            kind: word,
+            start: entry.starting_lba.saturating_mul(512),
+            size: entry.size()?.saturating_mul(512),
+            guid: Uuid::from_bytes_le(entry.unique_partition_guid).to_string(),
+        });
+    }
+    Ok(())
+}
+
+fn disk(file: &mut File, found: &mut Inspection) -> Result<()> {
+    partitions(file, found)?;
+    for part in found.partitions.clone() {
+        if part.label == "EFI" {
+            esp(file, part.start, part.size, found)?;
+        } else if part.label == "META" && part.size == meta::PARTITION {
+            let mut data = vec![0; bytes::index(part.size)?];
+            file.seek(SeekFrom::Start(part.start))?;
+            file.read_exact(&mut data)?;
+            match meta::decode(&data) {
+                Some(values) => {
+                    found.meta = values
+                        .into_iter()
+                        .map(|(tag, v)| (format!("0x{tag:02x}"), v))
+                        .collect();
+                }
+                None => found
+                    .notes
+                    .push("META holds no valid copy of its values".to_owned()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The files of a FAT volume and the UKIs among them.
+fn esp(file: &mut File, start: u64, size: u64, found: &mut Inspection) -> Result<()> {
+    let is_uki = |path: &str| {
+        let path = path.to_ascii_lowercase();
+        path.starts_with("efi/linux/") && path.ends_with(".efi")
+    };
+    for entry in fat::list(file, start, size, is_uki)? {
+        if let Some(content) = &entry.content {
+            let read = image(&entry.path, content);
+            found
+                .images
+                .push(read.with_context(|| format!("reading {}", entry.path))?);
+        }
+        found.files.push(FileInfo {
+            path: entry.path,
+            size: entry.size,
+        });
+    }
+    Ok(())
+}
+
+/// The volume name and, through the boot catalog, the EFI image.
+fn iso(file: &mut File, head: &[u8], found: &mut Inspection) -> Result<()> {
+    const CD_SECTOR: u64 = 2048;
+    let name = bytes::slice(head, 0x8028, 32)?;
+    found.volume = Some(String::from_utf8_lossy(name).trim_end().to_owned());
+    ensure!(
+        bytes::slice(head, 0x8807, 23)? == b"EL TORITO SPECIFICATION",
+        "it does not boot"
+    );
+    let catalog_at = u64::from(bytes::u32_le(head, 0x8847)?).saturating_mul(CD_SECTOR);
+    let mut catalog = [0; 2048];
+    file.seek(SeekFrom::Start(catalog_at))?;
+    file.read_exact(&mut catalog)?;
+    let mut platform = 0;
+    for entry in catalog.chunks_exact(32) {
+        match entry {
+            // The validation entry, or a section header (0x91 is the last): the platform follows.
+            [1 | 0x90 | 0x91, id, ..] => platform = *id,
+            [0x88, ..] if platform == 0xef => {
+                let start = u64::from(bytes::u32_le(entry, 8)?).saturating_mul(CD_SECTOR);
+                esp(file, start, found.size.saturating_sub(start), found)?;
+            }
+            _ => {}
+        }
+    }
+    partitions(file, found)
+}
+
+/// An installer's layers, or the file names of another archive.
+fn archive(mut file: File, found: &mut Inspection) -> Result<()> {
+    file.rewind()?;
+    let mut tar = tar::Archive::new(file);
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.to_string_lossy().into_owned();
+        let size = entry.size();
+        found.files.push(FileInfo {
+            path: path.clone(),
+            size,
+        });
+        match path.as_str() {
+            "oci-layout" => found.format = "installer".to_owned(),
+            path if path.ends_with(".ovf") => {
+                found.format = "ova".to_owned();
+                found
+                    .notes
+                    .push("its disk was not opened; unpack it with tar first".to_owned());
+            }
+            path if path.starts_with("blobs/sha256/") => {
+                let mut blob = Vec::new();
+                entry.read_to_end(&mut blob)?;
+                layer(&blob, found)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The files of a blob that is a tar; other blobs have none.
+fn layer(blob: &[u8], found: &mut Inspection) -> Result<()> {
+    if !bytes::slice(blob, 257, 5).is_ok_and(|magic| magic == b"ustar") {
+        return Ok(());
+    }
+    for entry in tar::Archive::new(blob).entries()? {
+        let mut entry = entry?;
+        let path = format!("/{}", entry.path()?.display());
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        if path.ends_with("/corten.efi") {
+            let mut data = Vec::new();
+            entry.read_to_end(&mut data)?;
+            found.images.push(image(&path, &data)?);
+        }
+        found.files.push(FileInfo {
+            size: entry.size(),
+            path,
+        });
+    }
+    Ok(())
+}
+
+fn image(path: &str, data: &[u8]) -> Result<Image> {
+    let sections = uki::sections(data)?;
+    let text = |name| -> Result<String> {
+        let content = uki::content(data, uki::section(&sections, name)?)?;
+        Ok(String::from_utf8_lossy(content)
+            .trim_end_matches('\0')
+            .to_owned())
+    };
+    let os_release = text(".osrel")?;
+    let value = |key: &str| {
+        let line = os_release
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.unwrap_or_default().trim_matches('"').to_owned()
+    };
+    let archive = uki::content(data, uki::section(&sections, ".initrd")?)?;
+    Ok(Image {
+        path: path.to_owned(),
+        version: value("VERSION_ID"),
+        name: value("PRETTY_NAME"),
+        kernel: text(".uname")?,
+        cmdline: text(".cmdline")?,
+        initramfs: initramfs(archive).unwrap_or_default(),
+        sections,
+    })
+}
+
+/// The files of an uncompressed newc archive.
+fn initramfs(mut archive: &[u8]) -> Result<Vec<FileInfo>> {
+    let mut files = Vec::new();
+    loop {
+        let reader =
+            cpio::newc::Reader::new(archive).context("its initramfs is not a cpio archive")?;
+        if reader.entry().is_trailer() {
+            return Ok(files);
+        }
+        let (entry, regular) = (reader.entry(), 0o100_000);
+        if entry.mode() & 0o170_000 == regular {
+            let path = format!("/{}", entry.name());
+            files.push(FileInfo {
+                path,
+                size: entry.file_size().into(),
+            });
+        }
+        archive = reader.finish()?;
+    }
+}

@@ -1,0 +1,256 @@
+//! Whole images from stand-ins: the host's own tools find them sound, `inspect` finds what went
+//! in, and no byte depends on where, when or by whom they were built.
+
+use std::path::{Path, PathBuf};
+
+use super::testing::{Scratch, host, noise, release, stub, text};
+use super::{gcp, initramfs, inspect, installer, iso, meta, ova, pxe, qcow2, raw, uki, vhd, vmdk};
+
+const GRUB: &str = "/usr/lib/grub/i386-pc";
+const CMDLINE: &str = "console=ttyS0 corten.platform=metal";
+
+/// Builds every format into `dir`.
+fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
+    let release = release();
+    let at = |name: &str| {
+        let path = scratch.path(dir).join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    };
+    let init = scratch.file(&format!("{dir}/in/init"), b"#!init");
+    let rootfs = scratch.file(&format!("{dir}/in/rootfs"), &noise(200_000));
+    let kernel = scratch.file(
+        &format!("{dir}/in/vmlinuz"),
+        &[stub(), noise(300_000)].concat(),
+    );
+    let stub = scratch.file(&format!("{dir}/in/stub"), &stub());
+    let archive = at("initramfs");
+    let parts = initramfs::Initramfs {
+        init: &init,
+        rootfs: &rootfs,
+        extensions: &[],
+    };
+    initramfs::build(&archive, &release, &parts).unwrap();
+    let image = at("corten.efi");
+    let parts = uki::Uki {
+        stub: &stub,
+        vmlinuz: &kernel,
+        initramfs: &archive,
+        cmdline: CMDLINE,
+        os_release: "PRETTY_NAME=\"Corten 1.2.3\"\nVERSION_ID=1.2.3\n",
+        uname: "6.12.1",
+    };
+    uki::build(&image, &release, &parts).unwrap();
+    let grub = Some(Path::new(GRUB));
+    let meta = meta::Values::from([(0x0a, "hello".to_owned())]);
+    let disk = at("corten.raw");
+    let parts = raw::Disk {
+        uki: &image,
+        sd_boot: &stub,
+        grub,
+        meta: &meta,
+        size: None,
+    };
+    raw::build(&disk, &release, &parts).unwrap();
+    let work = at("work/x").parent().unwrap().to_owned();
+    let cd = at("corten.iso");
+    let xorriso = Path::new("xorriso");
+    let parts = iso::Iso {
+        uki: &image,
+        sd_boot: &stub,
+        grub,
+        xorriso,
+        work: &work,
+    };
+    iso::build(&cd, &release, &parts).unwrap();
+    let net = at("pxe");
+    let parts = pxe::Pxe {
+        vmlinuz: &kernel,
+        initramfs: &archive,
+        cmdline: CMDLINE,
+    };
+    pxe::build(&net, &release, &parts).unwrap();
+    let (q, h, m, o) = (
+        at("corten.qcow2"),
+        at("corten.vhd"),
+        at("corten.vmdk"),
+        at("corten.ova"),
+    );
+    qcow2::build(&q, &disk).unwrap();
+    vhd::build(&h, &release, &disk).unwrap();
+    vmdk::build(&m, &release, &disk).unwrap();
+    ova::build(&o, &release, &disk, &m).unwrap();
+    let tar = at("installer.tar");
+    let parts = installer::Installer {
+        uki: &image,
+        sd_boot: &stub,
+        grub,
+    };
+    installer::build(&tar, &release, &parts).unwrap();
+    let mut all = vec![archive, image, disk, cd, q, h, m, o, tar];
+    all.extend(["vmlinuz", "initramfs", "boot.ipxe"].map(|name| net.join(name)));
+    all
+}
+
+#[test]
+fn every_format_is_sound_and_the_same_from_another_directory_a_moment_later() {
+    let scratch = Scratch::new();
+    let one = everything(&scratch, "one");
+    std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT counts in 2 seconds
+    let two = everything(&scratch, "another/place");
+    for (a, b) in one.iter().zip(&two) {
+        let same = std::fs::read(a).unwrap() == std::fs::read(b).unwrap();
+        assert!(same, "{} differs", a.display());
+    }
+    sound(&scratch, &one);
+    inspected(&scratch, &one);
+    grub_is_told_where_kernel_and_initramfs_begin(&one);
+    a_disk_too_small_or_crooked_is_refused(&scratch, &one);
+}
+
+fn sound(scratch: &Scratch, all: &[PathBuf]) {
+    let find = |end: &str| all.iter().find(|path| path.ends_with(end)).unwrap();
+
+    let disk = find("corten.raw");
+    assert!(host("sfdisk", &["--verify", text(disk)]).contains("No errors detected"));
+    let dump = host("sfdisk", &["--dump", text(disk)]);
+    for part in [
+        "name=\"EFI\"",
+        "name=\"BIOS\", attrs=\"LegacyBIOSBootable\"",
+        "name=\"META\"",
+    ] {
+        assert!(dump.contains(part), "{dump}");
+    }
+    let esp = scratch.path("esp");
+    let (from, to) = (format!("if={}", text(disk)), format!("of={}", text(&esp)));
+    host(
+        "dd",
+        &[&from, &to, "bs=1M", "skip=1", "count=256", "conv=sparse"],
+    );
+    host("fsck.fat", &["-n", text(&esp)]);
+
+    let cd = find("corten.iso");
+    assert!(host("sfdisk", &["--verify", text(cd)]).contains("No errors detected"));
+    let listing = host("xorriso", &["-indev", text(cd), "-find", "/", "-type", "f"]);
+    let files = [
+        "'/boot/grub/eltorito.img'",
+        "'/boot/grub/grub.cfg'",
+        "'/efi.img'",
+    ];
+    assert!(files.iter().all(|file| listing.contains(file)), "{listing}");
+    host(
+        "qemu-img",
+        &["check", "-f", "qcow2", text(find("corten.qcow2"))],
+    );
+}
+
+fn inspected(scratch: &Scratch, all: &[PathBuf]) {
+    let look = |end: &str| {
+        let path = all.iter().find(|path| path.ends_with(end)).unwrap();
+        inspect::inspect(path).unwrap()
+    };
+    for (file, format) in [
+        ("corten.efi", "uki"),
+        ("corten.raw", "raw"),
+        ("corten.vhd", "vhd"),
+        ("corten.iso", "iso"),
+        ("installer.tar", "installer"),
+    ] {
+        let found = look(file);
+        assert_eq!(found.format, format);
+        let [image] = found.images.as_slice() else {
+            panic!("{file}: {found}")
+        };
+        assert_eq!(
+            (image.version.as_str(), image.kernel.as_str()),
+            ("1.2.3", "6.12.1")
+        );
+        assert_eq!(
+            (image.name.as_str(), image.cmdline.as_str()),
+            ("Corten 1.2.3", CMDLINE)
+        );
+        assert_eq!(image.initramfs[1].path, "/rootfs.squashfs");
+        assert_eq!(image.initramfs[1].size, 200_000);
+        assert!(found.to_string().contains("  section   .linux"), "{found}");
+    }
+    let found = look("corten.raw");
+    let labels: Vec<_> = found
+        .partitions
+        .iter()
+        .map(|part| part.label.as_str())
+        .collect();
+    assert_eq!(labels, ["EFI", "BIOS", "META"]);
+    assert_eq!(found.meta["0x0a"], "hello");
+    let paths: Vec<_> = found.files.iter().map(|file| file.path.as_str()).collect();
+    let uki = "EFI/Linux/corten-1.2.3+3.efi";
+    assert_eq!(
+        paths,
+        [
+            "EFI/BOOT/BOOTX64.EFI",
+            uki,
+            "grub/grub.cfg",
+            "loader/loader.conf"
+        ]
+    );
+    assert_eq!(
+        look("corten.iso").volume.as_deref(),
+        Some("CORTEN_1_2_3_X86_64")
+    );
+    assert_eq!(look("corten.ova").format, "ova");
+    for file in ["corten.qcow2", "corten.vmdk"] {
+        assert!(look(file).notes[0].contains("qemu-img convert"));
+    }
+    let json = serde_json::to_value(look("corten.efi")).unwrap();
+    assert_eq!(json["images"][0]["cmdline"], CMDLINE);
+    let error = inspect::inspect(&scratch.file("text", b"hello")).unwrap_err();
+    assert!(format!("{error:#}").contains("not one mkimage makes"));
+}
+
+fn grub_is_told_where_kernel_and_initramfs_begin(all: &[PathBuf]) {
+    let image = std::fs::read(&all[1]).unwrap();
+    let disk = format!("{}@@1M", text(&all[2]));
+    let config = host("mtype", &["-i", &disk, "::grub/grub.cfg"]);
+    for (command, section) in [("linux", ".linux"), ("initrd", ".initrd")] {
+        let start = format!("if {command} (uki)");
+        let line = config
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(&start))
+            .unwrap();
+        let list: Vec<usize> = line
+            .split(|c: char| !c.is_ascii_digit())
+            .take(2)
+            .map(|number| number.parse().unwrap())
+            .collect();
+        let sections = uki::sections(&image).unwrap();
+        let wanted = uki::content(&image, uki::section(&sections, section).unwrap()).unwrap();
+        let loaded = &image[list[0] * 512..(list[0] + list[1]) * 512];
+        assert!(loaded.starts_with(wanted), "{line}");
+        assert!(loaded.len() - wanted.len() < 512);
+    }
+}
+
+fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
+    let sd_boot = scratch.file("sd", b"sd");
+    let meta = meta::Values::new();
+    for size in [100 << 20, (300 << 20) + 512] {
+        let size = Some(size);
+        let disk = raw::Disk {
+            uki: &all[1],
+            sd_boot: &sd_boot,
+            grub: None,
+            meta: &meta,
+            size,
+        };
+        let error = raw::build(&scratch.path("small"), &release(), &disk).unwrap_err();
+        let failure = error.downcast_ref::<crate::error::Failure>().unwrap();
+        assert_eq!(failure.remedy(), "give a whole number of MiB, 260 or more");
+    }
+}
+
+#[test]
+fn a_missing_input_is_named() {
+    let scratch = Scratch::new();
+    let missing = scratch.path("no such disk");
+    let error = gcp::build(&scratch.path("out"), &release(), &missing).unwrap_err();
+    assert!(format!("{error:#}").contains("no such disk"));
+}
