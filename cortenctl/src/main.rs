@@ -1,3 +1,46 @@
-//! The operator's client.
+//! The operator's client of the node API.
+//!
+//! Owns: the command line, the client config file, new machine configs with
+//! their secrets, and how answers look on a terminal.
+//! Never does: anything on a node but through the API. It holds no state of
+//! its own, and it prints no secret.
+//! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
+//! On a laptop: `cargo run -p cortenctl -- gen config demo https://127.0.0.1:6443 -o /tmp/demo`.
+//!
+//! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command
+//! line is wrong.
 
-fn main() {}
+mod answers;
+mod cli;
+mod clientconfig;
+mod connect;
+mod endpoint;
+mod failure;
+mod lines;
+mod table;
+mod tls;
+mod units;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    match cli::Cli::try_parse() {
+        Ok(cli) => failure::exit_code(run(cli)),
+        Err(usage) => {
+            // A closed pipe is no reason to fail after `--help`.
+            usage.print().ok();
+            u8::try_from(usage.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+    }
+}
+
+fn run(cli: cli::Cli) -> Result<(), failure::Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failure::Failure::call(format!("cannot start: {error}")))?;
+    runtime.block_on(verbs::run(cli))
+}

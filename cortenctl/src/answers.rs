@@ -1,0 +1,340 @@
+//! Calls, and their answers sorted by node.
+//!
+//! A reply is a list with a message per node. A message of a node that failed
+//! has only metadata, and the call as a whole is still a success on the wire.
+
+use std::future::Future;
+use std::time::Duration;
+
+use corten_api::{common, machine};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::connect::{Client, Route, Session};
+use crate::failure::Failure;
+use crate::table::printable;
+use crate::tls;
+
+/// How long a node has for a call that is not a stream.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A message of a reply.
+pub(crate) trait Message {
+    fn metadata(&self) -> Option<&common::Metadata>;
+}
+
+macro_rules! messages {
+    ($($kind:path),* $(,)?) => {
+        $(impl Message for $kind {
+            fn metadata(&self) -> Option<&common::Metadata> {
+                self.metadata.as_ref()
+            }
+        })*
+    };
+}
+
+messages!(
+    common::Data,
+    machine::ApplyConfiguration,
+    machine::Memory,
+    machine::Mounts,
+    machine::Process,
+    machine::Reboot,
+    machine::ServiceList,
+    machine::ServiceRestart,
+    machine::ServiceStart,
+    machine::ServiceStop,
+    machine::Shutdown,
+    machine::Version,
+);
+
+/// What the nodes said.
+#[derive(Debug)]
+pub(crate) struct Answers<M> {
+    /// Node and message, in the order of the reply.
+    pub(crate) good: Vec<(String, M)>,
+    /// Node and what went wrong.
+    pub(crate) failed: Vec<(String, String)>,
+}
+
+impl<M> Default for Answers<M> {
+    fn default() -> Answers<M> {
+        Answers {
+            good: Vec::new(),
+            failed: Vec::new(),
+        }
+    }
+}
+
+impl<M: Message> Answers<M> {
+    /// Sorts a reply. `asked` are the nodes it should have messages of.
+    fn add(&mut self, messages: Vec<M>, name: &str, asked: &[&str]) {
+        let mut heard = Vec::new();
+        for message in messages {
+            let node = node_of(&message, name);
+            heard.push(node.clone());
+            match failure_of(&message) {
+                Some(why) => self.failed.push((node, why)),
+                None => self.good.push((node, message)),
+            }
+        }
+        match asked {
+            [] | [_] if heard.is_empty() => {
+                self.failed
+                    .push((name.to_owned(), "the answer is empty".to_owned()));
+            }
+            [] | [_] => {}
+            many => {
+                for node in many.iter().filter(|node| !heard.iter().any(|h| h == *node)) {
+                    self.failed
+                        .push(((*node).to_owned(), "no answer from this node".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+impl<M> Answers<M> {
+    /// Says on stderr which nodes failed; that is the end of the verb.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        finish(&self.failed)
+    }
+}
+
+/// A line on stderr for every node that failed, and the failure they add up to.
+pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
+    for (node, why) in failed {
+        eprintln!("error: {}: {}", printable(node), printable(why));
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Told)
+    }
+}
+
+fn node_of(message: &impl Message, name: &str) -> String {
+    message
+        .metadata()
+        .map(|metadata| metadata.hostname.clone())
+        .filter(|hostname| !hostname.is_empty())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+fn failure_of(message: &impl Message) -> Option<String> {
+    let metadata = message.metadata()?;
+    if !metadata.error.is_empty() {
+        return Some(metadata.error.clone());
+    }
+    let status = metadata.status.as_ref().filter(|status| status.code != 0)?;
+    Some(format!(
+        "{} ({:?})",
+        status.message,
+        Code::from(status.code)
+    ))
+}
+
+/// Makes a unary call on every route.
+pub(crate) async fn ask<B, M, R, F, Fut>(
+    routes: Vec<Route>,
+    body: B,
+    messages: fn(R) -> Vec<M>,
+    call: F,
+) -> Answers<M>
+where
+    B: Clone,
+    M: Message,
+    F: Fn(Client, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<R>, Status>>,
+{
+    let mut answers = Answers::default();
+    for Route { name, session } in routes {
+        let session = match session {
+            Ok(session) => session,
+            Err(why) => {
+                answers.failed.push((name, why));
+                continue;
+            }
+        };
+        let mut request = request(&session, body.clone());
+        request.set_timeout(DEADLINE);
+        match call(session.client.clone(), request).await {
+            Ok(reply) => {
+                let asked: Vec<&str> = session
+                    .nodes
+                    .iter()
+                    .map(|(node, _)| node.as_str())
+                    .collect();
+                answers.add(messages(reply.into_inner()), &name, &asked);
+            }
+            Err(status) => answers
+                .failed
+                .push((name, explain(&status, &session.roles))),
+        }
+    }
+    answers
+}
+
+/// Makes a call that streams bytes and hands every frame to `frame` with the
+/// node it is from.
+pub(crate) async fn stream<B, F, Fut, G>(
+    routes: Vec<Route>,
+    body: B,
+    call: F,
+    mut frame: G,
+) -> Result<Vec<(String, String)>, Failure>
+where
+    B: Clone,
+    F: Fn(Client, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<Streaming<common::Data>>, Status>>,
+    G: FnMut(&str, &[u8]) -> Result<(), Failure>,
+{
+    let mut failed = Vec::new();
+    for Route { name, session } in routes {
+        let session = match session {
+            Ok(session) => session,
+            Err(why) => {
+                failed.push((name, why));
+                continue;
+            }
+        };
+        let mut frames = match call(session.client.clone(), request(&session, body.clone())).await {
+            Ok(reply) => reply.into_inner(),
+            Err(status) => {
+                failed.push((name, explain(&status, &session.roles)));
+                continue;
+            }
+        };
+        loop {
+            match frames.message().await {
+                Ok(None) => break,
+                Ok(Some(data)) => {
+                    let node = node_of(&data, &name);
+                    if let Some(why) = failure_of(&data) {
+                        failed.push((node, why));
+                    } else {
+                        frame(&node, &data.bytes)?;
+                    }
+                }
+                Err(status) => {
+                    failed.push((name, explain(&status, &session.roles)));
+                    break;
+                }
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn request<B>(session: &Session, body: B) -> Request<B> {
+    let mut request = Request::new(body);
+    for (_, node) in &session.nodes {
+        request
+            .metadata_mut()
+            .append(corten_api::metadata::NODES, node.clone());
+    }
+    request
+}
+
+/// What a refused or broken call means, and what to do.
+fn explain(status: &Status, roles: &[String]) -> String {
+    if let Some(text) = tls::alert_below(status) {
+        return text;
+    }
+    let said = status.message();
+    match status.code() {
+        Code::PermissionDenied if roles.is_empty() => {
+            format!("permission denied: {said}")
+        }
+        Code::PermissionDenied => format!(
+            "permission denied: {said}; the client certificate has the roles {}",
+            roles.join(", ")
+        ),
+        Code::Unimplemented => format!("this node does not offer the call (Unimplemented): {said}"),
+        Code::DeadlineExceeded => {
+            format!("no answer within {} s: {said}", DEADLINE.as_secs())
+        }
+        // Made on this side: what is below says more than the status.
+        Code::Unknown | Code::Unavailable | Code::Cancelled => {
+            match std::error::Error::source(status) {
+                Some(source) => format!("the connection failed: {}", tls::chain(source)),
+                None => format!("{said} ({:?})", status.code()),
+            }
+        }
+        code => format!("{said} ({code:?})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(hostname: &str, error: &str) -> machine::Memory {
+        let metadata = common::Metadata {
+            hostname: hostname.into(),
+            error: error.into(),
+            ..Default::default()
+        };
+        machine::Memory {
+            metadata: Some(metadata),
+            meminfo: None,
+        }
+    }
+
+    #[test]
+    fn messages_are_sorted_by_whether_their_node_answered() {
+        let mut answers = Answers::default();
+        answers.add(
+            vec![memory("a", ""), memory("b", "unreachable")],
+            "a,b,c",
+            &["a", "b", "c"],
+        );
+        assert_eq!(answers.good.len(), 1);
+        assert_eq!(answers.good[0].0, "a");
+        let failed = [("b", "unreachable"), ("c", "no answer from this node")];
+        assert_eq!(
+            answers.failed,
+            failed.map(|(n, w)| (n.to_owned(), w.to_owned()))
+        );
+        assert!(matches!(answers.finish(), Err(Failure::Told)));
+    }
+
+    #[test]
+    fn an_answer_without_metadata_is_the_endpoints() {
+        let mut answers = Answers::default();
+        answers.add(vec![machine::Memory::default()], "10.0.0.1", &[]);
+        assert_eq!(answers.good[0].0, "10.0.0.1");
+        answers.add(Vec::new(), "10.0.0.2", &[]);
+        assert_eq!(
+            answers.failed,
+            [("10.0.0.2".to_owned(), "the answer is empty".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_status_in_metadata_is_a_failure_too() {
+        let status = corten_api::google::rpc::Status {
+            code: 14,
+            message: "no route".into(),
+            details: Vec::new(),
+        };
+        let metadata = common::Metadata {
+            status: Some(status),
+            ..Default::default()
+        };
+        let message = machine::Memory {
+            metadata: Some(metadata),
+            meminfo: None,
+        };
+        assert_eq!(failure_of(&message).unwrap(), "no route (Unavailable)");
+    }
+
+    #[test]
+    fn a_refusal_names_the_roles_we_have() {
+        let status = Status::permission_denied("not authorized");
+        let text = explain(&status, &["os:reader".to_owned()]);
+        assert_eq!(
+            text,
+            "permission denied: not authorized; the client certificate has the roles os:reader"
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::endpoint::Endpoint;
+use crate::table::Format;
+use crate::units::parse_duration;
+
+const AFTER: &str = "\
+Which node answers:
+  -e names who takes the call, -n who answers it. Without -n the first endpoint
+  that can be reached answers itself. Both come from the context of the client
+  config unless given.
+
+Client config, first found wins:
+  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config
+
+Exit codes:
+  0  everything answered
+  1  a call or a node failed
+  2  the command line is wrong";
+
+/// The operator's client of the node API.
+#[derive(Debug, Parser)]
+#[command(name = "cortenctl", version = corten_api::VERSION, after_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Flags of every verb.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Which cluster, which nodes")]
+pub(crate) struct Global {
+    /// Nodes that take the call, tried in turn [port: 50000]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_delimiter = ',',
+        value_name = "HOST[:PORT]"
+    )]
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Nodes that answer it; the endpoint forwards to them
+    #[arg(short, long, global = true, value_delimiter = ',', value_name = "HOST")]
+    pub(crate) nodes: Vec<String>,
+    /// The client config file
+    #[arg(
+        long,
+        visible_alias = "talosconfig",
+        global = true,
+        value_name = "FILE"
+    )]
+    pub(crate) cortenconfig: Option<PathBuf>,
+    /// The context of the client config
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Talk to a node that has no config yet: show no certificate, verify none
+    #[arg(short, long, global = true)]
+    pub(crate) insecure: bool,
+    /// With --insecure: believe only this fingerprint (the node's console shows it)
+    #[arg(long, global = true, value_name = "BASE64")]
+    pub(crate) cert_fingerprint: Vec<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Make configs and secrets; talks to no node
+    #[command(subcommand)]
+    Gen(Gen),
+    /// Give a node its machine config
+    #[command(visible_alias = "apply")]
+    ApplyConfig(ApplyConfig),
+    /// The versions of this client and of nodes
+    Version(Version),
+    /// Memory use in MB
+    #[command(visible_alias = "free")]
+    Memory(Output),
+    /// The kernel's messages
+    Dmesg(Dmesg),
+    /// What a service has written
+    Logs(Logs),
+    /// Services and their state; with an id, one service and its history
+    #[command(visible_alias = "services")]
+    Service(Service),
+    /// Mounted filesystems
+    Mounts(Output),
+    /// Running processes
+    #[command(visible_alias = "ps")]
+    Processes(Processes),
+    /// Reboot nodes; returns once they have accepted
+    Reboot(Reboot),
+    /// Shut nodes down; returns once they have accepted
+    Shutdown(Shutdown),
+}
+
+/// `gen`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Gen {
+    /// Write controlplane.yaml, worker.yaml and cortenconfig with new secrets
+    Config(GenConfig),
+}
+
+/// `gen config`.
+#[derive(Debug, Args)]
+pub(crate) struct GenConfig {
+    /// The name of the cluster
+    pub(crate) cluster: String,
+    /// Where Kubernetes will answer, such as https://10.0.0.1:6443. The host is
+    /// also the endpoint in the client config
+    pub(crate) endpoint: String,
+    /// The directory to write to
+    #[arg(short, long, alias = "output", value_name = "DIR", default_value = ".")]
+    pub(crate) output_dir: PathBuf,
+    /// Further names and addresses the nodes' certificates shall carry
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) additional_sans: Vec<String>,
+    /// The disk to install to
+    #[arg(long, value_name = "DEVICE", default_value = "/dev/sda")]
+    pub(crate) install_disk: String,
+    /// The domain of the cluster's DNS
+    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
+    pub(crate) dns_domain: String,
+    /// Overwrite files: the secrets in them are lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `apply-config`.
+#[derive(Debug, Args)]
+pub(crate) struct ApplyConfig {
+    /// The machine config; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How the node takes it over
+    #[arg(short, long, value_enum, default_value = "auto")]
+    pub(crate) mode: ApplyMode,
+    /// Only say what would change
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --mode try: how long until the node goes back to the old config
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// How a config is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ApplyMode {
+    /// As the node thinks best
+    Auto,
+    /// At once, and refused if that takes a reboot
+    NoReboot,
+    /// With a reboot
+    Reboot,
+    /// Kept, and in force after the next reboot
+    Staged,
+    /// At once, and taken back after a while
+    Try,
+}
+
+/// `version`.
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Only this client; calls no node
+    #[arg(long)]
+    pub(crate) client: bool,
+    /// Only the tags
+    #[arg(long)]
+    pub(crate) short: bool,
+}
+
+/// The form of the output.
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `dmesg`.
+#[derive(Debug, Args)]
+pub(crate) struct Dmesg {
+    /// Go on as messages come
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only messages that come from now on; goes with --follow
+    #[arg(long, requires = "follow")]
+    pub(crate) tail: bool,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The service, as `service` lists it
+    pub(crate) id: String,
+    /// Go on as lines come
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only the last N lines; -1 is all there are
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1..))]
+    pub(crate) tail: i32,
+}
+
+/// `service`.
+#[derive(Debug, Args)]
+pub(crate) struct Service {
+    /// The service; without it all are listed
+    pub(crate) id: Option<String>,
+    /// What to do with it
+    #[arg(value_enum, default_value = "status")]
+    pub(crate) action: ServiceAction,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What to do with a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServiceAction {
+    /// Show it
+    Status,
+    /// Start it
+    Start,
+    /// Stop it
+    Stop,
+    /// Stop and start it
+    Restart,
+}
+
+/// `processes`.
+#[derive(Debug, Args)]
+pub(crate) struct Processes {
+    /// The column to sort by, largest first
+    #[arg(short, long, value_enum, default_value = "rss")]
+    pub(crate) sort: Sort,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What processes are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Resident memory
+    Rss,
+    /// Time on the processor
+    Cpu,
+}
+
+/// `reboot`.
+#[derive(Debug, Args)]
+pub(crate) struct Reboot {
+    /// How
+    #[arg(short, long, value_enum, default_value = "default")]
+    pub(crate) mode: RebootMode,
+}
+
+/// How a node reboots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RebootMode {
+    /// Services are stopped first
+    Default,
+    /// As default, and through the firmware rather than kexec
+    Powercycle,
+    /// Without waiting for services
+    Force,
+}
+
+/// `shutdown`.
+#[derive(Debug, Args)]
+pub(crate) struct Shutdown {
+    /// Without leaving the cluster in order
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("cortenctl").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nodes_and_endpoints_repeat_and_split_at_commas() {
+        let cli = parse("-e a,b:1 memory -n x -n y,z --talosconfig /f").unwrap();
+        let hosts: Vec<&str> = cli.global.endpoints.iter().map(Endpoint::host).collect();
+        // Given before the verb.
+        assert_eq!(hosts, ["a", "b"]);
+        assert_eq!(cli.global.nodes, ["x", "y", "z"]);
+        assert_eq!(cli.global.cortenconfig, Some("/f".into()));
+    }
+
+    #[test]
+    fn aliases_and_short_flags_of_existing_scripts() {
+        for line in [
+            "gen config c https://h:6443 -o /d --additional-sans a,b --force",
+            "gen config c https://h:6443 --output /d",
+            "apply-config -i -n 10.0.0.1 -f c.yaml -m no-reboot --cert-fingerprint x",
+            "services",
+            "service etcd status",
+            "ps -s cpu",
+            "free -o json",
+            "dmesg -f --tail",
+            "logs apid -f --tail 10",
+            "logs apid --tail -1",
+            "reboot -m powercycle",
+            "version --short --client",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+    }
+
+    #[test]
+    fn wrong_lines_exit_with_2() {
+        for line in [
+            "",
+            "nonsense",
+            "apply-config",
+            "logs",
+            "logs a --tail -2",
+            "memory -e a:b:c",
+            "dmesg --tail",
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

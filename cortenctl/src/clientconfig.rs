@@ -1,0 +1,362 @@
+//! The client config file: which clusters there are, where their nodes answer,
+//! and the certificate that opens them.
+//!
+//! The format is the one existing clients read and write. A context may also
+//! hold fields for proxies that speak the API in a node's place; those are
+//! refused rather than passed over, because ignoring them would connect
+//! somewhere else than was asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+/// The largest file read, in bytes; a hundred contexts are about 200 kB.
+const MAX_SIZE: u64 = 4 * 1024 * 1024;
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClientConfig {
+    /// The context used when none is named.
+    #[serde(default)]
+    pub(crate) context: String,
+    #[serde(default)]
+    pub(crate) contexts: BTreeMap<String, Context>,
+}
+
+/// One cluster and one identity. `Debug` shows no credentials.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Context {
+    #[serde(default)]
+    pub(crate) endpoints: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<String>,
+    /// Base64 of PEM, as are the next two.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) ca: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) crt: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) auth: Option<serde_json::Value>,
+    #[serde(default, rename = "proxy-url", skip_serializing_if = "Option::is_none")]
+    pub(crate) proxy_url: Option<String>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("endpoints", &self.endpoints)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What opens a cluster, as PEM. Has no `Debug`: it is secret.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) ca: String,
+    pub(crate) crt: String,
+    pub(crate) key: String,
+}
+
+impl Context {
+    /// A context out of PEM texts.
+    pub(crate) fn new(endpoints: Vec<String>, identity: &Identity) -> Context {
+        Context {
+            endpoints,
+            ca: STANDARD.encode(&identity.ca),
+            crt: STANDARD.encode(&identity.crt),
+            key: STANDARD.encode(&identity.key),
+            ..Context::default()
+        }
+    }
+
+    /// The credentials, decoded.
+    pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
+        if self.auth.is_some() {
+            bail!(
+                "the context authenticates to a proxy (auth), which is not supported; use a context with ca, crt and key"
+            );
+        }
+        if self.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
+            bail!(
+                "the context asks for a proxy (proxy-url), which is not supported; remove the field to connect directly"
+            );
+        }
+        let decoded = |field: &str, text: &str| {
+            let text: String = text.split_whitespace().collect();
+            let pem = STANDARD
+                .decode(text)
+                .ok()
+                .and_then(|pem| String::from_utf8(pem).ok());
+            pem.filter(|pem| pem.contains("-----BEGIN "))
+                .ok_or_else(|| anyhow!("{field} of the context is not base64 of a PEM text"))
+        };
+        Ok(Identity {
+            ca: decoded("ca", &self.ca)?,
+            crt: decoded("crt", &self.crt)?,
+            key: decoded("key", &self.key)?,
+        })
+    }
+}
+
+impl ClientConfig {
+    /// Reads a file's text. The text is never quoted in an error: it has keys.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<ClientConfig> {
+        serde_saphyr::from_str(text).map_err(|error| match error.location() {
+            Some(at) => anyhow!(
+                "not a client config: line {}, column {}",
+                at.line(),
+                at.column()
+            ),
+            None => anyhow!("not a client config"),
+        })
+    }
+
+    pub(crate) fn render(&self) -> anyhow::Result<String> {
+        let mut options = serde_saphyr::SerializerOptions::default();
+        options.indent_step = 4;
+        options.prefer_block_scalars = false;
+        serde_saphyr::to_string_with_options(self, options)
+            .context("cannot write the client config")
+    }
+
+    /// The named context, else the current one, with its name.
+    pub(crate) fn select(&self, name: Option<&str>) -> anyhow::Result<&Context> {
+        let wanted = name.unwrap_or(&self.context);
+        self.contexts.get(wanted).ok_or_else(|| {
+            let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
+            let known = if names.is_empty() {
+                "there is none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            if wanted.is_empty() {
+                anyhow!("no current context; choose one with --context: {known}")
+            } else {
+                anyhow!("no context {wanted:?}; choose one with --context: {known}")
+            }
+        })
+    }
+}
+
+/// The places a client config may be, first found wins.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    /// `--cortenconfig`.
+    pub(crate) flag: Option<PathBuf>,
+    /// `CORTENCONFIG`.
+    pub(crate) corten: Option<PathBuf>,
+    /// `TALOSCONFIG`.
+    pub(crate) talos: Option<PathBuf>,
+    /// The user's home directory.
+    pub(crate) home: Option<PathBuf>,
+}
+
+impl Search {
+    pub(crate) fn new(flag: Option<PathBuf>) -> Search {
+        let variable = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        Search {
+            flag,
+            corten: variable("CORTENCONFIG"),
+            talos: variable("TALOSCONFIG"),
+            home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
+        }
+    }
+
+    /// The file to read. A place that was named must hold a file; the places
+    /// under the home directory may be empty.
+    pub(crate) fn find(&self) -> anyhow::Result<PathBuf> {
+        let at_home = |directory: &str| {
+            let path = self.home.as_ref()?.join(directory).join("config");
+            path.is_file().then_some(path)
+        };
+        let named = self.flag.clone().or_else(|| self.corten.clone());
+        let found = named.or_else(|| at_home(".corten"));
+        let found = found
+            .or_else(|| self.talos.clone())
+            .or_else(|| at_home(".talos"));
+        found.ok_or_else(|| {
+            anyhow!("no client config found: name one with --cortenconfig FILE or CORTENCONFIG, or put it at ~/.corten/config (`cortenctl gen config` makes one)")
+        })
+    }
+
+    pub(crate) fn load(&self) -> anyhow::Result<ClientConfig> {
+        let path = self.find()?;
+        read(&path).with_context(|| format!("client config {}", path.display()))
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<ClientConfig> {
+    let size = std::fs::metadata(path)?.len();
+    if size > MAX_SIZE {
+        bail!(
+            "larger than {} MiB: this is no client config",
+            MAX_SIZE / 1024 / 1024
+        );
+    }
+    let config = ClientConfig::parse(&std::fs::read_to_string(path)?)?;
+    if config.contexts.is_empty() {
+        bail!("it has no contexts");
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let block = |tag: &str| format!("-----BEGIN {tag}-----\nAAAA\n-----END {tag}-----\n");
+        Identity {
+            ca: block("CERTIFICATE"),
+            crt: block("CERTIFICATE"),
+            key: block("ED25519 PRIVATE KEY"),
+        }
+    }
+
+    fn config() -> ClientConfig {
+        let context = Context::new(
+            vec!["10.0.0.1".into(), "[fd00::1]:50001".into()],
+            &identity(),
+        );
+        let bare = Context {
+            nodes: vec!["n1".into()],
+            ..Context::default()
+        };
+        ClientConfig {
+            context: "demo".into(),
+            contexts: BTreeMap::from([("demo".into(), context), ("other".into(), bare)]),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let text = config().render().unwrap();
+        assert!(
+            text.starts_with("context: demo\ncontexts:\n    demo:\n        endpoints:"),
+            "{text}"
+        );
+        let back = ClientConfig::parse(&text).unwrap();
+        assert_eq!(back, config());
+        assert_eq!(
+            back.select(None).unwrap().identity().unwrap().key,
+            identity().key
+        );
+    }
+
+    #[test]
+    fn a_file_of_another_client_is_read() {
+        let text = format!(
+            "context: c\ncontexts:\n    c:\n        target: 10.0.0.9\n        endpoints: [10.0.0.1]\n        nodes:\n            - 10.0.0.2\n        ca: {0}\n        crt: {0}\n        key: {0}\n        cluster: c\n",
+            STANDARD.encode(identity().ca)
+        );
+        let config = ClientConfig::parse(&text).unwrap();
+        let context = config.select(Some("c")).unwrap();
+        assert_eq!(context.nodes, ["10.0.0.2"]);
+        assert!(context.identity().is_ok());
+    }
+
+    #[test]
+    fn credentials_are_in_no_debug_output_and_in_no_error() {
+        let secret = STANDARD.encode(identity().key);
+        assert!(!format!("{:?}", config()).contains(&secret));
+        let broken = config()
+            .render()
+            .unwrap()
+            .replace("endpoints:", "endpoints: x\n            y:");
+        let error = ClientConfig::parse(&broken).unwrap_err().to_string();
+        assert!(error.starts_with("not a client config: line "), "{error}");
+        assert!(
+            !error.contains("AAAA") && !error.contains(&secret[..20]),
+            "{error}"
+        );
+        let broken = format!("contexts:\n    c:\n        nodes: {secret}\n");
+        let error = format!("{:#}", ClientConfig::parse(&broken).unwrap_err());
+        assert!(!error.contains(&secret[..20]), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_context_is_named_with_the_ones_there_are() {
+        let config = config();
+        let error = config.select(Some("prod")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no context \"prod\"; choose one with --context: demo, other"
+        );
+        let none = ClientConfig {
+            context: String::new(),
+            ..config
+        };
+        let error = none.select(None).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no current context; choose one with --context: demo, other"
+        );
+    }
+
+    #[test]
+    fn fields_for_proxies_are_refused() {
+        let mut context = config().contexts["demo"].clone();
+        context.proxy_url = Some("socks5://x".into());
+        assert!(
+            context
+                .identity()
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("proxy-url")
+        );
+        context.proxy_url = None;
+        context.auth = Some(serde_json::json!({"basic": {"username": "u", "password": "pw"}}));
+        assert!(!format!("{context:?}").contains("pw"));
+        assert!(
+            context
+                .identity()
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("auth")
+        );
+    }
+
+    #[test]
+    fn the_search_goes_from_flag_to_the_other_clients_file() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name).join("config");
+        let mut search = Search {
+            home: Some(home.path().into()),
+            ..Search::default()
+        };
+        assert!(
+            search
+                .find()
+                .unwrap_err()
+                .to_string()
+                .contains("--cortenconfig")
+        );
+        std::fs::create_dir(home.path().join(".talos")).unwrap();
+        std::fs::write(path(".talos"), "x").unwrap();
+        assert_eq!(search.find().unwrap(), path(".talos"));
+        search.talos = Some("/t".into());
+        assert_eq!(search.find().unwrap(), PathBuf::from("/t"));
+        std::fs::create_dir(home.path().join(".corten")).unwrap();
+        std::fs::write(path(".corten"), "x").unwrap();
+        assert_eq!(search.find().unwrap(), path(".corten"));
+        search.corten = Some("/c".into());
+        assert_eq!(search.find().unwrap(), PathBuf::from("/c"));
+        search.flag = Some("/f".into());
+        assert_eq!(search.find().unwrap(), PathBuf::from("/f"));
+        assert!(format!("{:#}", search.load().unwrap_err()).starts_with("client config /f: "));
+    }
+}

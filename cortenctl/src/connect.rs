@@ -1,0 +1,266 @@
+//! Connections to nodes: the first endpoint that answers carries the call.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use corten_api::machine::machine_service_client::MachineServiceClient;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint as Http, Uri};
+
+use crate::cli::Global;
+use crate::clientconfig::Search;
+use crate::endpoint::Endpoint;
+use crate::failure::Failure;
+use crate::tls;
+
+/// How long an endpoint has to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long it then has for the handshake: an emulated machine that is booting
+/// is slow, and QEMU's port forward accepts before the guest does.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The client of an open connection.
+pub(crate) type Client = MachineServiceClient<Channel>;
+
+/// An open connection, and whom a call on it asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    /// Values of the `nodes` metadata; empty asks the endpoint itself.
+    pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
+    /// Our roles, for messages.
+    pub(crate) roles: Vec<String>,
+}
+
+/// A way to one or more nodes, open or failed. Two of them only with
+/// `--insecure`, where nobody forwards.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// What the NODE column shows unless the answer says otherwise.
+    pub(crate) name: String,
+    pub(crate) session: Result<Session, String>,
+}
+
+/// Opens what the global flags ask for.
+pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
+    if global.insecure {
+        return insecure_routes(global).await;
+    }
+    if !global.cert_fingerprint.is_empty() {
+        return Err(Failure::usage(
+            "--cert-fingerprint goes with --insecure: otherwise the certificate is verified by its authority",
+        ));
+    }
+    let config = Search::new(global.cortenconfig.clone()).load()?;
+    let context = config.select(global.context.as_deref())?;
+    let endpoints = if global.endpoints.is_empty() {
+        let parsed = context
+            .endpoints
+            .iter()
+            .map(|text| text.parse::<Endpoint>());
+        parsed
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Failure::call(format!("endpoints of the context: {error}")))?
+    } else {
+        global.endpoints.clone()
+    };
+    if endpoints.is_empty() {
+        return Err(Failure::usage(
+            "no endpoint: name one with -e HOST, or put it under endpoints of the context",
+        ));
+    }
+    let nodes = if global.nodes.is_empty() {
+        &context.nodes
+    } else {
+        &global.nodes
+    };
+    let nodes = nodes
+        .iter()
+        .map(|node| metadata_value(node))
+        .collect::<Result<Vec<_>, _>>()?;
+    let identity = context.identity()?;
+    let roles = tls::roles(&identity);
+    let tls = Arc::new(tls::mutual(&identity, SystemTime::now())?);
+    let (endpoint, client) = first(&endpoints, &tls).await.map_err(Failure::call)?;
+    let name = match nodes.as_slice() {
+        [] => endpoint.host().to_owned(),
+        some => some
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(","),
+    };
+    Ok(vec![Route {
+        name,
+        session: Ok(Session {
+            client,
+            nodes,
+            roles,
+        }),
+    }])
+}
+
+/// Nodes without a config do not forward, so each is an endpoint of its own.
+async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
+    let tls = Arc::new(tls::insecure(&global.cert_fingerprint)?);
+    let session = |client| Session {
+        client,
+        nodes: Vec::new(),
+        roles: Vec::new(),
+    };
+    if global.nodes.is_empty() {
+        if global.endpoints.is_empty() {
+            return Err(Failure::usage(
+                "--insecure needs the node's address: -n ADDRESS",
+            ));
+        }
+        let (endpoint, client) = first(&global.endpoints, &tls)
+            .await
+            .map_err(Failure::call)?;
+        let name = endpoint.host().to_owned();
+        return Ok(vec![Route {
+            name,
+            session: Ok(session(client)),
+        }]);
+    }
+    let mut routes = Vec::new();
+    for node in &global.nodes {
+        let endpoint: Endpoint = node
+            .parse()
+            .map_err(|error| Failure::usage(format!("--nodes: {error}")))?;
+        let opened = open(&endpoint, &tls).await;
+        routes.push(Route {
+            name: node.clone(),
+            session: opened.map(session),
+        });
+    }
+    Ok(routes)
+}
+
+fn metadata_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
+    let plain = !node.is_empty() && node.chars().all(|c| c.is_ascii_graphic());
+    let value = if plain { node.parse().ok() } else { None };
+    value
+        .map(|value| (node.to_owned(), value))
+        .ok_or_else(|| Failure::usage(format!("{node:?} is not a node's name or address")))
+}
+
+/// The first endpoint that answers. When none does, the error has a line for
+/// each.
+async fn first<'a>(
+    endpoints: &'a [Endpoint],
+    tls: &Arc<ClientConfig>,
+) -> Result<(&'a Endpoint, Client), String> {
+    let mut failures = Vec::new();
+    for endpoint in endpoints {
+        match open(endpoint, tls).await {
+            Ok(client) => return Ok((endpoint, client)),
+            Err(why) => failures.push(format!("{endpoint}: {why}")),
+        }
+    }
+    Err(match failures.as_slice() {
+        [one] => one.clone(),
+        many => format!("no endpoint answers:\n  {}", many.join("\n  ")),
+    })
+}
+
+async fn open(endpoint: &Endpoint, tls: &Arc<ClientConfig>) -> Result<Client, String> {
+    let stream = dial(endpoint, tls).await?;
+    channel(endpoint, stream)
+        .await
+        .map_err(|error| tls::chain(&error))
+}
+
+async fn dial(
+    endpoint: &Endpoint,
+    tls: &Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>, String> {
+    let tcp = timeout(
+        CONNECT,
+        TcpStream::connect((endpoint.host(), endpoint.port())),
+    )
+    .await
+    .map_err(|_| {
+        format!(
+            "no answer within {} s; is the address right, and the node up?",
+            CONNECT.as_secs()
+        )
+    })?
+    .map_err(|error| refused(&error))?;
+    keep_alive(&tcp).map_err(|error| error.to_string())?;
+    let name = endpoint.server_name().map_err(|error| error.to_string())?;
+    let stream = timeout(
+        HANDSHAKE,
+        TlsConnector::from(Arc::clone(tls)).connect(name, tcp),
+    )
+    .await
+    .map_err(|_| {
+        format!(
+            "it accepts connections but says nothing for {} s; the node may still be booting",
+            HANDSHAKE.as_secs()
+        )
+    })?
+    .map_err(|error| tls::explain(&error, endpoint.host()))?;
+    if stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
+        return Err("it does not speak the node API; is the port right?".to_owned());
+    }
+    Ok(stream)
+}
+
+fn refused(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "connection refused; the API is not running there (yet), or the port is wrong"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A node that dies without a word must not hold a `--follow` for ever: asked
+/// after 30 s of silence, given up after another 30 s. HTTP/2 pings would do
+/// too, but servers of other make end connections that ping this often.
+fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    rustix::net::sockopt::set_socket_keepalive(tcp, true)?;
+    rustix::net::sockopt::set_tcp_keepidle(tcp, Duration::from_secs(30))?;
+    rustix::net::sockopt::set_tcp_keepintvl(tcp, Duration::from_secs(10))?;
+    rustix::net::sockopt::set_tcp_keepcnt(tcp, 3)?;
+    Ok(())
+}
+
+/// A client on a stream that is open. When the stream ends, calls fail: a call
+/// such as a reboot must not be repeated on a new connection.
+async fn channel(
+    endpoint: &Endpoint,
+    stream: TlsStream<TcpStream>,
+) -> Result<Client, tonic::transport::Error> {
+    let mut once = Some(TokioIo::new(stream));
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = once.take();
+        std::future::ready(stream.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the connection to the node was lost",
+            )
+        }))
+    });
+    let authority = endpoint.authority();
+    // The library would start TLS of its own for an https address; ours is up.
+    let http = Http::from_shared(format!("http://{authority}"))?;
+    let http = match format!("https://{authority}").parse::<Uri>() {
+        Ok(origin) => http.origin(origin),
+        Err(_) => http,
+    };
+    let channel = http.connect_with_connector(connector).await?;
+    Ok(MachineServiceClient::new(channel)
+        .max_decoding_message_size(corten_api::MAX_MESSAGE)
+        .max_encoding_message_size(corten_api::MAX_MESSAGE))
+}

@@ -1,0 +1,66 @@
+//! How the program ends.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::table::printable;
+
+/// Why the program does not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line asks for something impossible: exit code 2.
+    Usage(String),
+    /// A file, a call or a node failed: exit code 1.
+    Call(anyhow::Error),
+    /// Nodes failed, and all that can be said was printed: exit code 1.
+    Told,
+}
+
+impl Failure {
+    pub(crate) fn usage(text: impl Into<String>) -> Failure {
+        Failure::Usage(text.into())
+    }
+
+    pub(crate) fn call(text: impl Into<String>) -> Failure {
+        Failure::Call(anyhow::Error::msg(text.into()))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Call(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Call(error.into())
+    }
+}
+
+/// Says on stderr what went wrong and gives the exit code.
+pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(text)) => {
+            eprintln!("error: {}", printable(&text));
+            ExitCode::from(2)
+        }
+        Err(Failure::Told) => ExitCode::FAILURE,
+        // `cortenctl logs -f x | head` is no failure.
+        Err(Failure::Call(error)) if closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Call(error)) => {
+            // The text may have lines of its own, made here and not by a node.
+            let text = format!("{error:#}");
+            let lines: Vec<String> = text.lines().map(printable).collect();
+            eprintln!("error: {}", lines.join("\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

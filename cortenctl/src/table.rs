@@ -1,0 +1,130 @@
+//! Tables: columns padded to their widest cell, three spaces between them, the
+//! last one not padded. And the same rows as YAML or JSON.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+
+/// Spaces between two columns.
+const GAP: usize = 3;
+
+/// How rows are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Table,
+    /// A list with an item per node.
+    Yaml,
+    /// A list with an object per node.
+    Json,
+}
+
+/// Rows of text under a header.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(header: &[&str]) -> Table {
+        let mut table = Table::default();
+        table.row(header.iter().copied());
+        table
+    }
+
+    /// Adds a row. Cells may come from a node: control characters in them
+    /// would break the table or steer the terminal, and are replaced.
+    pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let cells = cells.into_iter().map(|cell| printable(cell.as_ref()));
+        self.rows.push(cells.collect());
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let mut widths: Vec<usize> = Vec::new();
+        for row in &self.rows {
+            for (index, cell) in row.iter().enumerate() {
+                let width = cell.chars().count();
+                match widths.get_mut(index) {
+                    Some(widest) => *widest = width.max(*widest),
+                    None => widths.push(width),
+                }
+            }
+        }
+        let mut text = String::new();
+        for row in &self.rows {
+            let last = row.len().saturating_sub(1);
+            for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                text.push_str(cell);
+                if index < last {
+                    let padding = width + GAP - cell.chars().count();
+                    text.extend(std::iter::repeat_n(' ', padding));
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A text in which no character steers a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(visible).collect()
+}
+
+/// A value as YAML or JSON text; `Table` has no such form and gives JSON.
+pub(crate) fn document(format: Format, value: &serde_json::Value) -> Result<String, Failure> {
+    if format == Format::Yaml {
+        return serde_saphyr::to_string(value)
+            .map_err(|error| Failure::call(format!("cannot write YAML: {error}")));
+    }
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::call(format!("cannot write JSON: {error}")))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Writes to stdout; a closed pipe is an error here, and no failure in the end.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&["NODE", "A", "LONG HEADER", "LAST"]);
+        table.row(["n", "1234567", "x", "y"]);
+        table.row(["ünï", "1", "", ""]);
+        let expected = "NODE   A         LONG HEADER   LAST\n\
+                        n      1234567   x             y\n\
+                        ünï    1                       \n";
+        assert_eq!(table.render(), expected);
+    }
+
+    #[test]
+    fn a_node_cannot_steer_the_terminal() {
+        let mut table = Table::new(&["NODE", "COMMAND"]);
+        table.row(["n", "evil\u{1b}[2J\nrow"]);
+        assert_eq!(table.render(), "NODE   COMMAND\nn      evil?[2J?row\n");
+    }
+
+    #[test]
+    fn documents_are_lists_of_nodes() {
+        let value = serde_json::json!([{"node": "a", "total": 1, "free": 0.5}]);
+        let yaml = document(Format::Yaml, &value).unwrap();
+        let back: serde_json::Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(back, value);
+        let json = document(Format::Json, &value).unwrap();
+        let back: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(back, value);
+        assert!(json.ends_with("]\n"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Whom we trust, and how a broken handshake reads.
+
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, anyhow, bail};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
+
+use crate::clientconfig::Identity;
+use crate::units;
+
+/// The protocol asked for; a server that picks another is no node.
+pub(crate) const ALPN: &[u8] = b"h2";
+
+/// TLS with the context's certificate, trusting the context's authority only.
+pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for authority in
+        corten_pki::certificates_from_pem(identity.ca.as_bytes()).context("ca of the context")?
+    {
+        roots.add(authority).context("ca of the context")?;
+    }
+    let chain =
+        corten_pki::certificates_from_pem(identity.crt.as_bytes()).context("crt of the context")?;
+    let leaf = chain
+        .first()
+        .ok_or_else(|| anyhow!("crt of the context is empty"))?;
+    let (_, end) = corten_pki::validity(leaf).context("crt of the context")?;
+    if let Ok(past) = now.duration_since(end) {
+        let ago = units::duration(past);
+        bail!(
+            "the client certificate expired {ago} ago; have somebody with os:admin make a new client config"
+        );
+    }
+    let key =
+        corten_pki::private_key_from_pem(identity.key.as_bytes()).context("key of the context")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .context("crt and key of the context do not fit together")?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+/// The roles the context's certificate carries, for a message about a refusal.
+pub(crate) fn roles(identity: &Identity) -> Vec<String> {
+    corten_pki::certificates_from_pem(identity.crt.as_bytes())
+        .ok()
+        .and_then(|chain| corten_pki::organizations(chain.first()?).ok())
+        .unwrap_or_default()
+}
+
+/// TLS to a node without a config: no certificate of ours, and theirs is
+/// believed, or must have one of these fingerprints if any are given.
+pub(crate) fn insecure(fingerprints: &[String]) -> anyhow::Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Pinned {
+        fingerprints: fingerprints
+            .iter()
+            .map(|text| text.trim().to_owned())
+            .collect(),
+        provider: Arc::clone(&provider),
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+/// Checks a certificate by its key's fingerprint alone, or not at all. The
+/// handshake's signature is checked in any case: the peer holds the key.
+#[derive(Debug)]
+struct Pinned {
+    fingerprints: Vec<String>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.fingerprints.is_empty() {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let found = corten_pki::fingerprint(leaf)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        if self.fingerprints.contains(&found) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(Error::General(format!(
+                "its fingerprint is {found}, not the one given with --cert-fingerprint; compare with the node's console"
+            )))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// What a failed handshake means, and what to do.
+pub(crate) fn explain(error: &io::Error, host: &str) -> String {
+    let Some(tls) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())
+    else {
+        return if matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+        ) {
+            "the connection was closed before it was secured; the node may still be booting"
+                .to_owned()
+        } else {
+            error.to_string()
+        };
+    };
+    match tls {
+        Error::InvalidCertificate(certificate) => match certificate {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is not from the authority of this context; the node belongs to another cluster, or has no config yet (then add --insecure)".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+                "its certificate does not name {host}; use an address it names, or put {host} into machine.certSANs of its config (gen config --additional-sans {host})"
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired; check the clocks of the node and of this machine".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; check the clocks of the node and of this machine".to_owned()
+            }
+            other => format!("its certificate is not acceptable: {other}"),
+        },
+        Error::General(text) => text.clone(),
+        Error::AlertReceived(alert) => alert_text(*alert),
+        other => format!("securing the connection failed: {other}"),
+    }
+}
+
+/// The meaning of a TLS error somewhere below `error`, if there is one: what a
+/// node has against our certificate arrives after the handshake.
+pub(crate) fn alert_below(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        let tls = io
+            .and_then(|inner| inner.downcast_ref::<Error>())
+            .or_else(|| error.downcast_ref::<Error>());
+        if let Some(Error::AlertReceived(alert)) = tls {
+            return Some(alert_text(*alert));
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn alert_text(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "the node asks for a client certificate: it has a config; leave --insecure out".to_owned()
+        }
+        AlertDescription::UnknownCA
+        | AlertDescription::BadCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::AccessDenied
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate => {
+            "the node does not accept our client certificate; use the client config that was made with its machine config".to_owned()
+        }
+        AlertDescription::CertificateExpired => {
+            "the node says our client certificate has expired; check its clock, or make a new client config".to_owned()
+        }
+        other => format!("the node ended the handshake: {other:?}"),
+    }
+}
+
+/// The text of an error and of everything below it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = cause.source();
+    }
+    text
+}

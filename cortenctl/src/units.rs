@@ -1,0 +1,145 @@
+//! Numbers as the node API's clients write them: durations as `1h2m3s`, sizes
+//! in powers of a thousand.
+
+use std::time::{Duration, SystemTime};
+
+use prost_types::Timestamp;
+
+/// A duration to the second: `45s`, `2m33s`, `1h0m5s`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let total = duration
+        .as_secs()
+        .saturating_add(u64::from(duration.subsec_millis() >= 500));
+    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        _ => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// How long ago something was. The node's clock may be ahead of ours: that is
+/// `0s`.
+pub(crate) fn age(at: Timestamp, now: SystemTime) -> String {
+    let passed = SystemTime::try_from(at)
+        .ok()
+        .and_then(|at| now.duration_since(at).ok());
+    duration(passed.unwrap_or_default())
+}
+
+/// Reads `90s`, `2m`, `1h30m`, `500ms`.
+///
+/// # Errors
+/// A sentence for the user.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration such as 90s, 2m or 1h30m");
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(wrong()),
+        };
+        let part = number.checked_mul(millis).ok_or_else(wrong)?;
+        total = total
+            .checked_add(Duration::from_millis(part))
+            .ok_or_else(wrong)?;
+        rest = tail;
+    }
+    if total.is_zero() {
+        Err(wrong())
+    } else {
+        Ok(total)
+    }
+}
+
+/// A size in bytes for people: `512 B`, `1.9 GB`, `140 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes < 10 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    let rounded = (value * 10.0 + 0.5).floor() / 10.0;
+    if rounded < 10.0 {
+        format!("{rounded:.1} {unit}")
+    } else {
+        format!("{rounded:.0} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_and_read() {
+        let cases = [
+            (0, "0s"),
+            (59, "59s"),
+            (153, "2m33s"),
+            (3605, "1h0m5s"),
+            (100_000, "27h46m40s"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+            if seconds > 0 {
+                assert_eq!(parse_duration(text).unwrap(), Duration::from_secs(seconds));
+            }
+        }
+        assert_eq!(duration(Duration::from_millis(1500)), "2s");
+        assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
+        for wrong in [
+            "",
+            "5",
+            "m",
+            "-1s",
+            "1d",
+            "0s",
+            "1.5m",
+            "99999999999999999999h",
+        ] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_never_run_backwards() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let at = |seconds| Timestamp { seconds, nanos: 0 };
+        assert_eq!(age(at(847), now), "2m33s");
+        assert_eq!(age(at(5000), now), "0s");
+    }
+
+    #[test]
+    fn sizes_are_in_thousands() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 kB"),
+            (82_854_982, "83 MB"),
+            (1_920_000_000, "1.9 GB"),
+            (u64::MAX, "18 EB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

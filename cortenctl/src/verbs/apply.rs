@@ -1,0 +1,133 @@
+//! `apply-config`: a machine config for one or more nodes.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use corten_api::machine::apply_configuration_request::Mode;
+use corten_api::machine::{ApplyConfigurationRequest, ApplyConfigurationResponse};
+
+use crate::answers::ask;
+use crate::cli::{ApplyConfig, ApplyMode};
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::table::printable;
+
+/// The request, with the file read. No error quotes the file: it has secrets.
+pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
+    let data =
+        read(&args.file).with_context(|| format!("machine config {}", args.file.display()))?;
+    let mode = match args.mode {
+        ApplyMode::Auto => Mode::Auto,
+        ApplyMode::NoReboot => Mode::NoReboot,
+        ApplyMode::Reboot => Mode::Reboot,
+        ApplyMode::Staged => Mode::Staged,
+        ApplyMode::Try => Mode::Try,
+    };
+    let try_mode_timeout = match args.mode {
+        ApplyMode::Try => prost_types::Duration::try_from(args.timeout).ok(),
+        _ => None,
+    };
+    Ok(ApplyConfigurationRequest {
+        data,
+        mode: mode.into(),
+        dry_run: args.dry_run,
+        try_mode_timeout,
+    })
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    // One byte more than allowed shows that there is more than allowed.
+    let limit = corten_config::MAX_SIZE as u64 + 1;
+    let mut data = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin().lock().take(limit).read_to_end(&mut data)?;
+    } else {
+        std::fs::File::open(path)?
+            .take(limit)
+            .read_to_end(&mut data)?;
+    }
+    anyhow::ensure!(
+        data.iter().any(|byte| !byte.is_ascii_whitespace()),
+        "it is empty"
+    );
+    let most = corten_config::MAX_SIZE;
+    anyhow::ensure!(data.len() <= most, "larger than {} MiB", most / 1024 / 1024);
+    Ok(data)
+}
+
+pub(crate) async fn run(
+    routes: Vec<Route>,
+    body: ApplyConfigurationRequest,
+) -> Result<(), Failure> {
+    let messages = |reply: ApplyConfigurationResponse| reply.messages;
+    let answers = ask(routes, body, messages, |mut client, request| async move {
+        client.apply_configuration(request).await
+    })
+    .await;
+    let several = answers.good.len() + answers.failed.len() > 1;
+    for (node, message) in &answers.good {
+        let node = if several {
+            format!("{}: ", printable(node))
+        } else {
+            String::new()
+        };
+        for warning in &message.warnings {
+            eprintln!("{node}warning: {}", printable(warning));
+        }
+        // A dry run answers with a diff of many lines.
+        for line in message.mode_details.lines() {
+            eprintln!(
+                "{node}{}",
+                line.split('\t')
+                    .map(printable)
+                    .collect::<Vec<_>>()
+                    .join("\t")
+            );
+        }
+    }
+    answers.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn args(file: &Path, mode: ApplyMode) -> ApplyConfig {
+        ApplyConfig {
+            file: file.into(),
+            mode,
+            dry_run: true,
+            timeout: Duration::from_secs(90),
+        }
+    }
+
+    #[test]
+    fn the_file_and_the_mode_become_the_request() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "version: v1alpha1\n").unwrap();
+        let request = request(&args(file.path(), ApplyMode::Try)).unwrap();
+        assert_eq!(request.data, b"version: v1alpha1\n");
+        assert_eq!(request.mode(), Mode::Try);
+        assert!(request.dry_run);
+        assert_eq!(request.try_mode_timeout.unwrap().seconds, 90);
+        let auto = super::request(&args(file.path(), ApplyMode::Auto)).unwrap();
+        assert_eq!((auto.mode(), auto.try_mode_timeout), (Mode::Auto, None));
+    }
+
+    #[test]
+    fn files_that_cannot_be_a_config_are_refused_here() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = |path: &Path| match request(&args(path, ApplyMode::Auto)) {
+            Err(Failure::Call(error)) => format!("{error:#}"),
+            other => panic!("{other:?}"),
+        };
+        std::fs::write(file.path(), " \n").unwrap();
+        assert!(text(file.path()).ends_with("it is empty"));
+        std::fs::write(file.path(), vec![b'x'; corten_config::MAX_SIZE + 1]).unwrap();
+        assert!(text(file.path()).ends_with("larger than 8 MiB"));
+        assert!(text(Path::new("/no/such/file")).starts_with("machine config /no/such/file: "));
+    }
+}

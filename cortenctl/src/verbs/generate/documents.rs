@@ -1,0 +1,116 @@
+//! The two machine configs, as trees.
+//!
+//! Only what differs from a node's own defaults is written: images and versions
+//! of Kubernetes are the node's business unless somebody says otherwise.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use corten_pki::CertificateAndKey;
+use serde_json::{Value, json};
+
+use super::secrets::Secrets;
+
+/// What the user said about the cluster.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) name: String,
+    /// A URL.
+    pub(super) endpoint: String,
+    /// The URL's host.
+    pub(super) host: String,
+    /// Names of the nodes' certificates, the host first.
+    pub(super) names: Vec<String>,
+    pub(super) install_disk: String,
+    pub(super) dns_domain: String,
+}
+
+/// The config of control plane nodes: it has every secret.
+pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
+    let mut root = common(cluster, secrets, "controlplane");
+    merge(
+        &mut root,
+        json!({
+            "machine": {
+                "ca": pair(secrets.os.pem()),
+                "nodeLabels": { "node.kubernetes.io/exclude-from-external-load-balancers": "" },
+            },
+            "cluster": {
+                "secretboxEncryptionSecret": secrets.secretbox,
+                "ca": pair(secrets.kubernetes.pem()),
+                "aggregatorCA": pair(secrets.aggregator.pem()),
+                "serviceAccount": { "key": STANDARD.encode(&secrets.service_account_key) },
+                "apiServer": { "certSANs": cluster.names },
+                "etcd": { "ca": pair(secrets.etcd.pem()) },
+            },
+        }),
+    );
+    root
+}
+
+/// The config of workers: certificates of authorities, and no key of any.
+pub(super) fn worker(cluster: &Cluster, secrets: &Secrets) -> Value {
+    let mut root = common(cluster, secrets, "worker");
+    merge(
+        &mut root,
+        json!({
+            "machine": { "ca": certificate(secrets.os.pem()) },
+            "cluster": { "ca": certificate(secrets.kubernetes.pem()) },
+        }),
+    );
+    root
+}
+
+fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
+    json!({
+        "version": "v1alpha1",
+        "debug": false,
+        "persist": true,
+        "machine": {
+            "type": kind,
+            "token": secrets.machine_token,
+            "ca": {},
+            "certSANs": cluster.names,
+            "kubelet": {
+                "defaultRuntimeSeccompProfileEnabled": true,
+                "disableManifestsDirectory": true,
+            },
+            "install": { "disk": cluster.install_disk, "wipe": false },
+            "features": {
+                "diskQuotaSupport": true,
+                "kubePrism": { "enabled": true, "port": 7445 },
+            },
+        },
+        "cluster": {
+            "id": secrets.cluster_id,
+            "secret": secrets.cluster_secret,
+            "controlPlane": { "endpoint": cluster.endpoint },
+            "clusterName": cluster.name,
+            "network": {
+                "dnsDomain": cluster.dns_domain,
+                "podSubnets": ["10.244.0.0/16"],
+                "serviceSubnets": ["10.96.0.0/12"],
+            },
+            "token": secrets.bootstrap_token,
+        },
+    })
+}
+
+/// Puts `more` into `base`, map into map.
+fn merge(base: &mut Value, more: Value) {
+    match (base, more) {
+        (Value::Object(base), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, more) => *base = more,
+    }
+}
+
+fn pair(pem: &CertificateAndKey) -> Value {
+    json!({ "crt": STANDARD.encode(&pem.crt), "key": STANDARD.encode(&pem.key) })
+}
+
+fn certificate(pem: &CertificateAndKey) -> Value {
+    json!({ "crt": STANDARD.encode(&pem.crt) })
+}

@@ -1,0 +1,72 @@
+//! `logs` and `dmesg`: text, as it was written.
+
+use std::io::{self, IsTerminal as _};
+
+use corten_api::machine::{DmesgRequest, LogsRequest};
+
+use crate::answers::{finish, stream};
+use crate::cli::{Dmesg, Logs};
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::lines::Lines;
+
+/// The namespace of the node's own services.
+const SYSTEM: &str = "system";
+
+pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure> {
+    let mut lines = printer(&routes, args.follow)?;
+    let body = LogsRequest {
+        namespace: SYSTEM.to_owned(),
+        id: args.id.clone(),
+        follow: args.follow,
+        tail_lines: args.tail,
+        ..Default::default()
+    };
+    let call =
+        |mut client: crate::connect::Client, request| async move { client.logs(request).await };
+    let failed = stream(routes, body, call, |node, bytes| {
+        Ok(lines.push(node, bytes, &mut io::stdout().lock())?)
+    })
+    .await?;
+    lines.finish(&mut io::stdout().lock())?;
+    finish(&failed)
+}
+
+pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failure> {
+    let mut lines = printer(&routes, args.follow)?;
+    let body = DmesgRequest {
+        follow: args.follow,
+        tail: args.tail,
+    };
+    let call =
+        |mut client: crate::connect::Client, request| async move { client.dmesg(request).await };
+    let failed = stream(routes, body, call, |node, bytes| {
+        let mut out = io::stdout().lock();
+        lines.push(node, bytes, &mut out)?;
+        // A frame is a line, whether the node ends it or not.
+        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+            lines.push(node, b"\n", &mut out)?;
+        }
+        Ok(())
+    })
+    .await?;
+    finish(&failed)
+}
+
+fn printer(routes: &[Route], follow: bool) -> Result<Lines, Failure> {
+    if follow && routes.len() > 1 {
+        return Err(Failure::usage(
+            "with --insecure only one node can be followed",
+        ));
+    }
+    let nodes: usize = routes
+        .iter()
+        .map(|route| {
+            route
+                .session
+                .as_ref()
+                .map_or(1, |session| session.nodes.len().max(1))
+        })
+        .sum();
+    Ok(Lines::new(nodes > 1, io::stdout().is_terminal()))
+}

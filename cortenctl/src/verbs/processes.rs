@@ -1,0 +1,159 @@
+//! `processes`: what runs.
+
+use corten_api::machine::{Process, ProcessInfo, ProcessesResponse};
+use serde_json::{Value, json};
+
+use crate::answers::ask;
+use crate::cli::{Processes, Sort};
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::table::Table;
+use crate::units;
+
+const HEADER: &[&str] = &[
+    "NODE", "PID", "STATE", "THREADS", "CPU-TIME", "VIRTMEM", "RESMEM", "LABEL", "COMMAND",
+];
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
+    let messages = |reply: ProcessesResponse| reply.messages;
+    let mut answers = ask(routes, (), messages, |mut client, request| async move {
+        client.processes(request).await
+    })
+    .await;
+    for (_, message) in &mut answers.good {
+        sort(&mut message.processes, args.sort);
+    }
+    super::show(answers, args.output.output, table, fields)
+}
+
+/// Largest first.
+fn sort(processes: &mut [ProcessInfo], by: Sort) {
+    match by {
+        Sort::Rss => processes.sort_by_key(|p| std::cmp::Reverse(p.resident_memory)),
+        Sort::Cpu => processes.sort_by(|a, b| b.cpu_time.total_cmp(&a.cpu_time)),
+    }
+}
+
+fn table(messages: &[(String, Process)]) -> Table {
+    let mut table = Table::new(HEADER);
+    for (node, message) in messages {
+        for process in &message.processes {
+            table.row([
+                node.clone(),
+                process.pid.to_string(),
+                process.state.clone(),
+                process.threads.to_string(),
+                format!("{:.2}", process.cpu_time),
+                units::size(process.virtual_memory),
+                units::size(process.resident_memory),
+                process.label.clone(),
+                command(process),
+            ]);
+        }
+    }
+    table
+}
+
+/// The arguments, with the first one replaced by the executable's whole path
+/// where it is only its name; a kernel thread has but a name.
+fn command(process: &ProcessInfo) -> String {
+    if process.executable.is_empty() {
+        return process.command.clone();
+    }
+    let name = process.executable.rsplit('/').next().unwrap_or_default();
+    match process.args.strip_prefix(name) {
+        _ if process.args.is_empty() => process.executable.clone(),
+        Some(rest) if rest.is_empty() || rest.starts_with(' ') => {
+            format!("{}{rest}", process.executable)
+        }
+        _ => process.args.clone(),
+    }
+}
+
+fn fields(message: &Process) -> Value {
+    let processes = message.processes.iter().map(|process| {
+        json!({
+            "pid": process.pid,
+            "ppid": process.ppid,
+            "state": process.state,
+            "threads": process.threads,
+            "cpuTime": process.cpu_time,
+            "virtualMemory": process.virtual_memory,
+            "residentMemory": process.resident_memory,
+            "label": process.label,
+            "command": process.command,
+            "executable": process.executable,
+            "args": process.args,
+        })
+    });
+    json!({ "processes": processes.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, cpu_time: f64, resident_memory: u64, what: [&str; 3]) -> ProcessInfo {
+        let [command, executable, args] = what.map(str::to_owned);
+        ProcessInfo {
+            pid,
+            state: "S".into(),
+            threads: 3,
+            cpu_time,
+            virtual_memory: 1_900_000_000,
+            resident_memory,
+            command,
+            executable,
+            args,
+            ..Default::default()
+        }
+    }
+
+    fn processes() -> Vec<ProcessInfo> {
+        vec![
+            process(2, 7.5, 0, ["kthreadd", "", ""]),
+            process(1, 2.571, 140_000_000, ["init", "/usr/bin/init", "init"]),
+            process(
+                9,
+                0.1,
+                9_400_000,
+                ["x", "/usr/bin/containerd", "containerd --root /var"],
+            ),
+        ]
+    }
+
+    #[test]
+    fn sorted_by_memory_or_time_largest_first() {
+        let mut list = processes();
+        sort(&mut list, Sort::Cpu);
+        assert_eq!(list.iter().map(|p| p.pid).collect::<Vec<_>>(), [2, 1, 9]);
+        sort(&mut list, Sort::Rss);
+        let messages = [(
+            "n".to_owned(),
+            Process {
+                metadata: None,
+                processes: list,
+            },
+        )];
+        let expected = "\
+NODE   PID   STATE   THREADS   CPU-TIME   VIRTMEM   RESMEM   LABEL   COMMAND
+n      1     S       3         2.57       1.9 GB    140 MB           /usr/bin/init
+n      9     S       3         0.10       1.9 GB    9.4 MB           /usr/bin/containerd --root /var
+n      2     S       3         7.50       1.9 GB    0 B              kthreadd
+";
+        assert_eq!(table(&messages).render(), expected);
+    }
+
+    #[test]
+    fn a_command_that_renamed_itself_keeps_its_words() {
+        assert_eq!(
+            command(&process(1, 0.0, 0, ["a", "/b/nginx", "nginx: worker"])),
+            "nginx: worker"
+        );
+        assert_eq!(
+            command(&process(1, 0.0, 0, ["a", "/b/x", "/b/x -v"])),
+            "/b/x -v"
+        );
+        assert_eq!(command(&process(1, 0.0, 0, ["a", "/b/x", ""])), "/b/x");
+    }
+}

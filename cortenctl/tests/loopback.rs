@@ -1,0 +1,345 @@
+//! The program against a node on the loopback: real TLS, real certificates,
+//! made by the program itself.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::SystemTime;
+
+use corten_api::common::{Data, Metadata};
+use corten_api::machine as api;
+use corten_api::machine::machine_service_server::{MachineService, MachineServiceServer};
+use corten_config::Document;
+use corten_pki::{Ca, NODE_LIFETIME, certificates_from_pem, fingerprint, maintenance};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codegen::BoxStream;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+/// Answers for itself, and for the nodes it is asked to forward to, of which
+/// `down` is unreachable.
+struct Node;
+
+fn asked<T>(request: &Request<T>) -> Vec<Option<Metadata>> {
+    let nodes: Vec<Option<Metadata>> = request
+        .metadata()
+        .get_all("nodes")
+        .iter()
+        .map(|node| {
+            let hostname = node.to_str().unwrap().to_owned();
+            let error = if hostname == "down" {
+                "no route to host".to_owned()
+            } else {
+                String::new()
+            };
+            Some(Metadata {
+                hostname,
+                error,
+                status: None,
+            })
+        })
+        .collect();
+    if nodes.is_empty() { vec![None] } else { nodes }
+}
+
+#[tonic::async_trait]
+impl MachineService for Node {
+    async fn version(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<api::VersionResponse>, Status> {
+        let messages = asked(&request).into_iter().map(|metadata| api::Version {
+            metadata,
+            version: Some(api::VersionInfo {
+                tag: "v1.14.0+corten.test".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        });
+        Ok(Response::new(api::VersionResponse {
+            messages: messages.collect(),
+        }))
+    }
+
+    async fn memory(&self, request: Request<()>) -> Result<Response<api::MemoryResponse>, Status> {
+        let messages = asked(&request).into_iter().map(|metadata| {
+            let up = metadata.as_ref().is_none_or(|m| m.error.is_empty());
+            let meminfo = api::MemInfo {
+                memtotal: 512 * 1024,
+                memfree: 128 * 1024,
+                ..Default::default()
+            };
+            api::Memory {
+                metadata,
+                meminfo: up.then_some(meminfo),
+            }
+        });
+        Ok(Response::new(api::MemoryResponse {
+            messages: messages.collect(),
+        }))
+    }
+
+    async fn apply_configuration(
+        &self,
+        request: Request<api::ApplyConfigurationRequest>,
+    ) -> Result<Response<api::ApplyConfigurationResponse>, Status> {
+        Document::parse(&request.get_ref().data)
+            .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
+        let message = api::ApplyConfiguration {
+            mode_details: "Applied configuration without a reboot".into(),
+            ..Default::default()
+        };
+        Ok(Response::new(api::ApplyConfigurationResponse {
+            messages: vec![message],
+        }))
+    }
+
+    type LogsStream = BoxStream<Data>;
+
+    async fn logs(
+        &self,
+        request: Request<api::LogsRequest>,
+    ) -> Result<Response<BoxStream<Data>>, Status> {
+        let frames: Vec<_> = asked(&request)
+            .into_iter()
+            .flat_map(|metadata| {
+                let half = |text: &str| {
+                    Ok(Data {
+                        metadata: metadata.clone(),
+                        bytes: text.into(),
+                    })
+                };
+                [half("first\nsec"), half("ond\n")]
+            })
+            .collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(frames))))
+    }
+}
+
+fn cortenctl(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        .args(arguments)
+        .env_remove("CORTENCONFIG")
+        .env_remove("TALOSCONFIG")
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap()
+}
+
+async fn run(line: String) -> (Option<i32>, String, String) {
+    let output = tokio::task::spawn_blocking(move || {
+        cortenctl(&line.split_whitespace().collect::<Vec<_>>())
+    })
+    .await
+    .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// The library that serves reads only the general name of a key's PEM block.
+fn identity(pem: &corten_pki::CertificateAndKey) -> Identity {
+    Identity::from_pem(
+        &pem.crt,
+        pem.key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY"),
+    )
+}
+
+async fn serve(tls: ServerTlsConfig) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder()
+        .tls_config(tls)
+        .unwrap()
+        .add_service(MachineServiceServer::new(Node))
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    tokio::spawn(server);
+    address
+}
+
+/// A node with the config in a directory, whose certificate has these names.
+async fn configured(directory: &Path, names: &[&str]) -> SocketAddr {
+    let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
+    let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
+    let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let server = authority
+        .server("node", &names, SystemTime::now(), NODE_LIFETIME)
+        .unwrap();
+    let tls = ServerTlsConfig::new()
+        .identity(identity(&server))
+        .client_ca_root(Certificate::from_pem(&ca.crt));
+    serve(tls).await
+}
+
+fn generate(directory: &Path) {
+    let path = directory.to_str().unwrap();
+    let output = cortenctl(&[
+        "gen",
+        "config",
+        "demo",
+        "https://127.0.0.1:6443",
+        "-o",
+        path,
+    ]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_a_config_answers_whoever_has_the_client_config() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = configured(directory.path(), &["127.0.0.1"]).await;
+    let config = directory.path().join("cortenconfig");
+    let flags = format!("--cortenconfig {} -e {address}", config.display());
+
+    // The endpoint itself answers.
+    let (code, out, err) = run(format!("{flags} memory")).await;
+    let expected = "\
+NODE        TOTAL   USED   FREE   SHARED   BUFFERS   CACHE   AVAILABLE
+127.0.0.1   512     384    128    0        0         0       0
+";
+    assert_eq!((code, out.as_str()), (Some(0), expected), "{err}");
+
+    // Two nodes behind it, one of which is down.
+    let (code, out, err) = run(format!("{flags} memory -n node1,down")).await;
+    let expected = "\
+NODE    TOTAL   USED   FREE   SHARED   BUFFERS   CACHE   AVAILABLE
+node1   512     384    128    0        0         0       0
+";
+    assert_eq!((code, out.as_str()), (Some(1), expected));
+    assert_eq!(err, "error: down: no route to host\n");
+
+    let (code, out, _) = run(format!("{flags} version -n node1")).await;
+    assert_eq!(code, Some(0));
+    assert!(
+        out.contains("\tNODE:        node1\n\tTag:         v1.14.0+corten.test\n"),
+        "{out}"
+    );
+
+    let (code, out, err) = run(format!("{flags} logs apid")).await;
+    assert_eq!((code, out.as_str()), (Some(0), "first\nsecond\n"), "{err}");
+    let (code, out, err) = run(format!("{flags} logs apid -n a -n b")).await;
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(0), "a: first\na: second\nb: first\nb: second\n"),
+        "{err}"
+    );
+
+    let file = directory.path().join("worker.yaml");
+    let (code, _, err) = run(format!("{flags} apply-config -f {}", file.display())).await;
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(0), "Applied configuration without a reboot\n")
+    );
+
+    // A call this node does not have.
+    let (code, out, err) = run(format!("{flags} mounts")).await;
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(
+        err.starts_with("error: 127.0.0.1: this node does not offer the call"),
+        "{err}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_endpoint_that_answers_is_used_and_errors_say_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let config = directory.path().join("cortenconfig");
+    let config = config.display();
+    let address = configured(directory.path(), &["localhost"]).await;
+    let port = address.port();
+    // Nobody listens on the port of a listener that is gone.
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+
+    let line = format!("--cortenconfig {config} -e {closed},localhost:{port} memory");
+    let (code, out, err) = run(line).await;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("\nlocalhost   512"), "{out}");
+
+    let (code, _, err) = run(format!("--cortenconfig {config} -e {closed} memory")).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains(&format!("{closed}: connection refused")),
+        "{err}"
+    );
+
+    // The certificate names localhost only.
+    let (code, _, err) = run(format!("--cortenconfig {config} -e {address} memory")).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains("does not name 127.0.0.1") && err.contains("--additional-sans"),
+        "{err}"
+    );
+
+    // A client config of another cluster.
+    let other = tempfile::tempdir().unwrap();
+    generate(other.path());
+    let stranger = other.path().join("cortenconfig");
+    let line = format!(
+        "--cortenconfig {} -e localhost:{port} memory",
+        stranger.display()
+    );
+    let (code, _, err) = run(line).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains("not from the authority of this context"),
+        "{err}"
+    );
+
+    // No certificate at all.
+    let (code, _, err) = run(format!("--insecure -n {address} memory")).await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("leave --insecure out"), "{err}");
+
+    let (code, _, err) = run("memory".to_owned()).await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("--cortenconfig"), "{err}");
+    let (code, _, _) = run("memory --nonsense".to_owned()).await;
+    assert_eq!(code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_config_is_believed_by_its_fingerprint() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let server = maintenance(&["10.9.8.7".to_owned()], SystemTime::now()).unwrap();
+    let leaf = &certificates_from_pem(server.crt.as_bytes()).unwrap()[0];
+    let print = fingerprint(leaf).unwrap();
+    let address = serve(ServerTlsConfig::new().identity(identity(&server))).await;
+    let file = directory.path().join("controlplane.yaml");
+    let apply = format!("apply-config --insecure -n {address} -f {}", file.display());
+
+    let (code, _, err) = run(apply.clone()).await;
+    assert_eq!(code, Some(0), "{err}");
+    let (code, _, err) = run(format!("{apply} --cert-fingerprint {print}")).await;
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(0), "Applied configuration without a reboot\n")
+    );
+    let (code, _, err) = run(format!("{apply} --cert-fingerprint AAAA")).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains(&format!("its fingerprint is {print}")),
+        "{err}"
+    );
+
+    // With the client config, the certificate must be the authority's.
+    let config = directory.path().join("cortenconfig");
+    let (code, _, err) = run(format!(
+        "--cortenconfig {} -e {address} version",
+        config.display()
+    ))
+    .await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("add --insecure"), "{err}");
+}
