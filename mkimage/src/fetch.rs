@@ -17,6 +17,9 @@ use crate::tool::Tool;
 /// Longest wait for a mirror's answer; a stalled mirror must not hang a build.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// Largest archive index read, in bytes; Debian's are about 10 MB compressed.
+const METADATA_LIMIT: u64 = 256 << 20;
+
 /// Fetches locked files into the cache.
 #[derive(Debug)]
 pub struct Fetcher {
@@ -78,6 +81,36 @@ impl Fetcher {
         ))
     }
 
+    /// The first mirror that has `path`, and the file; for archive metadata, which no lock names.
+    pub fn text(&self, path: &str) -> Result<(String, Vec<u8>)> {
+        let mut answers = Vec::new();
+        for mirror in self.mirrors()? {
+            match self.bytes(mirror, path) {
+                Ok(content) => return Ok((mirror.clone(), content)),
+                Err(error) => answers.push(format!("{error:#}")),
+            }
+        }
+        Err(Failure::new(
+            format!("no mirror has {path}:\n  {}", answers.join("\n  ")),
+            "name a mirror that has it in CORTEN_MIRRORS",
+        ))
+    }
+
+    /// The file at `path` of one mirror.
+    pub fn bytes(&self, mirror: &str, path: &str) -> Result<Vec<u8>> {
+        let url = format!("{}/{path}", mirror.trim_end_matches('/'));
+        let mut response = agent()
+            .get(&url)
+            .call()
+            .with_context(|| format!("fetching {url}"))?;
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(METADATA_LIMIT)
+            .read_to_vec();
+        body.with_context(|| format!("fetching {url}"))
+    }
+
     /// Where packages come from: given, or what apt on this host is configured for.
     fn mirrors(&self) -> Result<&[String]> {
         if let Some(mirrors) = self.mirrors.get() {
@@ -106,12 +139,7 @@ impl Fetcher {
     }
 
     fn download(&self, url: &str, package: &Package) -> Result<PathBuf> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .timeout_connect(Some(ANSWER))
-            .timeout_recv_response(Some(ANSWER))
-            .build()
-            .into();
-        let mut response = agent.get(url).call()?;
+        let mut response = agent().get(url).call()?;
         let partial = self.cache.partial(&package.sha256);
         let full = "free disk space in CORTEN_CACHE, then build again";
         let mut file =
@@ -148,6 +176,14 @@ impl Fetcher {
         fs::rename(&partial, &path).with_context(|| format!("keeping {}", path.display()))?;
         Ok(path)
     }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .timeout_connect(Some(ANSWER))
+        .timeout_recv_response(Some(ANSWER))
+        .build()
+        .into()
 }
 
 /// Brings a file of the user's into the cache if it has the locked digest.

@@ -8,14 +8,18 @@
 //! only to fetch what a lock names. *On a laptop:* `cargo run -p mkimage -- plan`.
 
 pub mod arch;
+pub mod archive;
+pub mod build;
 pub mod cache;
-
+pub mod components;
 pub mod deb;
 pub mod error;
 pub mod fetch;
 pub mod image;
 pub mod kernel;
+pub mod keys;
 pub mod lock;
+pub mod profile;
 pub mod recipe;
 pub mod report;
 pub mod rootfs;

@@ -1,0 +1,253 @@
+//! The recipe from the unified kernel image to every output format.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::steps::{Context, Handles, INITRAMFS, UKI, command_line};
+use crate::cache::{KeyBuilder, sha256_file};
+use crate::error::Result;
+use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
+use crate::kernel::{self, source::SourceLock};
+use crate::profile::Output;
+use crate::recipe::{Handle, Recipe};
+use crate::rootfs::toolchain::Locked;
+
+/// Raised when a format's writer changes its output without any input changing.
+const REVISION: &str = "1";
+
+/// Adds the asked-for outputs, and the disk that some of them wrap; each with the step it is in.
+pub fn add<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    handles: &Handles,
+) -> Result<Vec<(Output, Handle)>> {
+    let asked = &context.options.profile.output;
+    let wraps_disk = |output: &Output| {
+        use Output::{Gcp, Ova, Qcow2, Raw, Vhd, Vmdk};
+        matches!(output, Raw | Qcow2 | Vhd | Vmdk | Ova | Gcp)
+    };
+    let disk = match asked.iter().any(wraps_disk) {
+        true => Some(disk(recipe, context, handles)?),
+        false => None,
+    };
+    let mut outputs = Vec::new();
+    for output in Output::ALL
+        .into_iter()
+        .filter(|output| asked.contains(output))
+    {
+        let handle = match (output, &disk) {
+            (Output::Raw, Some(disk)) => disk.clone(),
+            (_, Some(disk)) if wraps_disk(&output) => wrapped(recipe, context, output, disk),
+            _ => plain(recipe, context, output, handles)?,
+        };
+        outputs.push((output, handle));
+    }
+    Ok(outputs)
+}
+
+/// The name an output has in its step and in the output directory.
+fn file(context: &Context, output: Output) -> String {
+    format!("{}{}", context.release.stem(), output.suffix())
+}
+
+/// What every output's key holds.
+fn key(context: &Context, output: Output) -> KeyBuilder {
+    KeyBuilder::new(output.name())
+        .add("revision", REVISION)
+        .add("version", &context.release.version)
+        .add("arch", context.release.arch.to_string())
+        .add("epoch", context.release.epoch.to_string())
+}
+
+/// GRUB's modules, where the architecture has firmware that needs them.
+fn grub(context: &Context, boot: &Path) -> Option<PathBuf> {
+    context
+        .release
+        .arch
+        .names()
+        .grub
+        .map(|platform| boot.join("usr/lib/grub").join(platform))
+}
+
+fn sd_boot(context: &Context, boot: &Path) -> PathBuf {
+    boot.join("usr/lib/systemd/boot/efi")
+        .join(context.release.arch.names().sd_boot)
+}
+
+/// The raw disk image.
+fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<Handle> {
+    let meta = context.options.profile.meta_values()?;
+    let key = key(context, Output::Raw)
+        .add("meta", format!("{meta:?}"))
+        .step(&handles.uki.key)
+        .step(&handles.boot.key)
+        .finish();
+    let (uki, boot) = (handles.uki.clone(), handles.boot.clone());
+    Ok(recipe.add("raw", key, move |built, out, _| {
+        let boot = built.dir(&boot);
+        let grub = grub(context, boot);
+        let disk = raw::Disk {
+            uki: &built.dir(&uki).join(UKI),
+            sd_boot: &sd_boot(context, boot),
+            grub: grub.as_deref(),
+            meta: &meta,
+            size: None,
+        };
+        raw::build(
+            &out.join(file(context, Output::Raw)),
+            &context.release,
+            &disk,
+        )
+    }))
+}
+
+/// A format that wraps the raw disk image. An OVA holds the VMDK, so that step makes it too.
+fn wrapped<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    output: Output,
+    disk: &Handle,
+) -> Handle {
+    let key = key(context, output).step(&disk.key).finish();
+    let disk = disk.clone();
+    recipe.add(output.name(), key, move |built, out, scratch| {
+        let release = &context.release;
+        let raw = built.dir(&disk).join(file(context, Output::Raw));
+        let out = out.join(file(context, output));
+        match output {
+            Output::Qcow2 => qcow2::build(&out, &raw),
+            Output::Vhd => vhd::build(&out, release, &raw),
+            Output::Vmdk => vmdk::build(&out, release, &raw),
+            Output::Gcp => gcp::build(&out, release, &raw),
+            _ => {
+                let vmdk = scratch.join(file(context, Output::Vmdk));
+                vmdk::build(&vmdk, release, &raw)?;
+                ova::build(&out, release, &raw, &vmdk)
+            }
+        }
+    })
+}
+
+/// A format made from the unified kernel image or its parts.
+fn plain<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    output: Output,
+    handles: &Handles,
+) -> Result<Handle> {
+    let cmdline = command_line(context)?;
+    let key = [
+        &handles.uki,
+        &handles.boot,
+        &handles.kernel,
+        &handles.initramfs,
+        &handles.tools,
+    ]
+    .into_iter()
+    .fold(
+        key(context, output).add("cmdline", &cmdline),
+        |key, step| key.step(&step.key),
+    )
+    .finish();
+    let parts = [
+        &handles.uki,
+        &handles.boot,
+        &handles.kernel,
+        &handles.initramfs,
+        &handles.tools,
+    ]
+    .map(Clone::clone);
+    Ok(recipe.add(output.name(), key, move |built, out, scratch| {
+        let release = &context.release;
+        let [uki, boot, kernel, initramfs, tools] = parts.each_ref().map(|step| built.dir(step));
+        let (uki, out) = (uki.join(UKI), out.join(file(context, output)));
+        let (sd_boot, grub) = (sd_boot(context, boot), grub(context, boot));
+        match output {
+            Output::Iso => {
+                let xorriso = Locked::new(tools).script("usr/bin/xorriso", scratch)?;
+                let work = scratch.join("iso");
+                std::fs::create_dir(&work)?;
+                let (uki, sd_boot) = (&uki, &sd_boot);
+                let iso = iso::Iso {
+                    uki,
+                    sd_boot,
+                    grub: grub.as_deref(),
+                    xorriso: &xorriso,
+                    work: &work,
+                };
+                iso::build(&out, release, &iso)
+            }
+            Output::Pxe => {
+                let vmlinuz = kernel.join(kernel::build::VMLINUZ);
+                let initramfs = initramfs.join(INITRAMFS);
+                let pxe = pxe::Pxe {
+                    vmlinuz: &vmlinuz,
+                    initramfs: &initramfs,
+                    cmdline: &cmdline,
+                };
+                pxe::build(&out, release, &pxe)
+            }
+            Output::Installer => {
+                let (uki, sd_boot) = (&uki, &sd_boot);
+                let parts = installer::Installer {
+                    uki,
+                    sd_boot,
+                    grub: grub.as_deref(),
+                };
+                installer::build(&out, release, &parts)
+            }
+            _ => std::fs::copy(&uki, &out)
+                .map(drop)
+                .context("copying the unified kernel image"),
+        }
+    }))
+}
+
+/// What went into a build and came out of it.
+pub fn provenance(context: &Context, outputs: &[PathBuf]) -> Result<provenance::Provenance> {
+    let mut materials: Vec<provenance::Material> = context
+        .lock
+        .packages
+        .iter()
+        .map(|p| provenance::Material {
+            uri: format!("pkg:deb/debian/{}@{}?arch={}", p.name, p.version, p.arch),
+            sha256: p.sha256.clone(),
+        })
+        .collect();
+    let kernel = SourceLock::read(&context.options.source.join(kernel::CONFIG_DIR))?.kernel;
+    materials.push(provenance::Material {
+        uri: kernel.tarball.clone(),
+        sha256: kernel.tarball_sha256,
+    });
+    let profile = &context.options.profile;
+    let locks = ["Cargo.lock", "rootfs/go/go.sum", "rootfs/packages.lock"];
+    let files = locks.map(|lock| (lock.to_owned(), context.options.source.join(lock)));
+    // The user's own files are named by content: where they lay on the build machine is no input.
+    let own = profile
+        .config
+        .iter()
+        .chain(&profile.extensions)
+        .map(|path| {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            (name, path.clone())
+        });
+    for (uri, path) in files.into_iter().chain(own) {
+        materials.push(provenance::Material {
+            uri,
+            sha256: sha256_file(&path)?,
+        });
+    }
+    let mut choices = profile.clone();
+    choices.config = None;
+    choices.extensions.clear();
+    Ok(provenance::Provenance {
+        outputs: outputs.to_vec(),
+        materials,
+        parameters: serde_json::to_value(&choices)?,
+    })
+}

@@ -1,0 +1,423 @@
+//! The recipe up to the unified kernel image, in the order it runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::Options;
+use crate::arch::Arch;
+use crate::cache::{Key, KeyBuilder};
+use crate::error::{Failure, Result};
+use crate::fetch::Fetcher;
+use crate::image::Release;
+use crate::image::initramfs::{self, Initramfs};
+use crate::image::uki::{self, Uki};
+use crate::kernel;
+use crate::lock::Lock;
+use crate::recipe::{Handle, Recipe};
+use crate::rootfs::manifest::Manifest;
+use crate::rootfs::toolchain::{self, Compilers, Locked};
+use crate::rootfs::tree::{self, Kind, Node, Sources, Tree};
+use crate::rootfs::{REVISION, check, go, rust, squashfs};
+
+/// The root file system in the output of the step `rootfs`.
+pub const ROOTFS: &str = "rootfs.squashfs";
+/// The initramfs in the output of the step `initramfs`.
+pub const INITRAMFS: &str = "initramfs";
+/// The unified kernel image in the output of the step `uki`.
+pub const UKI: &str = "corten.efi";
+/// Where a machine config embedded at build time lies in the image.
+const EMBEDDED_CONFIG: &str = "usr/lib/corten/config.yaml";
+
+/// What every step may use.
+#[derive(Debug)]
+pub struct Context {
+    /// What was asked for.
+    pub options: Options,
+    /// The locked packages.
+    pub lock: Lock,
+    /// Brings them.
+    pub fetcher: Fetcher,
+    /// The image's name, architecture and date.
+    pub release: Release,
+}
+
+impl Context {
+    fn arch(&self) -> Arch {
+        self.release.arch
+    }
+
+    fn source(&self, path: &str) -> PathBuf {
+        self.options.source.join(path)
+    }
+
+    /// The compilers in the earlier steps' outputs; their scripts live beside the cache's steps.
+    fn compilers(&self, toolchain: &Path, sysroot: &Path, key: &Key) -> Result<Compilers> {
+        let bin = self.options.cache.root().join("bin").join(key.as_str());
+        Compilers::write(Locked::new(toolchain), sysroot, self.arch(), &bin)
+    }
+
+    /// Every package for one use, fetched.
+    fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
+        let packages = self.lock.packages(purpose, debian);
+        packages
+            .map(|p| Ok((p.name.clone(), self.fetcher.package(p)?)))
+            .collect()
+    }
+}
+
+/// The steps that later ones and the caller need.
+#[derive(Debug)]
+pub struct Handles {
+    /// Image tools: xorriso, mksquashfs, GRUB's.
+    pub tools: Handle,
+    /// Boot loaders as data: systemd-boot, GRUB's modules.
+    pub boot: Handle,
+    /// Go's own tools.
+    pub go_tools: Handle,
+    /// `vmlinuz` and modules.
+    pub kernel: Handle,
+    /// The Go programs.
+    pub go: Handle,
+    /// The initramfs.
+    pub initramfs: Handle,
+    /// The unified kernel image.
+    pub uki: Handle,
+}
+
+/// Adds every step up to the unified kernel image.
+pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles> {
+    let toolchain = packages(recipe, context, "toolchain", &["toolchain", "std"]);
+    let sysroot = packages(recipe, context, "sysroot", &["sysroot"]);
+    let tools = packages(recipe, context, "tools", &["tools"]);
+    let boot = packages(recipe, context, "boot", &["boot"]);
+    let go_tools = packages(recipe, context, "go-tools", &["go"]);
+    let programs = [&toolchain, &sysroot];
+    let go = go_programs(recipe, context, programs, &go_tools)?;
+    let daemons = daemons(recipe, context, programs)?;
+    let kernel = kernel(recipe, context)?;
+    let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &tools])?;
+    let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools])?;
+    let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
+    Ok(Handles {
+        tools,
+        boot,
+        go_tools,
+        kernel,
+        go,
+        initramfs,
+        uki,
+    })
+}
+
+/// Kernel source, fragments and keys to `vmlinuz` and signed modules.
+fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
+    let options = &context.options;
+    let inputs = kernel::cli::inputs(
+        &kernel::cli::Paths {
+            config_dir: context.source(kernel::CONFIG_DIR),
+            cache: options.cache.clone(),
+            fetcher: options.fetcher(),
+            kernel_source: options.kernel_source.clone(),
+        },
+        context.arch(),
+        options.keys.as_deref(),
+        Some(options.jobs),
+    )?;
+    let key = inputs.key()?;
+    Ok(recipe.add("kernel", key, move |_, out, scratch| {
+        kernel::build::build(&inputs, out, scratch)
+    }))
+}
+
+/// The locked packages of some uses, unpacked over each other.
+fn packages<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    name: &'static str,
+    purposes: &'static [&'static str],
+) -> Handle {
+    // Tools run on the build machine, whatever the target; the rest is for the target.
+    let target = context.arch().names().debian;
+    let debian = if matches!(name, "sysroot" | "boot") {
+        target
+    } else {
+        "amd64"
+    };
+    let chosen = move || {
+        let wanted = move |purpose: &&str| {
+            // A compiler needs the standard library of its host and of its target.
+            let both = *purpose == "std";
+            context.lock.packages.iter().filter({
+                let purpose = (*purpose).to_owned();
+                move |p| {
+                    p.purpose == purpose
+                        && (p.arch == "all" || p.arch == debian || (both && p.arch == target))
+                }
+            })
+        };
+        purposes
+            .iter()
+            .flat_map(move |purpose| wanted(purpose).collect::<Vec<_>>())
+    };
+    let key = chosen().fold(KeyBuilder::new(name).add("revision", REVISION), |key, p| {
+        key.add("deb", &p.sha256)
+    });
+    recipe.add(name, key.finish(), move |_, out, _| {
+        let files: Vec<PathBuf> = chosen()
+            .map(|p| context.fetcher.package(p))
+            .collect::<Result<_>>()?;
+        toolchain::unpack(&files, out)
+    })
+}
+
+/// containerd, its shim, runc and the CNI plugins.
+fn go_programs<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    [toolchain, sysroot]: [&Handle; 2],
+    go_tools: &Handle,
+) -> Result<Handle> {
+    let module = context.source("rootfs/go");
+    let key = KeyBuilder::new("go")
+        .step(&toolchain.key)
+        .step(&sysroot.key)
+        .step(&go_tools.key);
+    let key = go::Inputs::key(&module, context.arch(), key)?.finish();
+    let (toolchain, sysroot, go_tools) = (toolchain.clone(), sysroot.clone(), go_tools.clone());
+    Ok(recipe.add("go", key, move |built, out, _| {
+        let compilers =
+            context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
+        let inputs = go::Inputs {
+            go: built.dir(&go_tools),
+            module: &module,
+            compilers: &compilers,
+            cache: &context.options.cache.root().join("go"),
+        };
+        inputs.fetch(context.options.offline)?;
+        inputs.build(out)
+    }))
+}
+
+/// `init`, the multi-call binary and `udevd`.
+fn daemons<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    [toolchain, sysroot]: [&Handle; 2],
+) -> Result<Handle> {
+    let version = &context.release.version;
+    let key = KeyBuilder::new("daemons")
+        .step(&toolchain.key)
+        .step(&sysroot.key);
+    let key = rust::Inputs::key(&context.options.source, version, key)?;
+    let key = key.add("arch", context.arch().to_string()).finish();
+    let (toolchain, sysroot) = (toolchain.clone(), sysroot.clone());
+    Ok(recipe.add("daemons", key, move |built, out, _| {
+        let compilers =
+            context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
+        let inputs = rust::Inputs {
+            workspace: &context.options.source,
+            compilers: &compilers,
+            version,
+            target: &context.options.cache.root().join("cargo"),
+        };
+        inputs.fetch(context.options.offline)?;
+        inputs.build(out)
+    }))
+}
+
+/// The file tree by its manifest, checked, as a squashfs.
+fn rootfs<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    [kernel, go, daemons, tools]: [&Handle; 4],
+) -> Result<Handle> {
+    let debian = context.arch().names().debian;
+    let mut key = KeyBuilder::new("rootfs")
+        .add("revision", REVISION)
+        .add("squashfs", squashfs::parameters())
+        .add("version", &context.release.version)
+        .file(&context.source("rootfs/manifest.toml"))?
+        .file(&context.source("rootfs/executables.txt"))?
+        .tree(&context.source("rootfs/etc"))?
+        .file(&context.source("kernel-config/sysctl.conf"))?;
+    for package in context.lock.packages("rootfs", debian) {
+        key = key.add("deb", &package.sha256);
+    }
+    for input in [kernel, go, daemons, tools] {
+        key = key.step(&input.key);
+    }
+    let (kernel, go) = (kernel.clone(), go.clone());
+    let (daemons, tools) = (daemons.clone(), tools.clone());
+    Ok(
+        recipe.add("rootfs", key.finish(), move |built, out, scratch| {
+            let manifest = Manifest::read(&context.source("rootfs/manifest.toml"), context.arch())?;
+            let modules = built
+                .dir(&kernel)
+                .join(kernel::build::MODULES)
+                .join("lib/modules");
+            let sources = Sources {
+                repo: &context.options.source,
+                packages: &context.fetch("rootfs", debian)?,
+                go: built.dir(&go),
+                cargo: built.dir(&daemons),
+                modules: Some(&modules),
+                arch: context.arch(),
+                version: &context.release.version,
+            };
+            let tree = tree::assemble(&manifest, &sources, &scratch.join("files"))?;
+            let allowed = fs::read_to_string(context.source("rootfs/executables.txt"))?;
+            check::check(&tree, context.arch(), &allowed)?;
+            let tools = Locked::new(built.dir(&tools));
+            squashfs::write(&tree, &tools, scratch, &out.join(ROOTFS))
+        }),
+    )
+}
+
+/// `init`, the squashfs and the extension layers.
+fn initramfs<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    [daemons, rootfs, tools]: [&Handle; 3],
+) -> Result<Handle> {
+    let profile = &context.options.profile;
+    let mut key = KeyBuilder::new("initramfs")
+        .add("epoch", context.release.epoch.to_string())
+        .step(&daemons.key)
+        .step(&rootfs.key)
+        .step(&tools.key);
+    for (index, layer) in profile.extensions.iter().enumerate() {
+        key = key.add("layer", index.to_string()).file(layer)?;
+    }
+    if let Some(config) = &profile.config {
+        key = key.add("layer", "config").file(config)?;
+    }
+    let (daemons, rootfs, tools) = (daemons.clone(), rootfs.clone(), tools.clone());
+    Ok(
+        recipe.add("initramfs", key.finish(), move |built, out, scratch| {
+            let tools = Locked::new(built.dir(&tools));
+            let mut layers = Vec::new();
+            for (index, layer) in profile.extensions.iter().enumerate() {
+                let name = layer
+                    .file_name()
+                    .context("an extension without a file name")?;
+                let numbered = scratch.join(format!("{index:02}-{}", name.to_string_lossy()));
+                fs::copy(layer, &numbered)
+                    .with_context(|| format!("reading the extension {}", layer.display()))?;
+                layers.push(numbered);
+            }
+            if let Some(config) = &profile.config {
+                let layer = scratch.join("99-config.squashfs");
+                let work = scratch.join("config");
+                fs::create_dir(&work)?;
+                squashfs::write(&config_layer(config)?, &tools, &work, &layer)?;
+                layers.push(layer);
+            }
+            let parts = Initramfs {
+                init: &built.dir(&daemons).join("init"),
+                rootfs: &built.dir(&rootfs).join(ROOTFS),
+                extensions: &layers,
+            };
+            initramfs::build(&out.join(INITRAMFS), &context.release, &parts)
+        }),
+    )
+}
+
+/// A layer with nothing but the machine config, readable by root alone.
+fn config_layer(config: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    let mut parent = String::new();
+    let (directories, _) = EMBEDDED_CONFIG.rsplit_once('/').unwrap_or_default();
+    for name in directories.split('/') {
+        parent = if parent.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{parent}/{name}")
+        };
+        tree.insert(
+            parent.clone(),
+            Node {
+                kind: Kind::Directory,
+                mode: 0o755,
+                uid: 0,
+                gid: 0,
+            },
+        )?;
+    }
+    let file = Kind::File(config.to_owned());
+    tree.insert(
+        EMBEDDED_CONFIG.into(),
+        Node {
+            kind: file,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+        },
+    )?;
+    Ok(tree)
+}
+
+/// Kernel, initramfs and command line as one EFI program.
+fn uki<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    [kernel, initramfs, boot]: [&Handle; 3],
+) -> Result<Handle> {
+    let cmdline = command_line(context)?;
+    let key = KeyBuilder::new("uki")
+        .add("cmdline", &cmdline)
+        .add("version", &context.release.version)
+        .add("epoch", context.release.epoch.to_string())
+        .step(&kernel.key)
+        .step(&initramfs.key)
+        .step(&boot.key)
+        .finish();
+    let (kernel, initramfs, boot) = (kernel.clone(), initramfs.clone(), boot.clone());
+    Ok(recipe.add("uki", key, move |built, out, _| {
+        let names = context.arch().names();
+        let kernel = built.dir(&kernel);
+        let uname = fs::read_to_string(kernel.join(kernel::build::RELEASE))?;
+        let parts = Uki {
+            stub: &built
+                .dir(&boot)
+                .join("usr/lib/systemd/boot/efi")
+                .join(names.sd_stub),
+            vmlinuz: &kernel.join(kernel::build::VMLINUZ),
+            initramfs: &built.dir(&initramfs).join(INITRAMFS),
+            cmdline: &cmdline,
+            os_release: &tree::os_release(&context.release.version),
+            uname: &uname,
+        };
+        uki::build(&out.join(UKI), &context.release, &parts)
+    }))
+}
+
+/// The image's kernel parameters, then the profile's; a parameter the image protects is refused.
+pub fn command_line(context: &Context) -> Result<String> {
+    let config = context.source(kernel::CONFIG_DIR);
+    let mut parameters = kernel::parameters::command_line(&config, context.arch())?;
+    // The last console is the one /dev/console means.
+    parameters.push("console=tty0".into());
+    parameters.push(format!("console={}", context.arch().names().console));
+    parameters.push("corten.platform=metal".into());
+    let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
+    let protected: Vec<String> = parameters.iter().map(|p| name(p)).collect();
+    for own in &context.options.profile.kernel_arguments {
+        if own.contains(char::is_whitespace) || own.is_empty() {
+            return Err(Failure::new(
+                format!("kernel argument {own:?} is not one parameter"),
+                "give each parameter its own --kernel-argument",
+            ));
+        }
+        if name(own) != "console" && protected.contains(&name(own)) {
+            return Err(Failure::new(
+                format!("kernel argument {own:?} would change a hardening parameter"),
+                "remove it; kernel-config/cmdline says what each parameter is for",
+            ));
+        }
+        parameters.push(own.clone());
+    }
+    Ok(parameters.join(" "))
+}

@@ -1,0 +1,168 @@
+//! Everything that ends up in an image, by name and version: the bill of materials' content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::image::sbom::Component;
+use crate::kernel::{self, source::SourceLock};
+use crate::lock::Lock;
+use crate::tool::Tool;
+
+/// The crates whose programs are in the image.
+const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];
+
+/// The Debian packages that files of the image come from.
+pub fn debian(lock: &Lock, arch: Arch) -> Vec<Component> {
+    let component = |package: &crate::lock::Package| Component {
+        name: package.name.clone(),
+        version: package.version.clone(),
+        supplier: "Organization: Debian".into(),
+        licence: None,
+        purl: format!(
+            "pkg:deb/debian/{}@{}?arch={}",
+            package.name,
+            package.version.replace('+', "%2B"),
+            package.arch
+        ),
+        sha256: Some(package.sha256.clone()),
+    };
+    lock.packages("rootfs", arch.names().debian)
+        .map(component)
+        .collect()
+}
+
+/// The kernel.
+pub fn kernel(source: &Path) -> Result<Component> {
+    let lock = SourceLock::read(&source.join(kernel::CONFIG_DIR))?.kernel;
+    let package = lock.package();
+    Ok(Component {
+        name: "linux".into(),
+        supplier: "Organization: Debian".into(),
+        licence: Some("GPL-2.0-only WITH Linux-syscall-note".into()),
+        purl: format!(
+            "pkg:deb/debian/{}@{}?arch=source",
+            package.name, package.version
+        ),
+        version: package.version,
+        sha256: Some(lock.tarball_sha256),
+    })
+}
+
+/// The crates linked into our programs, from `cargo metadata`; build- and test-only ones are not.
+pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
+    let output = Tool::new("cargo")
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--filter-platform",
+        ])
+        .arg(arch.names().rust)
+        .dir(source)
+        .output()?;
+    let metadata: Value = serde_json::from_slice(&output).context("reading cargo's metadata")?;
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let nodes: BTreeMap<String, Value> = list(&metadata["resolve"], "nodes")
+        .into_iter()
+        .map(|node| (text(&node, "id"), node))
+        .collect();
+    let packages: BTreeMap<String, Value> = list(&metadata, "packages")
+        .into_iter()
+        .map(|package| (text(&package, "id"), package))
+        .collect();
+    let mut wanted: Vec<String> = packages
+        .iter()
+        .filter(|(_, p)| p["source"].is_null() && PROGRAMS.contains(&text(p, "name").as_str()))
+        .map(|(id, _)| id.clone())
+        .collect();
+    let mut linked = BTreeSet::new();
+    while let Some(id) = wanted.pop() {
+        if !linked.insert(id.clone()) {
+            continue;
+        }
+        for dependency in nodes
+            .get(&id)
+            .map(|node| list(node, "deps"))
+            .unwrap_or_default()
+        {
+            // A null kind is an ordinary dependency; "build" and "dev" ones are not linked.
+            if list(&dependency, "dep_kinds")
+                .iter()
+                .any(|kind| kind["kind"].is_null())
+            {
+                wanted.push(text(&dependency, "pkg"));
+            }
+        }
+    }
+    let component = |id: &String| {
+        let package = packages.get(id)?;
+        let (name, version) = (text(package, "name"), text(package, "version"));
+        Some(Component {
+            purl: format!("pkg:cargo/{name}@{version}"),
+            supplier: if package["source"].is_null() {
+                "Organization: Corten"
+            } else {
+                "NOASSERTION"
+            }
+            .into(),
+            licence: package["license"].as_str().map(str::to_owned),
+            sha256: None,
+            name,
+            version,
+        })
+    };
+    Ok(linked.iter().filter_map(component).collect())
+}
+
+/// The Go modules in the image's Go programs, as `go version -m` reads them from the files.
+pub fn go_modules(go: &Path, programs: &Path) -> Result<Vec<Component>> {
+    let output = Tool::new(go)
+        .args(["version", "-m"])
+        .arg(programs)
+        .output()?;
+    Ok(parse_go(&String::from_utf8_lossy(&output)))
+}
+
+/// Lines are `\tdep\tPATH\tVERSION\tSUM` (or `mod`); a replaced module's `=>` line stands for it.
+fn parse_go(output: &str) -> Vec<Component> {
+    let mut modules = BTreeMap::new();
+    for line in output.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["dep" | "mod" | "=>", name, version, ..] = words.as_slice() {
+            modules.insert(((*name).to_owned(), (*version).to_owned()), ());
+        }
+    }
+    let component = |(name, version): (String, String)| Component {
+        purl: format!("pkg:golang/{name}@{version}"),
+        supplier: "NOASSERTION".into(),
+        licence: None,
+        sha256: None,
+        name,
+        version,
+    };
+    modules
+        .into_keys()
+        .filter(|(_, version)| version != "(devel)")
+        .map(component)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_modules_are_read_once_each() {
+        let output = "/x/runc: go1.26\n\tpath\tcorten\n\tmod\tcorten/rootfs\t(devel)\t\n\
+                      \tdep\texample.org/a\tv1.0.0\th1:x=\n/x/ctr: go1.26\n\
+                      \tdep\texample.org/a\tv1.0.0\th1:x=\n\tbuild\t-trimpath=true\n";
+        let names: Vec<_> = parse_go(output).into_iter().map(|c| c.purl).collect();
+        assert_eq!(names, ["pkg:golang/example.org/a@v1.0.0"]);
+    }
+}

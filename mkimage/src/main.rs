@@ -1,0 +1,222 @@
+//! `mkimage`: builds the images. `mkimage --help` lists the verbs, docs/building.md explains them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use mkimage::arch::Arch;
+use mkimage::archive;
+use mkimage::build::{self, Options};
+use mkimage::cache::Cache;
+use mkimage::error::{Failure, Result};
+use mkimage::fetch::Fetcher;
+use mkimage::image::inspect;
+use mkimage::kernel::{self, cli::KernelCommand};
+use mkimage::keys;
+use mkimage::profile::{Output, Profile};
+use mkimage::report::Format;
+
+/// Builds bit-identical Corten images, without root.
+#[derive(Debug, Parser)]
+#[command(name = "mkimage", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// The cache of fetched files and finished steps [default: ~/.cache/corten]
+    #[arg(long, env = "CORTEN_CACHE", global = true)]
+    cache: Option<PathBuf>,
+    /// A second, read-only cache to take finished steps from
+    #[arg(long, global = true)]
+    substituter: Vec<PathBuf>,
+    /// The source tree
+    #[arg(long, default_value = ".", global = true)]
+    source: PathBuf,
+    /// How progress and results are printed
+    #[arg(long, value_enum, default_value = "text", global = true)]
+    format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build images
+    Build(BuildArgs),
+    /// Print the recipe and what of it is cached
+    Plan(BuildArgs),
+    /// Rebuild an image and name the first byte that differs
+    Verify {
+        /// The image to verify
+        image: PathBuf,
+        #[command(flatten)]
+        build: BuildArgs,
+    },
+    /// Print the SPDX bill of materials of what a build would contain
+    Sbom(BuildArgs),
+    /// Say what is in an image
+    Inspect {
+        /// A raw disk, ISO, UKI or installer
+        image: PathBuf,
+    },
+    /// Make a set of build keys: module signing and structure layout
+    Keys {
+        /// The directory to fill; it must not exist
+        dir: PathBuf,
+    },
+    /// Move the locks to the newest versions of their suites
+    Lock,
+    /// Work on the kernel's configuration
+    #[command(subcommand)]
+    Kernel(KernelCommand),
+}
+
+#[derive(Debug, Args)]
+struct BuildArgs {
+    /// A profile file (TOML); the flags below override it
+    #[arg(long)]
+    profile: Option<PathBuf>,
+    /// x86_64 (amd64) or arm64 (aarch64)
+    #[arg(long)]
+    arch: Option<Arch>,
+    /// The formats to build
+    #[arg(long, value_delimiter = ',')]
+    output: Vec<Output>,
+    /// Where finished images go
+    #[arg(long, default_value = "_out")]
+    out: PathBuf,
+    /// A kernel parameter to add
+    #[arg(long = "kernel-argument")]
+    kernel_arguments: Vec<String>,
+    /// A META value, such as 0x0a=VALUE
+    #[arg(long, value_parser = meta_value)]
+    meta: Vec<(String, String)>,
+    /// A machine config to embed
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A system extension (squashfs) to add
+    #[arg(long)]
+    extension: Vec<PathBuf>,
+    /// The key set, made by `mkimage keys` [default: the published development keys]
+    #[arg(long)]
+    keys: Option<PathBuf>,
+    /// The kernel source tarball, instead of the mirror's package (same checksum rule)
+    #[arg(long)]
+    kernel_source: Option<PathBuf>,
+    /// Fetch nothing
+    #[arg(long)]
+    offline: bool,
+    /// How many processes a step may run [default: the processors there are]
+    #[arg(long, short)]
+    jobs: Option<usize>,
+}
+
+fn meta_value(text: &str) -> std::result::Result<(String, String), String> {
+    let (tag, value) = text
+        .split_once('=')
+        .ok_or("expected TAG=VALUE, such as 0x0a=text")?;
+    Ok((tag.to_owned(), value.to_owned()))
+}
+
+impl BuildArgs {
+    fn options(self, cli: &Shared) -> Result<Options> {
+        let mut profile = match &self.profile {
+            Some(path) => Profile::read(path)?,
+            None => Profile::default(),
+        };
+        profile.arch = self.arch.unwrap_or(profile.arch);
+        if !self.output.is_empty() {
+            profile.output = self.output;
+        }
+        profile.kernel_arguments.extend(self.kernel_arguments);
+        profile.meta.extend(self.meta);
+        profile.config = self.config.or(profile.config);
+        profile.extensions.extend(self.extension);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Options {
+            source: cli.source.clone(),
+            cache: cli.cache.clone(),
+            profile,
+            out: self.out,
+            keys: self.keys,
+            kernel_source: self.kernel_source,
+            offline: self.offline,
+            jobs: self.jobs.unwrap_or(processors).max(1),
+            format: cli.format,
+        })
+    }
+}
+
+/// What every verb shares.
+struct Shared {
+    source: PathBuf,
+    cache: Cache,
+    format: Format,
+}
+
+impl Shared {
+    fn fetcher(&self) -> Fetcher {
+        Fetcher::new(self.cache.clone(), false, build::mirrors())
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    let root = match cli.cache {
+        Some(path) => path,
+        None => std::env::home_dir()
+            .map(|home| home.join(".cache/corten"))
+            .ok_or_else(|| {
+                Failure::new(
+                    "there is no home directory for the cache",
+                    "set CORTEN_CACHE",
+                )
+            })?,
+    };
+    let source = std::fs::canonicalize(&cli.source)?;
+    let shared = Shared {
+        source,
+        cache: Cache::open(&root, cli.substituter)?,
+        format: cli.format,
+    };
+    match cli.command {
+        Command::Build(args) => build::build(&args.options(&shared)?).map(drop),
+        Command::Plan(args) => build::plan(&args.options(&shared)?),
+        Command::Verify { image, build } => build::verify(&build.options(&shared)?, &image),
+        Command::Sbom(args) => build::sbom(&args.options(&shared)?),
+        Command::Inspect { image } => {
+            let found = inspect::inspect(&image)?;
+            match shared.format {
+                Format::Text => print!("{found}"),
+                Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            }
+            Ok(())
+        }
+        Command::Keys { dir } => keys::make(&dir),
+        Command::Lock => archive::update(&shared.source, &shared.fetcher()),
+        Command::Kernel(command) => kernel::cli::run(
+            &command,
+            &kernel::cli::Paths {
+                config_dir: shared.source.join(kernel::CONFIG_DIR),
+                fetcher: shared.fetcher(),
+                cache: shared.cache,
+                kernel_source: None,
+            },
+        ),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mkimage: {error:#}");
+            // A failure added as context is found by the error itself, not along its chain.
+            let inner = || {
+                error
+                    .chain()
+                    .find_map(|cause| cause.downcast_ref::<Failure>())
+            };
+            if let Some(failure) = error.downcast_ref::<Failure>().or_else(inner) {
+                eprintln!("remedy: {}", failure.remedy());
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

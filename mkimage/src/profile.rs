@@ -1,0 +1,214 @@
+//! What to build: the choices of a profile file (TOML) and of the command line, in one value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::arch::Arch;
+use crate::error::{Failure, Remedy as _, Result};
+use crate::image::meta;
+
+/// A format the builder can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// The unified kernel image alone.
+    Uki,
+    /// A disk image for BIOS and UEFI machines.
+    Raw,
+    /// A hybrid ISO: CD or USB stick, BIOS or UEFI.
+    Iso,
+    /// Kernel, initramfs and an iPXE script.
+    Pxe,
+    /// The disk for QEMU and OpenStack.
+    Qcow2,
+    /// The disk for Azure and Hyper-V.
+    Vhd,
+    /// The disk for VMware.
+    Vmdk,
+    /// The disk and a machine description for VMware.
+    Ova,
+    /// The disk as Google Compute Engine imports it.
+    Gcp,
+    /// An OCI archive with what an update installs.
+    Installer,
+}
+
+impl Output {
+    /// Every format, in the order they are built.
+    pub const ALL: [Self; 10] = [
+        Self::Uki,
+        Self::Raw,
+        Self::Iso,
+        Self::Pxe,
+        Self::Qcow2,
+        Self::Vhd,
+        Self::Vmdk,
+        Self::Ova,
+        Self::Gcp,
+        Self::Installer,
+    ];
+
+    /// The name in flags and profiles, also the step's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uki => "uki",
+            Self::Raw => "raw",
+            Self::Iso => "iso",
+            Self::Pxe => "pxe",
+            Self::Qcow2 => "qcow2",
+            Self::Vhd => "vhd",
+            Self::Vmdk => "vmdk",
+            Self::Ova => "ova",
+            Self::Gcp => "gcp",
+            Self::Installer => "installer",
+        }
+    }
+
+    /// What follows `corten-<version>-<arch>` in the output's file name.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Uki => ".efi",
+            Self::Raw => ".raw",
+            Self::Iso => ".iso",
+            Self::Pxe => "-pxe",
+            Self::Qcow2 => ".qcow2",
+            Self::Vhd => ".vhd",
+            Self::Vmdk => ".vmdk",
+            Self::Ova => ".ova",
+            Self::Gcp => "-gcp.tar.gz",
+            Self::Installer => "-installer.tar",
+        }
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|output| output.name() == text)
+            .ok_or_else(|| {
+                let known: Vec<_> = Self::ALL.iter().map(|output| output.name()).collect();
+                format!("no such format; known are {}", known.join(", "))
+            })
+    }
+}
+
+/// A profile: what to build and what to put into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Profile {
+    /// The target architecture.
+    pub arch: Arch,
+    /// The formats to write.
+    pub output: Vec<Output>,
+    /// Kernel parameters added after the image's own.
+    pub kernel_arguments: Vec<String>,
+    /// META values by tag (`0x0a`), written into disk images.
+    pub meta: BTreeMap<String, String>,
+    /// A machine config to embed.
+    pub config: Option<PathBuf>,
+    /// System extensions (squashfs), lowest layer first.
+    pub extensions: Vec<PathBuf>,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            arch: Arch::X86_64,
+            output: vec![Output::Raw],
+            kernel_arguments: Vec::new(),
+            meta: BTreeMap::new(),
+            config: None,
+            extensions: Vec::new(),
+        }
+    }
+}
+
+impl Profile {
+    /// Reads a profile; its relative paths count from the profile's own directory.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).or_fail(
+            format!("cannot read the profile {}", path.display()),
+            "check the path",
+        )?;
+        let mut profile: Self = toml::from_str(&text).or_fail(
+            format!("the profile {} is not valid", path.display()),
+            "correct the key or value named; docs/building.md lists what a profile can hold",
+        )?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        for file in profile.config.iter_mut().chain(&mut profile.extensions) {
+            *file = base.join(&*file);
+        }
+        Ok(profile)
+    }
+
+    /// META as tag and value, checked.
+    pub fn meta_values(&self) -> Result<meta::Values> {
+        let parse = |(tag, value): (&String, &String)| {
+            let number = tag.strip_prefix("0x").map_or_else(
+                || tag.parse().ok(),
+                |digits| u32::from_str_radix(digits, 16).ok(),
+            );
+            let number = number.filter(|number| *number != 0).ok_or_else(|| {
+                Failure::new(
+                    format!("{tag:?} is no META tag"),
+                    "give a number from 1, such as 0x0a=VALUE",
+                )
+            })?;
+            Ok((number, value.clone()))
+        };
+        self.meta.iter().map(parse).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Profile> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("edge.toml");
+        std::fs::write(&file, text).unwrap();
+        Profile::read(&file)
+    }
+
+    #[test]
+    fn a_profile_holds_the_choices_of_the_command_line() {
+        let profile = read(
+            "arch = \"amd64\"\noutput = [\"raw\", \"iso\"]\nkernel-arguments = [\"quiet\"]\n\
+             config = \"node.yaml\"\n[meta]\n0x0a = \"x\"\n",
+        )
+        .unwrap();
+        assert_eq!(profile.arch, Arch::X86_64);
+        assert!(profile.config.as_ref().unwrap().is_absolute());
+        assert_eq!(profile.output, [Output::Raw, Output::Iso]);
+        assert_eq!(profile.meta_values().unwrap().get(&10).unwrap(), "x");
+    }
+
+    #[test]
+    fn unknown_keys_and_formats_are_named() {
+        let error = format!("{:#}", read("colour = 1\n").unwrap_err());
+        assert!(error.contains("colour"), "{error}");
+        let error = format!("{:#}", read("output = [\"floppy\"]\n").unwrap_err());
+        assert!(error.contains("floppy"), "{error}");
+        assert!("floppy".parse::<Output>().unwrap_err().contains("raw"));
+    }
+
+    #[test]
+    fn tag_zero_ends_the_list_and_cannot_be_set() {
+        let profile = read("[meta]\n0x00 = \"x\"\n").unwrap();
+        profile.meta_values().unwrap_err();
+    }
+}
