@@ -1,0 +1,247 @@
+//! Builds the kernel: source to `vmlinuz`, signed modules, and the config they were built with.
+//!
+//! The bytes depend on [`Inputs`] alone: no clock, user, host or directory name reaches them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::arch::Arch;
+use crate::cache::{Key, KeyBuilder};
+use crate::error::{Failure, Remedy as _, Result};
+use crate::image::calendar::rfc3339;
+use crate::kernel::config::{self, LLVM, ResolvedConfig, make};
+use crate::kernel::fragments::Requested;
+use crate::kernel::source::{KernelSource, Source, patches};
+use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
+use crate::tool::Tool;
+
+/// The version of what this module does; a change of the build's steps raises it.
+const RECIPE: &str = "1";
+/// Where the kernel's build finds the signing key, as in `CONFIG_MODULE_SIG_KEY`. Any other name
+/// than the kernel's own default, under which it would make a new key.
+const KEY_IN_TREE: &str = "certs/module-signing.pem";
+/// What the output directory holds.
+pub const VMLINUZ: &str = "vmlinuz";
+/// The modules, as `modules/lib/modules/<release>/`.
+pub const MODULES: &str = "modules";
+/// The resolved config.
+pub const CONFIG: &str = "config";
+/// The kernel's release, as `uname -r` prints it, without a newline.
+pub const RELEASE: &str = "release";
+
+/// Everything that determines the kernel, and the number of jobs, which does not.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// The source.
+    pub source: Source,
+    /// What the source must be.
+    pub lock: KernelSource,
+    /// For which architecture.
+    pub arch: Arch,
+    /// The directory with `fragments/` and `patches/`.
+    pub config_dir: PathBuf,
+    /// The directory with the signing key and the seed.
+    pub keys_dir: PathBuf,
+    /// `SOURCE_DATE_EPOCH`, in seconds since 1970.
+    pub epoch: u64,
+    /// How many compilers run at once.
+    pub jobs: usize,
+}
+
+impl Inputs {
+    /// The hash of everything that determines the output.
+    pub fn key(&self) -> Result<Key> {
+        let requested = Requested::read(&self.fragments(), self.arch)?;
+        let mut key = KeyBuilder::new("kernel")
+            .add("recipe", RECIPE)
+            .add("source", &self.lock.tarball_sha256)
+            .add("arch", self.arch.to_string())
+            .add("options", requested.to_allconfig())
+            .add("epoch", self.epoch.to_string())
+            .add("compiler", version("clang")?)
+            .add("linker", version("ld.lld")?);
+        for patch in patches(&self.patches())? {
+            key = key.file(&patch)?;
+        }
+        for name in [MODULE_SIGNING, RANDSTRUCT_SEED] {
+            key = key.add(name, read_key(&self.keys_dir, name)?);
+        }
+        Ok(key.finish())
+    }
+
+    fn fragments(&self) -> PathBuf {
+        self.config_dir.join("fragments")
+    }
+
+    fn patches(&self) -> PathBuf {
+        self.config_dir.join("patches")
+    }
+}
+
+/// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`CONFIG`], [`RELEASE`]), with `work` for the
+/// source tree (4 GB) and the log `work/build.log`.
+pub fn build(inputs: &Inputs, out: &Path, work: &Path) -> Result<()> {
+    let tree = work.join("linux");
+    inputs
+        .source
+        .unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
+    let tree = fs::canonicalize(tree)?;
+    let requested = Requested::read(&inputs.fragments(), inputs.arch)?;
+    let resolved = config::resolve(&tree, inputs.arch, &requested)?;
+    place_keys(&inputs.keys_dir, &tree)?;
+    compile(inputs, &tree, &work.join("build.log"))?;
+    install(inputs, &tree, &resolved, out)
+}
+
+/// The compiler's and linker's own description, first line.
+fn version(tool: &str) -> Result<String> {
+    let said = Tool::new(format!("{tool}{LLVM}"))
+        .arg("--version")
+        .output()?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Ok(said.lines().next().unwrap_or_default().to_owned())
+}
+
+fn read_key(dir: &Path, name: &str) -> Result<Vec<u8>> {
+    let path = dir.join(name);
+    fs::read(&path).or_fail(
+        format!("reading the key {}", path.display()),
+        "make a key set with `mkimage keys`, or name the directory that holds one",
+    )
+}
+
+/// Puts the signing key and the seed where the kernel's build takes them from.
+fn place_keys(keys: &Path, tree: &Path) -> Result<()> {
+    fs::write(tree.join(KEY_IN_TREE), read_key(keys, MODULE_SIGNING)?)?;
+    let seed = String::from_utf8_lossy(&read_key(keys, RANDSTRUCT_SEED)?)
+        .trim()
+        .to_owned();
+    if seed.len() != 64 || !seed.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Failure::new(
+            format!(
+                "{} is not 64 hex digits",
+                keys.join(RANDSTRUCT_SEED).display()
+            ),
+            "make a key set with `mkimage keys`",
+        ));
+    }
+    let script = tree.join("scripts/gen-randstruct-seed.sh");
+    if !script.is_file() {
+        return Err(Failure::new(
+            "the kernel's source no longer makes its seed in scripts/gen-randstruct-seed.sh",
+            "adapt mkimage/src/kernel/build.rs to this kernel version",
+        ));
+    }
+    fs::write(&script, seed_script(&seed)).with_context(|| format!("writing {}", script.display()))
+}
+
+/// Takes the place of the script that draws a random seed: the arguments are the files for the
+/// seed and for its hash, which every module carries in its version string.
+fn seed_script(seed: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    let hash = hex::encode(Sha256::digest(seed));
+    format!(
+        "#!/bin/sh\necho {seed} > \"$1\"\n\
+         echo '#define RANDSTRUCT_HASHED_SEED \"{hash}\"' > \"$2\"\n"
+    )
+}
+
+/// A call of `make` with everything fixed that would otherwise come from the machine.
+fn fixed(inputs: &Inputs, tree: &Path) -> Tool {
+    let map = format!("-ffile-prefix-map={}/=", tree.display());
+    make(tree, inputs.arch)
+        .env("SOURCE_DATE_EPOCH", inputs.epoch.to_string())
+        .env("KBUILD_BUILD_TIMESTAMP", rfc3339(inputs.epoch))
+        .env("KBUILD_BUILD_USER", "corten")
+        .env("KBUILD_BUILD_HOST", "corten")
+        .env("KBUILD_BUILD_VERSION", "1")
+        .arg(format!("KCFLAGS={map}"))
+        .arg(format!("KAFLAGS={map}"))
+}
+
+fn compile(inputs: &Inputs, tree: &Path, log: &Path) -> Result<()> {
+    let image = Path::new(inputs.arch.names().kernel_image);
+    let target = image.file_name().unwrap_or_default();
+    fixed(inputs, tree)
+        .arg(format!("-j{}", inputs.jobs.max(1)))
+        .arg(target)
+        .arg("modules")
+        .log(log)
+        .run()
+}
+
+fn install(inputs: &Inputs, tree: &Path, resolved: &ResolvedConfig, out: &Path) -> Result<()> {
+    let modules = out.join(MODULES);
+    fs::create_dir_all(&modules)?;
+    fixed(inputs, tree)
+        .arg(format!("-j{}", inputs.jobs.max(1)))
+        .arg(format!(
+            "INSTALL_MOD_PATH={}",
+            fs::canonicalize(&modules)?.display()
+        ))
+        .args(["INSTALL_MOD_STRIP=1", "modules_install"])
+        .run()?;
+    let release = fixed(inputs, tree).args(["-s", "kernelrelease"]).output()?;
+    let release = String::from_utf8_lossy(&release).trim().to_owned();
+    let installed = modules.join("lib/modules").join(&release);
+    // Links into the build tree, which is gone afterwards.
+    for link in ["build", "source"] {
+        let link = installed.join(link);
+        if link.symlink_metadata().is_ok() {
+            fs::remove_file(&link)?;
+        }
+    }
+    for list in ["modules.dep", "modules.alias", "modules.builtin"] {
+        let list = installed.join(list);
+        if !list.is_file() {
+            return Err(Failure::new(
+                format!("the kernel's build did not make {}", list.display()),
+                "install kmod (depmod) with `make deps`",
+            ));
+        }
+    }
+    let image = tree.join(inputs.arch.names().kernel_image);
+    fs::copy(&image, out.join(VMLINUZ)).with_context(|| format!("copying {}", image.display()))?;
+    fs::write(out.join(CONFIG), resolved.golden())?;
+    fs::write(out.join(RELEASE), release)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_script_writes_the_given_seed_and_its_hash() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("seed.sh");
+        fs::write(&script, seed_script("00ff")).unwrap();
+        Tool::new("sh")
+            .dir(dir.path())
+            .arg(&script)
+            .args(["seed", "hash.h"])
+            .run()
+            .unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.path().join("seed")).unwrap(),
+            "00ff\n"
+        );
+        assert_eq!(
+            fs::read_to_string(dir.path().join("hash.h")).unwrap(),
+            "#define RANDSTRUCT_HASHED_SEED \
+             \"8909cde2f411a84e86e7a39c8a3916b7cda6a9d977778030b6f6a491401400bc\"\n"
+        );
+    }
+
+    #[test]
+    fn a_malformed_seed_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("certs")).unwrap();
+        fs::write(dir.path().join(MODULE_SIGNING), "key").unwrap();
+        fs::write(dir.path().join(RANDSTRUCT_SEED), "00\n").unwrap();
+        let error = place_keys(dir.path(), dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with("is not 64 hex digits"), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! `mkimage kernel …`: look at, change and check the kernel's config, or build the kernel alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+
+use crate::arch::Arch;
+use crate::cache::{Cache, remove_tree};
+use crate::error::{Failure, Remedy as _, Result};
+use crate::fetch::Fetcher;
+use crate::kernel::build::{self, Inputs};
+use crate::kernel::config::{self, ResolvedConfig};
+use crate::kernel::diff::diff;
+use crate::kernel::fragments::Requested;
+use crate::kernel::hardening::{self, Verdict};
+use crate::kernel::source::{Source, SourceLock, of_config};
+
+/// The verbs of `mkimage kernel`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum KernelCommand {
+    /// Resolve the fragments and print the complete config.
+    Config {
+        /// The architecture.
+        #[arg(long, default_value = "x86_64")]
+        arch: Arch,
+        /// Write it to kernel-config/golden instead.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Show what the fragments as they are now would change in the golden config.
+    Diff {
+        /// The architecture.
+        #[arg(long, default_value = "x86_64")]
+        arch: Arch,
+    },
+    /// Judge golden config, kernel parameters and sysctls with kernel-hardening-checker.
+    Check {
+        /// The architecture.
+        #[arg(long, default_value = "x86_64")]
+        arch: Arch,
+    },
+    /// Build vmlinuz and the modules, and print where they are.
+    Build {
+        /// The architecture.
+        #[arg(long, default_value = "x86_64")]
+        arch: Arch,
+        /// The key set; without it, the published development keys.
+        #[arg(long, value_name = "DIR")]
+        keys: Option<PathBuf>,
+        /// Compilers at once; without it, as many as there are processors.
+        #[arg(long, short)]
+        jobs: Option<usize>,
+    },
+}
+
+/// Where things are, and how they are fetched.
+#[derive(Debug)]
+pub struct Paths {
+    /// `kernel-config/` of the repository.
+    pub config_dir: PathBuf,
+    /// The cache.
+    pub cache: Cache,
+    /// Fetches what the lock names.
+    pub fetcher: Fetcher,
+    /// A source tarball in place of the locked package.
+    pub kernel_source: Option<PathBuf>,
+}
+
+/// Runs one verb; what it finds goes to standard output.
+pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
+    match command {
+        KernelCommand::Config { arch, write } => {
+            let resolved = resolve(paths, *arch)?.golden();
+            if !write {
+                print!("{resolved}");
+                return Ok(());
+            }
+            let file = golden_path(&paths.config_dir, *arch);
+            fs::write(&file, resolved)
+                .or_fail(format!("writing {}", file.display()), "make it writable")
+        }
+        KernelCommand::Diff { arch } => {
+            let now = resolve(paths, *arch)?;
+            for line in diff(&golden(&paths.config_dir, *arch)?, &now) {
+                println!("{line}");
+            }
+            Ok(())
+        }
+        KernelCommand::Check { arch } => {
+            let verdict = check(paths, *arch)?;
+            for kind in ["kconfig", "cmdline", "sysctl"] {
+                let (ok, fail) = verdict.counts(Some(kind));
+                println!("{kind:8} {ok:4} OK {fail:4} FAIL");
+            }
+            let (ok, fail) = verdict.counts(None);
+            println!("{:8} {ok:4} OK {fail:4} FAIL", "all");
+            verdict.require()
+        }
+        KernelCommand::Build { arch, keys, jobs } => {
+            let inputs = inputs(paths, *arch, keys.as_deref(), *jobs)?;
+            let built = paths.cache.step("kernel", &inputs.key()?, |out, work| {
+                build::build(&inputs, out, work)
+            })?;
+            println!("{}", built.display());
+            Ok(())
+        }
+    }
+}
+
+/// The committed result of resolving the fragments.
+pub fn golden(config_dir: &Path, arch: Arch) -> Result<ResolvedConfig> {
+    let path = golden_path(config_dir, arch);
+    let text = fs::read_to_string(&path).or_fail(
+        format!("there is no golden kernel config {}", path.display()),
+        format!("make it with `mkimage kernel config --arch {arch} --write`"),
+    )?;
+    Ok(ResolvedConfig::parse(&text))
+}
+
+/// The config that the fragments as they are now lead to.
+pub fn resolve(paths: &Paths, arch: Arch) -> Result<ResolvedConfig> {
+    let requested = Requested::read(&paths.config_dir.join("fragments"), arch)?;
+    let lock = SourceLock::read(&paths.config_dir)?.kernel;
+    let source = source(paths)?;
+    let work = tempfile::tempdir_in(paths.cache.root().join("work"))
+        .context("making a directory for the kernel's source in the cache")?;
+    let tree = work.path().join("linux");
+    source.unpack(&lock, &paths.config_dir.join("patches"), &tree, of_config)?;
+    config::resolve(&tree, arch, &requested)
+}
+
+/// Runs the checker on the golden config.
+pub fn check(paths: &Paths, arch: Arch) -> Result<Verdict> {
+    let lock = SourceLock::read(&paths.config_dir)?;
+    let checker = paths.fetcher.package(&lock.checker.package())?;
+    let golden = golden(&paths.config_dir, arch)?;
+    let scratch = paths
+        .cache
+        .root()
+        .join("work")
+        .join(format!("hardening-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let verdict = hardening::check(&checker, &golden, &paths.config_dir, arch, &scratch);
+    remove_tree(&scratch)?;
+    verdict
+}
+
+/// The inputs of a build; without `keys`, the published development keys.
+pub fn inputs(
+    paths: &Paths,
+    arch: Arch,
+    keys: Option<&Path>,
+    jobs: Option<usize>,
+) -> Result<Inputs> {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Inputs {
+        source: source(paths)?,
+        lock: SourceLock::read(&paths.config_dir)?.kernel,
+        arch,
+        config_dir: paths.config_dir.clone(),
+        keys_dir: keys.map_or_else(
+            || paths.config_dir.join("keys/development"),
+            Path::to_path_buf,
+        ),
+        epoch: super::EPOCH,
+        jobs: jobs.unwrap_or_else(processors),
+    })
+}
+
+/// The tarball the user named, or the locked package, fetched if need be.
+fn source(paths: &Paths) -> Result<Source> {
+    if let Some(file) = &paths.kernel_source {
+        return Ok(Source::Tarball(file.clone()));
+    }
+    let lock = SourceLock::read(&paths.config_dir)?.kernel;
+    let package = paths.fetcher.package(&lock.package()).or_fail(
+        format!(
+            "the kernel's source {} is not to be had",
+            lock.package().version
+        ),
+        "give its tarball with --kernel-source, or lock another version",
+    )?;
+    Ok(Source::Package(package))
+}
+
+fn golden_path(config_dir: &Path, arch: Arch) -> PathBuf {
+    config_dir.join("golden").join(format!("{arch}.config"))
+}
+
+/// An error if the golden config is not what the fragments lead to.
+pub fn require_golden(paths: &Paths, arch: Arch) -> Result<()> {
+    let changes = diff(&golden(&paths.config_dir, arch)?, &resolve(paths, arch)?);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "the fragments no longer give the golden config:\n  {}",
+            changes.join("\n  ")
+        ),
+        format!("if that is wanted: `mkimage kernel config --arch {arch} --write`"),
+    ))
+}

@@ -1,0 +1,90 @@
+//! Kernel parameters and sysctls as the repository keeps them: one a line, with comments.
+
+use std::fs;
+use std::path::Path;
+
+use crate::arch::Arch;
+use crate::error::{Failure, Remedy as _, Result};
+
+/// The hardening part of the kernel command line for `arch`: `cmdline`, then `cmdline.<arch>`.
+pub fn command_line(config_dir: &Path, arch: Arch) -> Result<Vec<String>> {
+    let mut parameters = lines(&read(&config_dir.join("cmdline"))?);
+    let own = config_dir.join(format!("cmdline.{arch}"));
+    if own.exists() {
+        parameters.extend(lines(&read(&own)?));
+    }
+    for parameter in &parameters {
+        let name = parameter.split('=').next().unwrap_or_default();
+        let same = parameters
+            .iter()
+            .filter(|other| other.split('=').next() == Some(name));
+        if parameter.contains(char::is_whitespace) || same.count() > 1 {
+            return Err(Failure::new(
+                format!("kernel parameter {parameter:?}: more than one on a line, or given twice"),
+                "keep one parameter a line, each once, in kernel-config/cmdline*",
+            ));
+        }
+    }
+    Ok(parameters)
+}
+
+/// The sysctls as (name, value), in file order.
+pub fn sysctls(config_dir: &Path) -> Result<Vec<(String, String)>> {
+    let path = config_dir.join("sysctl.conf");
+    lines(&read(&path)?)
+        .iter()
+        .map(|line| match line.split_once(" = ") {
+            Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+            None => Err(Failure::new(
+                format!("{}: {line:?} is not a setting", path.display()),
+                "write `name = value`",
+            )),
+        })
+        .collect()
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).or_fail(
+        format!("reading {}", path.display()),
+        "restore it from version control",
+    )
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_joined_per_architecture_and_unique() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cmdline"), "# why\na=1\n\nb\n").unwrap();
+        fs::write(dir.path().join("cmdline.x86_64"), "c=2\n").unwrap();
+        assert_eq!(
+            command_line(dir.path(), Arch::X86_64).unwrap(),
+            ["a=1", "b", "c=2"]
+        );
+        assert_eq!(command_line(dir.path(), Arch::Arm64).unwrap(), ["a=1", "b"]);
+        fs::write(dir.path().join("cmdline.x86_64"), "a=2\n").unwrap();
+        command_line(dir.path(), Arch::X86_64).unwrap_err();
+    }
+
+    #[test]
+    fn sysctls_are_pairs() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("sysctl.conf"), "# why\na.b = 1\n").unwrap();
+        assert_eq!(
+            sysctls(dir.path()).unwrap(),
+            [("a.b".to_owned(), "1".to_owned())]
+        );
+        fs::write(dir.path().join("sysctl.conf"), "a.b=1\n").unwrap();
+        sysctls(dir.path()).unwrap_err();
+    }
+}
