@@ -14,7 +14,7 @@ use mkimage::image::inspect;
 use mkimage::kernel::{self, cli::KernelCommand};
 use mkimage::keys;
 use mkimage::profile::{Output, Profile};
-use mkimage::report::Format;
+use mkimage::report::{self, Format};
 
 /// Builds bit-identical Corten images, without root.
 #[derive(Debug, Parser)]
@@ -183,10 +183,11 @@ fn run(cli: Cli) -> Result<()> {
         Command::Inspect { image } => {
             let found = inspect::inspect(&image)?;
             match shared.format {
-                Format::Text => print!("{found}"),
-                Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+                Format::Text => report::print(&found.to_string()),
+                Format::Json => {
+                    report::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))
+                }
             }
-            Ok(())
         }
         Command::Keys { dir } => keys::make(&dir),
         Command::Lock => archive::update(&shared.source, &shared.fetcher()),

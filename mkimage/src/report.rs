@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use crate::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How progress is shown.
@@ -12,6 +13,19 @@ pub enum Format {
     Text,
     /// One JSON object a line on standard output.
     Json,
+}
+
+/// Prints a result on standard output; a reader that has seen enough (`| head`) is no error.
+pub fn print(text: &str) -> Result<()> {
+    use std::io::Write as _;
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Prints the progress of a recipe; results go to standard output, progress to standard error.

@@ -17,7 +17,7 @@ use crate::image::{Release, checksums, provenance, sbom};
 use crate::lock::Lock;
 use crate::profile::{Output, Profile};
 use crate::recipe::{Built, Recipe};
-use crate::report::{Format, Reporter};
+use crate::report::{self, Format, Reporter};
 use crate::tool::Tool;
 
 use steps::{Context, Handles};
@@ -89,12 +89,14 @@ fn release(options: &Options) -> Result<Release> {
 
 fn context(options: &Options) -> Result<Context> {
     options.profile.meta_values()?;
-    Ok(Context {
+    let context = Context {
         lock: Lock::read(&options.source.join("rootfs/packages.lock"))?,
         fetcher: options.fetcher(),
         release: release(options)?,
         options: options.clone(),
-    })
+    };
+    steps::command_line(&context)?;
+    Ok(context)
 }
 
 /// Builds what the profile names into the output directory; returns the files' paths.
@@ -111,7 +113,7 @@ pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
     )?;
     let mut files = Vec::new();
     for (output, handle) in outputs {
-        let name = format!("{}{}", context.release.stem(), output.suffix());
+        let name = context.file(output);
         let target = options.out.join(&name);
         place(&built.dir(&handle).join(&name), &target)?;
         reporter.output(&target);
@@ -189,20 +191,25 @@ pub fn plan(options: &Options) -> Result<()> {
     let mut recipe = Recipe::default();
     let handles = steps::add(&mut recipe, &context)?;
     outputs::add(&mut recipe, &context, &handles)?;
+    let mut lines = String::new();
     for step in recipe.steps() {
         let cached = options.cache.lookup(&step.name, &step.key).is_some();
-        match options.format {
+        lines += &match options.format {
             Format::Text => {
                 let state = if cached { "cached" } else { "to build" };
-                println!("{:12} {} {state}", step.name, step.key.as_str());
+                format!("{:12} {} {state}\n", step.name, step.key.as_str())
             }
-            Format::Json => println!(
-                "{}",
-                serde_json::json!({"step": step.name, "key": step.key.as_str(), "cached": cached})
-            ),
-        }
+            Format::Json => {
+                let key = step.key.as_str();
+                let step = &step.name;
+                format!(
+                    "{}\n",
+                    serde_json::json!({"step": step, "key": key, "cached": cached})
+                )
+            }
+        };
     }
-    Ok(())
+    report::print(&lines)
 }
 
 /// Prints the bill of materials of a build.
@@ -213,8 +220,10 @@ pub fn sbom(options: &Options) -> Result<()> {
     let reporter = Reporter::new(options.format, recipe.steps().len());
     let built = recipe.run(&options.cache, &reporter)?;
     let components = components(&context, &handles, &built)?;
-    println!("{}", sbom::document(&context.release, &components)?);
-    Ok(())
+    report::print(&format!(
+        "{}\n",
+        sbom::document(&context.release, &components)?
+    ))
 }
 
 /// Builds `image` again, from an empty cache but for fetched files, and compares every byte.
@@ -237,10 +246,10 @@ pub fn verify(options: &Options, image: &Path) -> Result<()> {
     let files = build(&again)?;
     let rebuilt = files.first().context("the build wrote no file")?;
     match first_difference(image, rebuilt)? {
-        None => {
-            println!("{} is what this source tree builds", image.display());
-            Ok(())
-        }
+        None => report::print(&format!(
+            "{} is what this source tree builds\n",
+            image.display()
+        )),
         Some(offset) => Err(Failure::new(
             format!(
                 "{} differs from its rebuild at byte {offset}",

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
-use super::steps::{Context, Handles, INITRAMFS, UKI, command_line};
+use super::steps::{Context, Handles, INITRAMFS, command_line};
 use crate::cache::{KeyBuilder, sha256_file};
 use crate::error::Result;
 use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
@@ -37,6 +35,7 @@ pub fn add<'a>(
         .filter(|output| asked.contains(output))
     {
         let handle = match (output, &disk) {
+            (Output::Uki, _) => handles.uki.clone(),
             (Output::Raw, Some(disk)) => disk.clone(),
             (_, Some(disk)) if wraps_disk(&output) => wrapped(recipe, context, output, disk),
             _ => plain(recipe, context, output, handles)?,
@@ -44,11 +43,6 @@ pub fn add<'a>(
         outputs.push((output, handle));
     }
     Ok(outputs)
-}
-
-/// The name an output has in its step and in the output directory.
-fn file(context: &Context, output: Output) -> String {
-    format!("{}{}", context.release.stem(), output.suffix())
 }
 
 /// What every output's key holds.
@@ -88,14 +82,14 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
         let boot = built.dir(&boot);
         let grub = grub(context, boot);
         let disk = raw::Disk {
-            uki: &built.dir(&uki).join(UKI),
+            uki: &built.dir(&uki).join(context.file(Output::Uki)),
             sd_boot: &sd_boot(context, boot),
             grub: grub.as_deref(),
             meta: &meta,
             size: None,
         };
         raw::build(
-            &out.join(file(context, Output::Raw)),
+            &out.join(context.file(Output::Raw)),
             &context.release,
             &disk,
         )
@@ -113,15 +107,15 @@ fn wrapped<'a>(
     let disk = disk.clone();
     recipe.add(output.name(), key, move |built, out, scratch| {
         let release = &context.release;
-        let raw = built.dir(&disk).join(file(context, Output::Raw));
-        let out = out.join(file(context, output));
+        let raw = built.dir(&disk).join(context.file(Output::Raw));
+        let out = out.join(context.file(output));
         match output {
             Output::Qcow2 => qcow2::build(&out, &raw),
             Output::Vhd => vhd::build(&out, release, &raw),
             Output::Vmdk => vmdk::build(&out, release, &raw),
             Output::Gcp => gcp::build(&out, release, &raw),
             _ => {
-                let vmdk = scratch.join(file(context, Output::Vmdk));
+                let vmdk = scratch.join(context.file(Output::Vmdk));
                 vmdk::build(&vmdk, release, &raw)?;
                 ova::build(&out, release, &raw, &vmdk)
             }
@@ -161,7 +155,10 @@ fn plain<'a>(
     Ok(recipe.add(output.name(), key, move |built, out, scratch| {
         let release = &context.release;
         let [uki, boot, kernel, initramfs, tools] = parts.each_ref().map(|step| built.dir(step));
-        let (uki, out) = (uki.join(UKI), out.join(file(context, output)));
+        let (uki, out) = (
+            uki.join(context.file(Output::Uki)),
+            out.join(context.file(output)),
+        );
         let (sd_boot, grub) = (sd_boot(context, boot), grub(context, boot));
         match output {
             Output::Iso => {
@@ -188,7 +185,7 @@ fn plain<'a>(
                 };
                 pxe::build(&out, release, &pxe)
             }
-            Output::Installer => {
+            _ => {
                 let (uki, sd_boot) = (&uki, &sd_boot);
                 let parts = installer::Installer {
                     uki,
@@ -197,9 +194,6 @@ fn plain<'a>(
                 };
                 installer::build(&out, release, &parts)
             }
-            _ => std::fs::copy(&uki, &out)
-                .map(drop)
-                .context("copying the unified kernel image"),
         }
     }))
 }

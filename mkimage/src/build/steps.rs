@@ -16,6 +16,7 @@ use crate::image::initramfs::{self, Initramfs};
 use crate::image::uki::{self, Uki};
 use crate::kernel;
 use crate::lock::Lock;
+use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
 use crate::rootfs::toolchain::{self, Compilers, Locked};
@@ -26,8 +27,6 @@ use crate::rootfs::{REVISION, check, go, rust, squashfs};
 pub const ROOTFS: &str = "rootfs.squashfs";
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";
-/// The unified kernel image in the output of the step `uki`.
-pub const UKI: &str = "corten.efi";
 /// Where a machine config embedded at build time lies in the image.
 const EMBEDDED_CONFIG: &str = "usr/lib/corten/config.yaml";
 
@@ -45,6 +44,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// The name an output has in its step and in the output directory.
+    pub fn file(&self, output: Output) -> String {
+        format!("{}{}", self.release.stem(), output.suffix())
+    }
+
     fn arch(&self) -> Arch {
         self.release.arch
     }
@@ -115,20 +119,17 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
 /// Kernel source, fragments and keys to `vmlinuz` and signed modules.
 fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let options = &context.options;
-    let inputs = kernel::cli::inputs(
-        &kernel::cli::Paths {
-            config_dir: context.source(kernel::CONFIG_DIR),
-            cache: options.cache.clone(),
-            fetcher: options.fetcher(),
-            kernel_source: options.kernel_source.clone(),
-        },
-        context.arch(),
-        options.keys.as_deref(),
-        Some(options.jobs),
-    )?;
+    let paths = kernel::cli::Paths {
+        config_dir: context.source(kernel::CONFIG_DIR),
+        cache: options.cache.clone(),
+        fetcher: options.fetcher(),
+        kernel_source: options.kernel_source.clone(),
+    };
+    let keys = options.keys.as_deref();
+    let inputs = kernel::cli::inputs(&paths, context.arch(), keys, Some(options.jobs))?;
     let key = inputs.key()?;
     Ok(recipe.add("kernel", key, move |_, out, scratch| {
-        kernel::build::build(&inputs, out, scratch)
+        kernel::build::build(&inputs, &kernel::cli::source(&paths)?, out, scratch)
     }))
 }
 
@@ -390,7 +391,11 @@ fn uki<'a>(
             os_release: &tree::os_release(&context.release.version),
             uname: &uname,
         };
-        uki::build(&out.join(UKI), &context.release, &parts)
+        uki::build(
+            &out.join(context.file(Output::Uki)),
+            &context.release,
+            &parts,
+        )
     }))
 }
 

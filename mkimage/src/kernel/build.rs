@@ -34,8 +34,6 @@ pub const RELEASE: &str = "release";
 /// Everything that determines the kernel, and the number of jobs, which does not.
 #[derive(Debug, Clone)]
 pub struct Inputs {
-    /// The source.
-    pub source: Source,
     /// What the source must be.
     pub lock: KernelSource,
     /// For which architecture.
@@ -82,11 +80,9 @@ impl Inputs {
 
 /// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`CONFIG`], [`RELEASE`]), with `work` for the
 /// source tree (4 GB) and the log `work/build.log`.
-pub fn build(inputs: &Inputs, out: &Path, work: &Path) -> Result<()> {
+pub fn build(inputs: &Inputs, source: &Source, out: &Path, work: &Path) -> Result<()> {
     let tree = work.join("linux");
-    inputs
-        .source
-        .unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
+    source.unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
     let tree = fs::canonicalize(tree)?;
     let requested = Requested::read(&inputs.fragments(), inputs.arch)?;
     let resolved = config::resolve(&tree, inputs.arch, &requested)?;

@@ -101,7 +101,7 @@ pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
         KernelCommand::Build { arch, keys, jobs } => {
             let inputs = inputs(paths, *arch, keys.as_deref(), *jobs)?;
             let built = paths.cache.step("kernel", &inputs.key()?, |out, work| {
-                build::build(&inputs, out, work)
+                build::build(&inputs, &source(paths)?, out, work)
             })?;
             println!("{}", built.display());
             Ok(())
@@ -156,7 +156,6 @@ pub fn inputs(
 ) -> Result<Inputs> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Inputs {
-        source: source(paths)?,
         lock: SourceLock::read(&paths.config_dir)?.kernel,
         arch,
         config_dir: paths.config_dir.clone(),
@@ -170,7 +169,7 @@ pub fn inputs(
 }
 
 /// The tarball the user named, or the locked package, fetched if need be.
-fn source(paths: &Paths) -> Result<Source> {
+pub fn source(paths: &Paths) -> Result<Source> {
     if let Some(file) = &paths.kernel_source {
         return Ok(Source::Tarball(file.clone()));
     }

@@ -1,0 +1,109 @@
+//! Bad input ends in one clear error that names it, and leaves nothing half-made behind.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs mkimage on the repository with a cache of its own, without the network.
+fn mkimage(cache: &Path, args: &[&str]) -> Output {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    Command::new(env!("CARGO_BIN_EXE_mkimage"))
+        .args(args)
+        .current_dir(repository)
+        .env("CORTEN_CACHE", cache)
+        .env_remove("CORTEN_VERSION")
+        .output()
+        .expect("mkimage starts")
+}
+
+/// The error text of a call that must fail.
+fn fails(args: &[&str]) -> String {
+    let cache = tempfile::tempdir().expect("a directory");
+    let output = mkimage(cache.path(), args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{args:?} was accepted");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+#[test]
+fn an_unknown_architecture_is_named_with_the_known_ones() {
+    let text = fails(&["plan", "--arch", "riscv64"]);
+    assert!(text.contains("riscv64"), "{text}");
+}
+
+#[test]
+fn an_unknown_format_is_named_with_the_known_ones() {
+    let text = fails(&["plan", "--output", "raw,floppy"]);
+    assert!(text.contains("floppy") && text.contains("iso"), "{text}");
+}
+
+#[test]
+fn an_unknown_profile_key_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let profile = dir.path().join("edge.toml");
+    std::fs::write(&profile, "flavour = \"mild\"\n").expect("a profile");
+    let text = fails(&["plan", "--profile", profile.to_str().expect("UTF-8")]);
+    assert!(
+        text.contains("flavour") && text.contains("remedy:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_kernel_argument_cannot_undo_the_hardening() {
+    let text = fails(&[
+        "plan",
+        "--offline",
+        "--kernel-argument",
+        "module.sig_enforce=0",
+    ]);
+    assert!(
+        text.contains("module.sig_enforce=0") && text.contains("remedy:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_meta_value_needs_a_tag() {
+    let text = fails(&["plan", "--meta", "text"]);
+    assert!(text.contains("TAG=VALUE"), "{text}");
+    let text = fails(&["plan", "--meta", "0x0=text"]);
+    assert!(
+        text.contains("META tag") && text.contains("remedy:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_offline_build_with_an_empty_cache_says_what_is_missing() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let out = tempfile::tempdir().expect("a directory");
+    let target = out.path().join("images");
+    let args = [
+        "build",
+        "--offline",
+        "--out",
+        target.to_str().expect("UTF-8"),
+    ];
+    let output = mkimage(cache.path(), &args);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        text.contains("--offline") && text.contains("remedy:"),
+        "{text}"
+    );
+    assert!(!target.exists(), "an output directory without an image");
+    let steps = std::fs::read_dir(cache.path().join("steps"))
+        .expect("the cache")
+        .count();
+    assert_eq!(steps, 0, "a broken cache entry");
+}
+
+#[test]
+fn what_is_no_image_is_not_inspected() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x.raw");
+    std::fs::write(&file, b"nothing").expect("a file");
+    let text = fails(&["inspect", file.to_str().expect("UTF-8")]);
+    assert!(text.contains("remedy:"), "{text}");
+}
