@@ -212,11 +212,12 @@ fn work(
         // The lock is held while waiting: the next job goes to one of them.
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((ticket, event)) = job else { return };
-        debug!("{event}");
+        let started = Instant::now();
         let plan = handler.handle(&event, loader.as_ref());
         if let Err(error) = broadcast.send(&event, &plan) {
             warn!("{event}: tell the listeners: {error}");
         }
+        debug!("{event}: {} ms", started.elapsed().as_millis());
         if finished.send(ticket).is_err() {
             return;
         }

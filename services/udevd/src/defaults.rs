@@ -174,7 +174,7 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
         plan.modules.push(alias.to_owned());
     }
     if let Some(node) = event.node() {
-        plan.permission = permission(event);
+        plan.permission = permission(&event.subsystem, event.sysname());
         let class = if node.block { "block" } else { "char" };
         plan.links
             .insert(format!("{class}/{}:{}", node.major, node.minor));

@@ -140,6 +140,10 @@ fn character_devices() {
     assert_eq!(mode("tty", "tty1"), Some((0o620, 5)));
     assert_eq!(mode("tty", "console"), Some((0o600, 5)));
     assert_eq!(mode("misc", "cpu_dma_latency"), None);
+    assert_eq!(
+        [super::static_mode("net/tun"), super::static_mode("ppp")],
+        [0o666, 0o600]
+    );
     let rtc = plan(&device("rtc", "rtc0"), Properties::new());
     assert_eq!(
         (links(&rtc), rtc.modules.clone()),

@@ -19,8 +19,9 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib/modprobe.d",
 ];
 
-/// The kernel's answer to inserting what is there already.
-const EEXIST: i32 = 17;
+/// The kernel's answers to inserting what is there already, and to inserting a
+/// driver that finds nothing to drive: aliases promise more than machines have.
+const HARMLESS: [i32; 2] = [17, 19];
 
 /// Why a module was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -144,8 +145,7 @@ impl Run<'_> {
         let options: Vec<&str> = options.as_deref().into_iter().collect();
         match module.insert_module(0, &options) {
             Ok(()) => self.new.push(name),
-            // Another worker, or the kernel itself, was faster.
-            Err(kmod::Error::InsertModule(errno)) if errno.0 == EEXIST => {}
+            Err(kmod::Error::InsertModule(errno)) if HARMLESS.contains(&errno.0) => {}
             Err(source) => self.fail(LoadError::Insert {
                 module: name,
                 source,

@@ -65,10 +65,11 @@ fn make(dev: &Path, node: &StaticNode) -> io::Result<()> {
     } else {
         FileType::CharacterDevice
     };
-    let mode = Mode::from_raw_mode(0o600);
+    let mode = Mode::from_raw_mode(crate::defaults::static_mode(&node.name));
     match mknodat(CWD, &path, kind, mode, makedev(node.major, node.minor)) {
         Err(rustix::io::Errno::EXIST) => Ok(()),
-        done => Ok(done?),
+        // The umask has taken bits away.
+        done => Ok(done.and_then(|()| rustix::fs::chmod(&path, mode))?),
     }
 }
 
