@@ -1,0 +1,180 @@
+//! Who may call: the peer of the socket, then the one table of roles.
+//!
+//! apid has checked already; this is the second lock on the same door. A peer
+//! is known by the uid the kernel vouches for (`SO_PEERCRED`):
+//! - apid's uid: the roles are those in its `talos-role` metadata;
+//! - machined's own uid: the same, or `os:admin` when it names none;
+//! - anybody else is refused, whatever he says.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use corten_api::metadata;
+use corten_api::roles::{Role, allows};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::transport::server::UdsConnectInfo;
+use tower::{Layer, Service};
+
+use crate::node::{Node, Stage};
+
+/// The uid apid runs as.
+const APID: u32 = 50;
+
+/// What the generated code says for a method nobody has written.
+const STUB: &[u8] = b"Not yet implemented";
+
+#[derive(Clone)]
+pub(super) struct AccessLayer {
+    node: Arc<dyn Node>,
+}
+
+impl AccessLayer {
+    pub(super) fn new(node: Arc<dyn Node>) -> AccessLayer {
+        AccessLayer { node }
+    }
+}
+
+impl<S> Layer<S> for AccessLayer {
+    type Service = Access<S>;
+
+    fn layer(&self, inner: S) -> Access<S> {
+        Access {
+            inner,
+            node: self.node.clone(),
+        }
+    }
+}
+
+/// The check, around a service.
+#[derive(Clone)]
+pub(super) struct Access<S> {
+    inner: S,
+    node: Arc<dyn Node>,
+}
+
+impl<S> Service<Request<Body>> for Access<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let peer = request
+            .extensions()
+            .get::<UdsConnectInfo>()
+            .and_then(|info| info.peer_cred)
+            .map(|credentials| credentials.uid());
+        let maintenance = self.node.stage() == Stage::Maintenance;
+        let path = request.uri().path().to_owned();
+        if let Err(status) = check(peer, request.headers(), &path, maintenance) {
+            return Box::pin(async move { Ok(status.into_http()) });
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async move { answer.await.map(|response| explained(response, &path)) })
+    }
+}
+
+fn check(
+    peer: Option<u32>,
+    headers: &HeaderMap,
+    path: &str,
+    maintenance: bool,
+) -> Result<(), Status> {
+    let named: Vec<Role> = headers
+        .get_all(metadata::ROLE)
+        .iter()
+        .filter_map(|value| Role::parse(value.to_str().ok()?))
+        .collect();
+    let own = rustix::process::geteuid().as_raw();
+    let roles = match peer {
+        Some(APID) => named,
+        Some(uid) if uid == own && headers.contains_key(metadata::ROLE) => named,
+        Some(uid) if uid == own => vec![Role::Admin],
+        _ => Vec::new(),
+    };
+    if allows(path, &roles, maintenance) {
+        Ok(())
+    } else {
+        Err(Status::permission_denied("not authorized"))
+    }
+}
+
+/// Says in a sentence what the generated stub says in three words.
+fn explained(mut response: Response<Body>, path: &str) -> Response<Body> {
+    let headers = response.headers_mut();
+    let unimplemented = headers.get(Status::GRPC_STATUS).is_some_and(|v| v == "12");
+    let by_stub = headers.get(Status::GRPC_MESSAGE).is_none_or(|message| {
+        let plain = message.as_bytes();
+        plain == STUB || plain == b"Not%20yet%20implemented"
+    });
+    if unimplemented && by_stub {
+        let method = path.trim_start_matches('/');
+        let text = format!("this version of the node does not answer {method}");
+        // grpc-message is percent-encoded; these are the characters it can hold here.
+        let safe = text
+            .chars()
+            .all(|c| c.is_ascii_graphic() && c != '%' || c == ' ');
+        if let (true, Ok(value)) = (safe, HeaderValue::from_str(&text)) {
+            headers.insert(Status::GRPC_MESSAGE, value);
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: &str = "/machine.MachineService/Version";
+    const REBOOT: &str = "/machine.MachineService/Reboot";
+
+    fn headers(roles: &[&str]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for role in roles {
+            map.append(metadata::ROLE, HeaderValue::from_str(role).unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn only_apid_is_believed() {
+        let admin = headers(&["os:admin"]);
+        check(Some(APID), &admin, REBOOT, false).unwrap();
+        for peer in [None, Some(52), Some(1000)] {
+            let refused = check(peer, &admin, VERSION, false).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        }
+    }
+
+    #[test]
+    fn roles_are_checked_again() {
+        check(Some(APID), &headers(&["os:reader"]), VERSION, false).unwrap();
+        check(Some(APID), &headers(&["os:reader"]), REBOOT, false).unwrap_err();
+        check(
+            Some(APID),
+            &headers(&["os:nothing", "os:operator"]),
+            REBOOT,
+            false,
+        )
+        .unwrap();
+        check(Some(APID), &headers(&[]), VERSION, false).unwrap_err();
+    }
+
+    #[test]
+    fn machined_itself_is_an_admin_unless_it_asks_for_less() {
+        let own = Some(rustix::process::geteuid().as_raw());
+        check(own, &headers(&[]), REBOOT, false).unwrap();
+        check(own, &headers(&["os:reader"]), REBOOT, false).unwrap_err();
+    }
+}

@@ -1,0 +1,113 @@
+//! The services' logs, which syslogd keeps.
+
+use std::path::Path;
+use std::time::Duration;
+
+use corten_api::common::{ContainerDriver, Data};
+use corten_api::corten::v1::log_service_client::LogServiceClient;
+use corten_api::corten::v1::{LogChunk, LogListRequest, LogReadRequest};
+use corten_api::machine as api;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio_stream::StreamExt as _;
+use tonic::codegen::BoxStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status};
+use tower::service_fn;
+
+use super::Paths;
+
+/// syslogd is on this machine: it answers at once or not at all.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
+/// what comes later.
+pub(super) async fn logs(
+    paths: &Paths,
+    request: api::LogsRequest,
+) -> Result<BoxStream<Data>, Status> {
+    let pods = request.driver() == ContainerDriver::Cri || request.namespace == "k8s.io";
+    if pods && request.id != "kubelet" {
+        return Err(Status::unimplemented(
+            "this version of the node keeps no logs of pods",
+        ));
+    }
+    if !matches!(request.namespace.as_str(), "" | "system" | "k8s.io") {
+        return Err(Status::invalid_argument(
+            "the namespace must be system or k8s.io",
+        ));
+    }
+    let wanted = LogReadRequest {
+        id: request.id,
+        follow: request.follow,
+        tail_lines: request.tail_lines,
+    };
+    let chunks = client(&paths.syslogd)
+        .await?
+        .read(wanted)
+        .await
+        .map_err(worded)?
+        .into_inner();
+    Ok(Box::pin(
+        chunks.map(|chunk| chunk.map(data).map_err(worded)),
+    ))
+}
+
+/// Every log's id.
+pub(super) async fn ids(paths: &Paths) -> Result<api::LogsContainersResponse, Status> {
+    let reply = client(&paths.syslogd)
+        .await?
+        .list(LogListRequest {})
+        .await
+        .map_err(worded)?;
+    let ids = reply
+        .into_inner()
+        .logs
+        .into_iter()
+        .map(|log| log.id)
+        .collect();
+    let container = api::LogsContainer {
+        metadata: None,
+        ids,
+    };
+    Ok(api::LogsContainersResponse {
+        messages: vec![container],
+    })
+}
+
+async fn client(socket: &Path) -> Result<LogServiceClient<Channel>, Status> {
+    let socket = socket.to_owned();
+    // The address is never used: the connector knows where to go.
+    let channel = Endpoint::from_static("http://syslogd")
+        .connect_timeout(PATIENCE)
+        .connect_with_connector(service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        }))
+        .await
+        .map_err(|_| Status::unavailable("syslogd does not answer; the service list says why"))?;
+    Ok(LogServiceClient::new(channel))
+}
+
+fn data(chunk: LogChunk) -> Data {
+    let mut bytes = Vec::new();
+    if chunk.dropped_lines > 0 {
+        let note = format!("[{} lines were dropped here]\n", chunk.dropped_lines);
+        bytes.extend_from_slice(note.as_bytes());
+    }
+    bytes.extend_from_slice(&chunk.bytes);
+    Data {
+        metadata: None,
+        bytes,
+    }
+}
+
+/// The transport's own words mean nothing to a caller of this API.
+fn worded(status: Status) -> Status {
+    match status.code() {
+        Code::Unknown | Code::Unavailable | Code::Cancelled => {
+            Status::unavailable("syslogd went away")
+        }
+        _ => Status::new(status.code(), status.message()),
+    }
+}

@@ -1,0 +1,91 @@
+//! The node's API on machined's socket: `machine.MachineService`.
+//!
+//! A handler has two powers: read a view, or submit a whole config or a named
+//! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
+//! passes `access.rs` first. One file per family of methods.
+
+mod access;
+mod apply;
+mod cpu;
+mod devices;
+mod dmesg;
+mod kmsg;
+mod logs;
+mod memory;
+mod mounts;
+mod processes;
+mod procfile;
+mod service;
+mod services;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corten_api::MAX_MESSAGE;
+use corten_api::machine::machine_service_server::MachineServiceServer;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Error, Server};
+
+use crate::node::Node;
+use access::AccessLayer;
+use service::Machine;
+
+/// How long a peer may leave a ping of its connection unanswered.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Calls on one connection at a time. apid has one connection for all callers.
+const STREAMS: u32 = 512;
+
+/// Where the server finds what it reads; only tests have others.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The process file system.
+    pub proc: PathBuf,
+    /// The kernel's log.
+    pub kmsg: PathBuf,
+    /// syslogd's socket.
+    pub syslogd: PathBuf,
+}
+
+impl Default for Paths {
+    fn default() -> Paths {
+        Paths {
+            proc: PathBuf::from("/proc"),
+            kmsg: PathBuf::from("/dev/kmsg"),
+            syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
+        }
+    }
+}
+
+/// Serves until the listener breaks.
+///
+/// # Errors
+/// The transport's.
+pub async fn serve(listener: UnixListener, node: Arc<dyn Node>) -> Result<(), Error> {
+    serve_from(listener, node, Paths::default()).await
+}
+
+/// [`serve`] with other paths.
+///
+/// # Errors
+/// The transport's.
+pub async fn serve_from(
+    listener: UnixListener,
+    node: Arc<dyn Node>,
+    paths: Paths,
+) -> Result<(), Error> {
+    let service = MachineServiceServer::new(Machine::new(node.clone(), paths))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    Server::builder()
+        .max_concurrent_streams(STREAMS)
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(AccessLayer::new(node))
+        .add_service(service)
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await
+}

@@ -1,0 +1,132 @@
+//! The methods that are answered, each handed to its family.
+
+use std::sync::Arc;
+
+use corten_api::common::Data;
+use corten_api::machine as api;
+use corten_api::machine::machine_service_server::MachineService;
+use tokio::sync::Mutex;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    Paths, apply, cpu, devices, dmesg, logs, memory, mounts, processes, services, version,
+};
+use crate::node::Node;
+
+/// The service's state: nothing but its two sources and a turnstile.
+pub(super) struct Machine {
+    pub(super) node: Arc<dyn Node>,
+    pub(super) paths: Paths,
+    /// Held while a config is applied; a second caller is refused, not queued.
+    pub(super) applying: Mutex<()>,
+}
+
+impl Machine {
+    pub(super) fn new(node: Arc<dyn Node>, paths: Paths) -> Machine {
+        Machine {
+            node,
+            paths,
+            applying: Mutex::new(()),
+        }
+    }
+
+    /// Runs what reads files on a thread that may block.
+    async fn read<T, F>(&self, work: F) -> Result<Response<T>, Status>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Paths) -> Result<T, Status> + Send + 'static,
+    {
+        let paths = self.paths.clone();
+        tokio::task::spawn_blocking(move || work(&paths))
+            .await
+            .map_err(|_| Status::internal("reading the system's state failed"))?
+            .map(Response::new)
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[async_trait]
+impl MachineService for Machine {
+    async fn version(&self, _: Request<()>) -> Answer<api::VersionResponse> {
+        let configured = self.node.config().is_some();
+        self.read(move |paths| version::version(paths, configured))
+            .await
+    }
+
+    async fn hostname(&self, _: Request<()>) -> Answer<api::HostnameResponse> {
+        self.read(version::hostname).await
+    }
+
+    async fn memory(&self, _: Request<()>) -> Answer<api::MemoryResponse> {
+        self.read(memory::memory).await
+    }
+
+    async fn load_avg(&self, _: Request<()>) -> Answer<api::LoadAvgResponse> {
+        self.read(cpu::load).await
+    }
+
+    async fn system_stat(&self, _: Request<()>) -> Answer<api::SystemStatResponse> {
+        self.read(cpu::system_stat).await
+    }
+
+    async fn cpu_info(&self, _: Request<()>) -> Answer<api::CpuInfoResponse> {
+        self.read(cpu::info).await
+    }
+
+    async fn network_device_stats(
+        &self,
+        _: Request<()>,
+    ) -> Answer<api::NetworkDeviceStatsResponse> {
+        self.read(devices::network).await
+    }
+
+    async fn disk_stats(&self, _: Request<()>) -> Answer<api::DiskStatsResponse> {
+        self.read(devices::disks).await
+    }
+
+    async fn mounts(&self, _: Request<()>) -> Answer<api::MountsResponse> {
+        self.read(mounts::mounts).await
+    }
+
+    async fn processes(&self, _: Request<()>) -> Answer<api::ProcessesResponse> {
+        self.read(processes::processes).await
+    }
+
+    async fn service_list(&self, _: Request<()>) -> Answer<api::ServiceListResponse> {
+        Ok(Response::new(services::list(&self.node.services())))
+    }
+
+    async fn dmesg(&self, request: Request<api::DmesgRequest>) -> Answer<BoxStream<Data>> {
+        dmesg::dmesg(&self.paths, &request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn logs(&self, request: Request<api::LogsRequest>) -> Answer<BoxStream<Data>> {
+        logs::logs(&self.paths, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn logs_containers(&self, _: Request<()>) -> Answer<api::LogsContainersResponse> {
+        logs::ids(&self.paths).await.map(Response::new)
+    }
+
+    async fn apply_configuration(
+        &self,
+        request: Request<api::ApplyConfigurationRequest>,
+    ) -> Answer<api::ApplyConfigurationResponse> {
+        apply::apply(self, request.into_inner()).map(Response::new)
+    }
+
+    async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {
+        let mode = request.into_inner().mode();
+        apply::reboot(self.node.as_ref(), mode).map(Response::new)
+    }
+
+    async fn shutdown(&self, _: Request<api::ShutdownRequest>) -> Answer<api::ShutdownResponse> {
+        apply::shutdown(self.node.as_ref()).map(Response::new)
+    }
+}
