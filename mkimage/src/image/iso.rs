@@ -78,7 +78,10 @@ pub fn build(out: &Path, release: &Release, iso: &Iso<'_>) -> Result<()> {
         .args(["-efi-boot-part", "--efi-boot-image"])
         .args(["-graft-points"])
         .args(grafts);
-    output::checked(out, || call.run())
+    output::checked(out, || {
+        call.run()?;
+        output::readable(out)
+    })
 }
 
 /// The call up to what is to be booted: names and dates.

@@ -20,11 +20,19 @@ pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>)
             .create(true)
             .truncate(true)
             .open(path)?;
-        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        readable(path)?;
         let value = write(&mut file)?;
         file.flush()?;
         Ok(value)
     })
+}
+
+/// Gives a file mode 0644, whatever the umask was.
+pub(crate) fn readable(path: &Path) -> Result<()> {
+    Ok(std::fs::set_permissions(
+        path,
+        std::fs::Permissions::from_mode(0o644),
+    )?)
 }
 
 /// Names the file in every error of `write`, and says what to do when the disk is full.
