@@ -127,19 +127,32 @@ fn block(
         );
     }
     let table = if event.is_partition() {
+        let disk = parent_node(sysfs, event)
+            .and_then(|disk| read(&disk))
+            .unwrap_or_default();
+        let number = event
+            .property("PARTN")
+            .and_then(|number| number.parse().ok());
+        let entry = number.and_then(|number| probe::partition(&disk, number));
         set(
             "ID_PART_ENTRY_NUMBER",
-            event.property("PARTN").map(str::to_owned),
+            number.map(|number| number.to_string()),
         );
+        // Only kernels after 6.12 tell the identifier themselves.
+        let told = event.property("PARTUUID").map(str::to_lowercase);
         set(
             "ID_PART_ENTRY_UUID",
-            event.property("PARTUUID").map(str::to_lowercase),
+            told.or_else(|| entry.as_ref().map(|e| e.uuid.clone())),
+        );
+        set(
+            "ID_PART_ENTRY_TYPE",
+            entry.map(|e| e.kind).filter(|kind| !kind.is_empty()),
         );
         set(
             "ID_PART_ENTRY_NAME",
             event.property("PARTNAME").map(escaped),
         );
-        parent_node(sysfs, event).and_then(|disk| probe::table(&read(&disk)?))
+        probe::table(&disk)
     } else {
         probe::table(&head)
     };
@@ -203,14 +216,21 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
     plan
 }
 
-fn permission(event: &Event) -> Option<Permission> {
+/// The mode of a node whose module is not loaded yet, by its path below `/dev`.
+/// Such nodes are misc devices; those unknown here are root's.
+pub fn static_mode(node: &str) -> u32 {
+    let name = node.rsplit('/').next().unwrap_or_default();
+    permission("misc", name).map_or(0o600, |permission| permission.mode)
+}
+
+fn permission(subsystem: &str, sysname: &str) -> Option<Permission> {
     let fits = |pattern: &str| match pattern.strip_suffix('*') {
-        Some(start) => event.sysname().starts_with(start),
-        None => event.sysname() == pattern,
+        Some(start) => sysname.starts_with(start),
+        None => sysname == pattern,
     };
     PERMISSIONS
         .iter()
-        .find(|(subsystem, name, ..)| *subsystem == event.subsystem && fits(name))
+        .find(|(of, name, ..)| *of == subsystem && fits(name))
         .map(|(_, _, mode, gid)| Permission {
             mode: *mode,
             uid: 0,

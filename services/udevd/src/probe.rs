@@ -44,16 +44,29 @@ pub fn content(head: &[u8]) -> Option<Content> {
     .find_map(|probe| probe(head))
 }
 
+/// What a partition table says about one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// `PARTUUID`: a GUID, or disk identifier and number.
+    pub uuid: String,
+    /// The type: a GUID, or `0x83`.
+    pub kind: String,
+}
+
+/// The sector with the header of a GPT: the second, whatever its size.
+fn gpt(head: &[u8]) -> Option<usize> {
+    [512, 4096]
+        .into_iter()
+        .find(|sector| at(head, *sector, 8) == Some(b"EFI PART"))
+}
+
 /// Names the partition table.
 pub fn table(head: &[u8]) -> Option<Table> {
-    // The header is in the second sector, whatever its size.
-    for sector in [512, 4096] {
-        if at(head, sector, 8) == Some(b"EFI PART") {
-            return Some(Table {
-                kind: "gpt",
-                uuid: guid(at(head, sector + 56, 16)?),
-            });
-        }
+    if let Some(header) = gpt(head) {
+        return Some(Table {
+            kind: "gpt",
+            uuid: guid(at(head, header + 56, 16)?),
+        });
     }
     let entries = at(head, 446, 64)?;
     let plausible = at(head, 510, 2) == Some(&[0x55, 0xaa])
@@ -70,6 +83,35 @@ pub fn table(head: &[u8]) -> Option<Table> {
     Some(Table {
         kind: "dos",
         uuid: (id != 0).then(|| format!("{id:08x}")),
+    })
+}
+
+/// The entry of partition `number`, counted from 1, in the table of the disk.
+/// Logical partitions of a dos table have no type here: their entries are
+/// spread over the disk.
+pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
+    let index = usize::try_from(number.checked_sub(1)?).ok()?;
+    let Some(sector) = gpt(head) else {
+        let disk = table(head)?.uuid?;
+        let entry = at(head, 446, 64)?.chunks(16).nth(index);
+        let kind = entry
+            .and_then(|entry| entry.get(4))
+            .map(|kind| format!("{kind:#x}"));
+        return Some(Partition {
+            uuid: format!("{disk}-{number:02x}"),
+            kind: kind.unwrap_or_default(),
+        });
+    };
+    let first = usize::try_from(le32(head, sector + 72)?)
+        .ok()?
+        .checked_mul(sector)?;
+    let size = usize::try_from(le32(head, sector + 84)?)
+        .ok()
+        .filter(|size| *size >= 128)?;
+    let entry = at(head, first.checked_add(size.checked_mul(index)?)?, 32)?;
+    Some(Partition {
+        uuid: guid(entry.get(16..)?)?,
+        kind: guid(entry)?,
     })
 }
 
@@ -335,7 +377,7 @@ fn serial(number: u32) -> Option<String> {
 
 /// A GUID as GPT stores it: the first three fields little-endian.
 fn guid(bytes: &[u8]) -> Option<String> {
-    let mut straight: Vec<u8> = bytes.to_vec();
+    let mut straight: Vec<u8> = bytes.get(..16)?.to_vec();
     straight.get_mut(0..4)?.reverse();
     straight.get_mut(4..6)?.reverse();
     straight.get_mut(6..8)?.reverse();
