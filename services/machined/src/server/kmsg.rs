@@ -4,7 +4,7 @@
 //! message`, then lines that begin with a blank (a dictionary); bytes that do
 //! not print are written as `\xNN`.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -32,14 +32,16 @@ pub(super) fn line(record: &[u8], booted: SystemTime) -> Option<Vec<u8>> {
     let facility = FACILITIES.get(code / 8).copied().unwrap_or("unknown");
     let priority = PRIORITIES.get(code % 8).copied().unwrap_or("unknown");
     let at = booted.checked_add(Duration::from_micros(since_boot))?;
-    let at = OffsetDateTime::from(at).format(&Rfc3339).ok()?;
+    // Not `From<SystemTime>`: that one panics on times beyond the year 9999.
+    let nanoseconds = i128::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()?;
+    let at = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok()?;
+    let at = at.format(&Rfc3339).ok()?;
     Some(format!("{facility}: {priority:>7}: [{at}]: {message}\n").into_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::UNIX_EPOCH;
 
     fn worded(record: &str) -> Option<String> {
         let booted = UNIX_EPOCH + Duration::from_secs(1_700_000_000);

@@ -121,7 +121,11 @@ fn applying(text: &str, mode: Mode) -> api::ApplyConfigurationRequest {
 
 #[tokio::test]
 async fn the_system_is_read_from_this_machine() {
-    let mut client = world().client;
+    let World {
+        _directory,
+        mut client,
+        ..
+    } = world();
     let version = client
         .version(())
         .await
@@ -276,7 +280,11 @@ async fn an_action_is_submitted_once() {
 
 #[tokio::test]
 async fn what_is_missing_is_said_in_a_sentence() {
-    let mut client = world().client;
+    let World {
+        _directory,
+        mut client,
+        ..
+    } = world();
     let missing = client.etcd_status(()).await.unwrap_err();
     assert_eq!(missing.code(), Code::Unimplemented);
     assert_eq!(
@@ -304,7 +312,11 @@ async fn what_is_missing_is_said_in_a_sentence() {
 
 #[tokio::test]
 async fn roles_are_checked_on_the_socket() {
-    let mut client = world().client;
+    let World {
+        _directory,
+        mut client,
+        ..
+    } = world();
     let mut request = Request::new(api::RebootRequest::default());
     request
         .metadata_mut()
