@@ -45,3 +45,53 @@ pub fn bundle(deb: &Path) -> Result<Vec<u8>> {
 pub fn write(deb: &Path, file: &Path) -> Result<()> {
     fs::write(file, bundle(deb)?).with_context(|| format!("writing {}", file.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----";
+
+    fn package(files: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, text) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, format!("./{DIRECTORY}{name}"), text.as_bytes())
+                .unwrap();
+        }
+        let data = tar.into_inner().unwrap();
+        let file = dir.path().join("ca.deb");
+        let mut ar = ar::Builder::new(fs::File::create(&file).unwrap());
+        ar.append(
+            &ar::Header::new(b"data.tar".to_vec(), data.len() as u64),
+            &data[..],
+        )
+        .unwrap();
+        (dir, file)
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_names_and_every_line_ends() {
+        let (_dir, file) = package(&[("b.crt", PEM), ("a.crt", "# a\n"), ("c.txt", "")]);
+        let error = bundle(&file).unwrap_err().to_string();
+        assert!(error.contains("a.crt"), "{error}");
+        let first = PEM.replace("AA", "BB");
+        let (_dir, file) = package(&[("b.crt", PEM), ("a.crt", &first)]);
+        let text = String::from_utf8(bundle(&file).unwrap()).unwrap();
+        assert_eq!(text, format!("{first}\n{PEM}\n"));
+    }
+
+    #[test]
+    fn an_empty_bundle_is_an_error() {
+        let (_dir, file) = package(&[("readme", "")]);
+        assert!(
+            bundle(&file)
+                .unwrap_err()
+                .to_string()
+                .contains("no certificate")
+        );
+    }
+}

@@ -28,7 +28,7 @@ pub fn parameters() -> String {
 pub fn write(tree: &Tree, tools: &Locked, scratch: &Path, image: &Path) -> Result<()> {
     let stage = scratch.join("stage");
     fs::create_dir_all(&stage).with_context(|| format!("creating {}", stage.display()))?;
-    let mut pseudo = String::from("/ m 755 0 0\n");
+    let mut pseudo = String::new();
     for (path, node) in tree.nodes() {
         place(&stage.join(path), node)?;
         if !matches!(node.kind, Kind::Link(_)) {
@@ -52,7 +52,15 @@ pub fn write(tree: &Tree, tools: &Locked, scratch: &Path, image: &Path) -> Resul
             "-no-xattrs",
             "-no-exports",
         ])
-        .args(["-all-root", "-all-time", "0", "-mkfs-time", "0"])
+        .args([
+            "-root-mode",
+            "755",
+            "-all-root",
+            "-all-time",
+            "0",
+            "-mkfs-time",
+            "0",
+        ])
         .args(["-comp", "zstd", "-Xcompression-level", LEVEL, "-b", BLOCK])
         .arg("-pf")
         .arg(&definitions)
