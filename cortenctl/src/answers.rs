@@ -237,7 +237,9 @@ fn request<B>(session: &Session, body: B) -> Request<B> {
 
 /// What a refused or broken call means, and what to do.
 fn explain(status: &Status, roles: &[String]) -> String {
-    if let Some(text) = tls::alert_below(status) {
+    // Below a status made here; a node's own words are not looked at.
+    let below = std::error::Error::source(status);
+    if let Some(text) = below.and_then(tls::refusal_below) {
         return text;
     }
     let said = status.message();
@@ -254,12 +256,10 @@ fn explain(status: &Status, roles: &[String]) -> String {
             format!("no answer within {} s: {said}", DEADLINE.as_secs())
         }
         // Made on this side: what is below says more than the status.
-        Code::Unknown | Code::Unavailable | Code::Cancelled => {
-            match std::error::Error::source(status) {
-                Some(source) => format!("the connection failed: {}", tls::chain(source)),
-                None => format!("{said} ({:?})", status.code()),
-            }
-        }
+        Code::Unknown | Code::Unavailable | Code::Cancelled => match below {
+            Some(source) => format!("the connection failed: {}", tls::chain(source)),
+            None => format!("{said} ({:?})", status.code()),
+        },
         code => format!("{said} ({code:?})"),
     }
 }

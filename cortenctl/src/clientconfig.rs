@@ -264,7 +264,7 @@ mod tests {
         let config = ClientConfig::parse(&text).unwrap();
         let context = config.select(Some("c")).unwrap();
         assert_eq!(context.nodes, ["10.0.0.2"]);
-        assert!(context.identity().is_ok());
+        context.identity().unwrap();
     }
 
     #[test]

@@ -175,23 +175,27 @@ pub(crate) fn explain(error: &io::Error, host: &str) -> String {
     }
 }
 
-/// The meaning of a TLS error somewhere below `error`, if there is one: what a
-/// node has against our certificate arrives after the handshake.
-pub(crate) fn alert_below(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let io = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        let tls = io
-            .and_then(|inner| inner.downcast_ref::<Error>())
-            .or_else(|| error.downcast_ref::<Error>());
-        if let Some(Error::AlertReceived(alert)) = tls {
-            return Some(alert_text(*alert));
-        }
-        next = error.source();
-    }
-    None
+/// What a node can have against our certificate.
+const REFUSALS: [AlertDescription; 8] = [
+    AlertDescription::CertificateRequired,
+    AlertDescription::UnknownCA,
+    AlertDescription::BadCertificate,
+    AlertDescription::DecryptError,
+    AlertDescription::AccessDenied,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateExpired,
+];
+
+/// The meaning of a TLS alert below `error`, if there is one: with TLS 1.3 a
+/// node refuses our certificate only after the handshake, while the call is
+/// under way. The HTTP/2 library keeps of that error nothing but its text.
+pub(crate) fn refusal_below(error: &dyn std::error::Error) -> Option<String> {
+    let text = chain(error);
+    REFUSALS
+        .into_iter()
+        .find(|alert| text.contains(&Error::AlertReceived(*alert).to_string()))
+        .map(alert_text)
 }
 
 fn alert_text(alert: AlertDescription) -> String {
@@ -227,4 +231,34 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_recognised_by_the_text_that_is_left_of_it() {
+        let below = |alert| {
+            let text = format!("connection error: {}", Error::AlertReceived(alert));
+            refusal_below(&io::Error::other(text))
+        };
+        let required = below(AlertDescription::CertificateRequired).unwrap();
+        assert!(required.contains("leave --insecure out"), "{required}");
+        let unknown = below(AlertDescription::UnknownCA).unwrap();
+        assert!(
+            unknown.contains("does not accept our client certificate"),
+            "{unknown}"
+        );
+        assert_eq!(below(AlertDescription::CloseNotify), None);
+        assert_eq!(refusal_below(&io::Error::other("broken pipe")), None);
+    }
+
+    #[test]
+    fn a_handshake_that_never_began_is_a_node_that_is_not_up() {
+        let text = explain(&io::ErrorKind::UnexpectedEof.into(), "node1");
+        assert!(text.contains("may still be booting"), "{text}");
+        let name = io::Error::other(Error::InvalidCertificate(CertificateError::NotValidForName));
+        assert!(explain(&name, "node1").contains("--additional-sans node1"));
+    }
 }

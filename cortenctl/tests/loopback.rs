@@ -1,5 +1,6 @@
 //! The program against a node on the loopback: real TLS, real certificates,
 //! made by the program itself.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -94,8 +95,6 @@ impl MachineService for Node {
             messages: vec![message],
         }))
     }
-
-    type LogsStream = BoxStream<Data>;
 
     async fn logs(
         &self,
@@ -313,8 +312,8 @@ async fn a_node_without_a_config_is_believed_by_its_fingerprint() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let server = maintenance(&["10.9.8.7".to_owned()], SystemTime::now()).unwrap();
-    let leaf = &certificates_from_pem(server.crt.as_bytes()).unwrap()[0];
-    let print = fingerprint(leaf).unwrap();
+    let chain = certificates_from_pem(server.crt.as_bytes()).unwrap();
+    let print = fingerprint(chain.first().unwrap()).unwrap();
     let address = serve(ServerTlsConfig::new().identity(identity(&server))).await;
     let file = directory.path().join("controlplane.yaml");
     let apply = format!("apply-config --insecure -n {address} -f {}", file.display());

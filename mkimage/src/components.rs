@@ -66,19 +66,29 @@ pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
         .dir(source)
         .output()?;
     let metadata: Value = serde_json::from_slice(&output).context("reading cargo's metadata")?;
-    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
-    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let nodes: BTreeMap<String, Value> = list(&metadata["resolve"], "nodes")
-        .into_iter()
-        .map(|node| (text(&node, "id"), node))
-        .collect();
+    let list = |value: &Value, key: &str| {
+        let found = value.get(key).and_then(Value::as_array);
+        found.cloned().unwrap_or_default()
+    };
+    let text = |value: &Value, key: &str| {
+        let found = value.get(key).and_then(Value::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    let nodes: BTreeMap<String, Value> =
+        list(metadata.get("resolve").unwrap_or(&Value::Null), "nodes")
+            .into_iter()
+            .map(|node| (text(&node, "id"), node))
+            .collect();
     let packages: BTreeMap<String, Value> = list(&metadata, "packages")
         .into_iter()
         .map(|package| (text(&package, "id"), package))
         .collect();
     let mut wanted: Vec<String> = packages
         .iter()
-        .filter(|(_, p)| p["source"].is_null() && PROGRAMS.contains(&text(p, "name").as_str()))
+        .filter(|(_, p)| {
+            p.get("source").is_none_or(Value::is_null)
+                && PROGRAMS.contains(&text(p, "name").as_str())
+        })
         .map(|(id, _)| id.clone())
         .collect();
     let mut linked = BTreeSet::new();
@@ -94,7 +104,7 @@ pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
             // A null kind is an ordinary dependency; "build" and "dev" ones are not linked.
             if list(&dependency, "dep_kinds")
                 .iter()
-                .any(|kind| kind["kind"].is_null())
+                .any(|kind| kind.get("kind").is_none_or(Value::is_null))
             {
                 wanted.push(text(&dependency, "pkg"));
             }
@@ -105,13 +115,16 @@ pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
         let (name, version) = (text(package, "name"), text(package, "version"));
         Some(Component {
             purl: format!("pkg:cargo/{name}@{version}"),
-            supplier: if package["source"].is_null() {
+            supplier: if package.get("source").is_none_or(Value::is_null) {
                 "Organization: Corten"
             } else {
                 "NOASSERTION"
             }
             .into(),
-            licence: package["license"].as_str().map(str::to_owned),
+            licence: package
+                .get("license")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
             sha256: None,
             name,
             version,

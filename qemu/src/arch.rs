@@ -15,8 +15,10 @@ pub(crate) struct Row {
     pub program: &'static str,
     /// `-machine` type.
     pub machine: &'static str,
-    /// `-cpu` under TCG: all features but 5-level paging, which only makes
-    /// each emulated page walk longer.
+    /// `-cpu` under TCG: all features but two. 5-level paging only makes each
+    /// emulated page walk longer. 16-byte compare-and-exchange is not atomic
+    /// in QEMU 7.2 (Debian 12) with several CPUs, and Linux keeps its free
+    /// lists with it: kernel memory gets corrupted, whatever the kernel.
     pub tcg_cpu: &'static str,
     /// UEFI code and variable store, most wanted first. Debian 12 and 13
     /// install the same names; 2 MiB builds only exist on 12.
@@ -31,7 +33,7 @@ impl Arch {
             Self::X86_64 => Row {
                 program: "qemu-system-x86_64",
                 machine: "q35",
-                tcg_cpu: "max,la57=off",
+                tcg_cpu: "max,la57=off,cx16=off",
                 uefi: &[
                     (
                         "/usr/share/OVMF/OVMF_CODE_4M.fd",

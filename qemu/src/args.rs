@@ -87,7 +87,9 @@ pub(crate) fn arguments(
     storage(&mut args, machine, layout)?;
     if let Some(direct) = &machine.direct {
         args.push("-kernel", &plain(&direct.kernel)?);
-        args.push("-initrd", &plain(&direct.initrd)?);
+        if let Some(initrd) = &direct.initrd {
+            args.push("-initrd", &plain(initrd)?);
+        }
         args.push("-append", &direct.append);
     }
     Ok(args.0)
@@ -333,7 +335,7 @@ mod tests {
     fn replay_puts_the_console_on_the_terminal() {
         let machine = Machine::new("m", "/vm").second_serial().direct(DirectBoot {
             kernel: "/k".into(),
-            initrd: "/i".into(),
+            initrd: Some("/i".into()),
             append: "console=ttyS0 panic='1'".into(),
         });
         let line = line(&machine, Purpose::Replay);

@@ -88,8 +88,8 @@ impl Media {
 pub struct DirectBoot {
     /// The kernel image.
     pub kernel: PathBuf,
-    /// The initramfs.
-    pub initrd: PathBuf,
+    /// The initramfs, if the kernel needs one.
+    pub initrd: Option<PathBuf>,
     /// The kernel's parameters; the console parameter is not added.
     pub append: String,
 }
@@ -202,7 +202,7 @@ impl Machine {
         self
     }
 
-    /// Boots `kernel` and `initrd` directly.
+    /// Boots a kernel without a boot loader.
     pub fn direct(mut self, boot: DirectBoot) -> Self {
         self.direct = Some(boot);
         self
@@ -263,7 +263,7 @@ impl Machine {
         all.extend(self.media.iter().map(Media::path));
         if let Some(direct) = &self.direct {
             all.push(&direct.kernel);
-            all.push(&direct.initrd);
+            all.extend(direct.initrd.as_deref());
         }
         if let Some(netboot) = &self.netboot {
             all.push(&netboot.tftp);

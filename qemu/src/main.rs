@@ -54,8 +54,8 @@ struct RunArgs {
     /// File in the --pxe directory that iPXE fetches first
     #[arg(long, default_value = "boot.ipxe")]
     bootfile: String,
-    /// Kernel to start directly, with --initrd
-    #[arg(long, requires = "initrd")]
+    /// Kernel to start directly
+    #[arg(long)]
     kernel: Option<PathBuf>,
     /// Initramfs for --kernel
     #[arg(long, requires = "kernel")]
@@ -152,10 +152,10 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
     if let Some(dir) = &args.pxe {
         machine = machine.netboot(dir, &args.bootfile);
     }
-    if let (Some(kernel), Some(initrd)) = (&args.kernel, &args.initrd) {
+    if let Some(kernel) = &args.kernel {
         machine = machine.direct(DirectBoot {
             kernel: kernel.clone(),
-            initrd: initrd.clone(),
+            initrd: args.initrd.clone(),
             append: args.append.clone(),
         });
     }

@@ -175,7 +175,8 @@ impl Qmp {
         lock(&self.events.seen).0.clone()
     }
 
-    /// Waits for the first event, past or future, that `wanted` accepts.
+    /// Waits for the first event that `wanted` accepts, leaving out the `skip`
+    /// oldest: 0 to accept any past one, `events().len()` for a future one.
     ///
     /// # Errors
     /// [`VmError::Deadline`] listing the events that did come; at once when
@@ -183,13 +184,14 @@ impl Qmp {
     pub fn wait_event(
         &self,
         what: &str,
+        skip: usize,
         deadline: Duration,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Event, VmError> {
         let end = Instant::now() + deadline;
         let mut seen = lock(&self.events.seen);
         loop {
-            if let Some(event) = seen.0.iter().find(|event| wanted(event)) {
+            if let Some(event) = seen.0.iter().skip(skip).find(|event| wanted(event)) {
                 return Ok(event.clone());
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -251,11 +253,11 @@ mod tests {
         let refused = qmp.execute("bad", &Value::Null).unwrap_err().to_string();
         assert_eq!(refused, "QEMU refused `bad`: no such thing");
         let event = qmp
-            .wait_event("reset", ANSWER, |e| e.name == "RESET")
+            .wait_event("reset", 0, ANSWER, |e| e.name == "RESET")
             .unwrap();
         assert_eq!(event.data, json!({"guest": true}));
         assert_eq!(qmp.events().len(), 3);
-        let missing = qmp.wait_event("stop", Duration::from_millis(20), |e| e.name == "STOP");
+        let missing = qmp.wait_event("stop", 0, Duration::from_millis(20), |e| e.name == "STOP");
         assert!(
             missing
                 .unwrap_err()

@@ -74,7 +74,7 @@ fn disk_resets_and_ends_without_leftovers() {
     running.qmp().reset().unwrap();
     running
         .qmp()
-        .wait_event("reset", DEADLINE, |event| event.name == "RESET")
+        .wait_event("reset", 0, DEADLINE, |event| event.name == "RESET")
         .unwrap();
     running
         .wait_for("second boot", DEADLINE, || {

@@ -78,7 +78,8 @@ pub fn attach_read_only(image: &Path) -> io::Result<(PathBuf, File)> {
         // SAFETY: GetFree describes the request faithfully, and the descriptor is open.
         let number = unsafe { ioctl::ioctl(&control, GetFree) }?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        let device = OpenOptions::new().read(true).write(true).open(&path)?;
+        // Not for writing: a hardened kernel mounts nothing that somebody may write to past it.
+        let device = File::open(&path)?;
         match configure(&device, &backing) {
             Ok(()) => return Ok((path, device)),
             Err(error) => last = error,

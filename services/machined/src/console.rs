@@ -17,6 +17,9 @@ pub fn open(device: &Path) {
     if let Ok(writer) = Writer::open(device) {
         let _ = KERNEL.set(writer);
     }
+    if log::set_logger(&Libraries).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
 }
 
 /// From now on also write into machined's own log.
@@ -42,6 +45,30 @@ pub fn error(text: &str) {
 /// Says what happened to a service.
 pub fn service(id: &str, message: &str) {
     say(&format!("service {id}: {message}"));
+}
+
+/// What libraries have to say, as far as it helps whoever looks for a fault.
+struct Libraries;
+
+impl log::Log for Libraries {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        // The DHCP client tells of lost answers and repeats; nobody else's good news matters.
+        let limit = if metadata.target().starts_with("mozim") {
+            log::Level::Info
+        } else {
+            log::Level::Warn
+        };
+        metadata.level() <= limit
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let library = record.target().split(':').next().unwrap_or_default();
+            say(&format!("{library}: {}", record.args()));
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 fn write(level: Level, text: &str) {

@@ -40,6 +40,20 @@ pub struct Identity {
     server: CertificateAndKey,
 }
 
+/// Whether a node can serve by this config at all.
+///
+/// # Errors
+/// The config has no authority that can sign.
+pub fn check(document: &Document) -> Result<(), IdentityError> {
+    signer(document).map(|_| ())
+}
+
+fn signer(document: &Document) -> Result<Ca, IdentityError> {
+    let authority = document.machine.ca.as_ref().filter(|ca| !ca.key.is_empty());
+    let authority = authority.ok_or(IdentityError::NoAuthority)?;
+    Ok(Ca::from_pem(&authority.crt, authority.key.expose())?)
+}
+
 impl Identity {
     /// Signed by the authority in the config.
     ///
@@ -50,17 +64,11 @@ impl Identity {
         network: &Status,
         now: SystemTime,
     ) -> Result<Identity, IdentityError> {
-        let machine = &document.machine;
-        let authority = machine
-            .ca
-            .as_ref()
-            .filter(|ca| !ca.key.is_empty())
-            .ok_or(IdentityError::NoAuthority)?;
-        let signer = Ca::from_pem(&authority.crt, authority.key.expose())?;
-        let names = names(network, &machine.cert_sans);
+        let signer = signer(document)?;
+        let names = names(network, &document.machine.cert_sans);
         let server = signer.server(&network.hostname, &names, now, corten_pki::NODE_LIFETIME)?;
-        let ca = std::iter::once(&authority.crt)
-            .chain(&machine.accepted_cas)
+        let ca = std::iter::once(&signer.pem().crt)
+            .chain(&document.machine.accepted_cas)
             .cloned()
             .collect::<Vec<_>>()
             .join("\n");

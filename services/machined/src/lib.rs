@@ -49,7 +49,9 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     console::open(Path::new("/dev/kmsg"));
     // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
-    std::panic::set_hook(Box::new(|panic| finish::fatal(&format!("machined has a bug: {panic}"))));
+    std::panic::set_hook(Box::new(|panic| {
+        finish::fatal(&format!("machined has a bug: {panic}"))
+    }));
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -75,5 +77,8 @@ fn print_plan() {
         println!("phase {}  {phase}", number + 1);
     }
     print!("\n{}", boot::mounts::describe());
-    print!("\n{}", services::describe(&services::table(services::ApiMode::Secure)));
+    print!(
+        "\n{}",
+        services::describe(&services::table(services::ApiMode::Secure))
+    );
 }

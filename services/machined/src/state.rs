@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use corten_config::Document;
 use tokio::sync::{mpsc, watch};
 
+use crate::identity;
 use crate::node::{Action, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError};
 use crate::supervisor::Supervisor;
 
@@ -98,15 +99,7 @@ impl Node for NodeState {
 
     fn apply_config(&self, document: Document) -> Result<(), SubmitError> {
         self.check_not_ending()?;
-        if document
-            .machine
-            .ca
-            .as_ref()
-            .is_none_or(|ca| ca.key.is_empty())
-        {
-            let why = crate::identity::IdentityError::NoAuthority.to_string();
-            return Err(SubmitError::Refused(why));
-        }
+        identity::check(&document).map_err(|error| SubmitError::Refused(error.to_string()))?;
         let request = Request::Apply(Box::new(document));
         self.requests
             .send(request)

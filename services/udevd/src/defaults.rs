@@ -8,7 +8,7 @@ use crate::encode::{escaped, tag};
 use crate::event::{Action, Event, Properties};
 use crate::plan::{Permission, Plan};
 use crate::sysfs::Sysfs;
-use crate::{disk, path, probe};
+use crate::{disk, partitions, path, probe};
 use std::collections::BTreeSet;
 
 /// Groups of device nodes: Debian's fixed numbers. The image has no names for
@@ -133,7 +133,7 @@ fn block(
         let number = event
             .property("PARTN")
             .and_then(|number| number.parse().ok());
-        let entry = number.and_then(|number| probe::partition(&disk, number));
+        let entry = number.and_then(|number| partitions::partition(&disk, number));
         set(
             "ID_PART_ENTRY_NUMBER",
             number.map(|number| number.to_string()),
@@ -152,9 +152,9 @@ fn block(
             "ID_PART_ENTRY_NAME",
             event.property("PARTNAME").map(escaped),
         );
-        probe::table(&disk)
+        partitions::table(&disk)
     } else {
-        probe::table(&head)
+        partitions::table(&head)
     };
     if let Some(table) = table {
         if event.is_partition() {

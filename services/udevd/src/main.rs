@@ -36,6 +36,7 @@ mod modules;
 mod monitor;
 mod nodes;
 mod notify;
+mod partitions;
 mod path;
 mod plan;
 mod probe;

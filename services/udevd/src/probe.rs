@@ -1,8 +1,8 @@
 //! What a block device holds, told by its first bytes. No I/O.
 //!
-//! Only what a Kubernetes node meets: file systems, containers of volumes, swap
-//! and partition tables. The device's content is hostile input: every read is
-//! checked, nothing is trusted but the place of a magic.
+//! Only what a Kubernetes node meets: file systems, containers of volumes and
+//! swap. The device's content is hostile input: every read is checked, nothing
+//! is trusted but the place of a magic.
 
 use crate::encode::uuid;
 
@@ -25,15 +25,6 @@ pub struct Content {
     pub version: Option<&'static str>,
 }
 
-/// A partition table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
-    /// `gpt` or `dos`.
-    pub kind: &'static str,
-    /// The disk's identifier.
-    pub uuid: Option<String>,
-}
-
 /// Names the content of a device; `None` when nothing known is there.
 pub fn content(head: &[u8]) -> Option<Content> {
     // Containers come first: what they wrap may show through.
@@ -42,77 +33,6 @@ pub fn content(head: &[u8]) -> Option<Content> {
     ]
     .iter()
     .find_map(|probe| probe(head))
-}
-
-/// What a partition table says about one partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Partition {
-    /// `PARTUUID`: a GUID, or disk identifier and number.
-    pub uuid: String,
-    /// The type: a GUID, or `0x83`.
-    pub kind: String,
-}
-
-/// The sector with the header of a GPT: the second, whatever its size.
-fn gpt(head: &[u8]) -> Option<usize> {
-    [512, 4096]
-        .into_iter()
-        .find(|sector| at(head, *sector, 8) == Some(b"EFI PART"))
-}
-
-/// Names the partition table.
-pub fn table(head: &[u8]) -> Option<Table> {
-    if let Some(header) = gpt(head) {
-        return Some(Table {
-            kind: "gpt",
-            uuid: guid(at(head, header + 56, 16)?),
-        });
-    }
-    let entries = at(head, 446, 64)?;
-    let plausible = at(head, 510, 2) == Some(&[0x55, 0xaa])
-        && entries
-            .chunks(16)
-            .all(|e| matches!(e.first(), Some(0 | 0x80)))
-        && entries
-            .chunks(16)
-            .any(|e| e.get(4).is_some_and(|kind| *kind != 0));
-    if !plausible || fat(head).is_some() {
-        return None;
-    }
-    let id = le32(head, 440)?;
-    Some(Table {
-        kind: "dos",
-        uuid: (id != 0).then(|| format!("{id:08x}")),
-    })
-}
-
-/// The entry of partition `number`, counted from 1, in the table of the disk.
-/// Logical partitions of a dos table have no type here: their entries are
-/// spread over the disk.
-pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
-    let index = usize::try_from(number.checked_sub(1)?).ok()?;
-    let Some(sector) = gpt(head) else {
-        let disk = table(head)?.uuid?;
-        let entry = at(head, 446, 64)?.chunks(16).nth(index);
-        let kind = entry
-            .and_then(|entry| entry.get(4))
-            .map(|kind| format!("{kind:#x}"));
-        return Some(Partition {
-            uuid: format!("{disk}-{number:02x}"),
-            kind: kind.unwrap_or_default(),
-        });
-    };
-    let first = usize::try_from(le32(head, sector + 72)?)
-        .ok()?
-        .checked_mul(sector)?;
-    let size = usize::try_from(le32(head, sector + 84)?)
-        .ok()
-        .filter(|size| *size >= 128)?;
-    let entry = at(head, first.checked_add(size.checked_mul(index)?)?, 32)?;
-    Some(Partition {
-        uuid: guid(entry.get(16..)?)?,
-        kind: guid(entry)?,
-    })
 }
 
 fn luks(head: &[u8]) -> Option<Content> {
@@ -331,7 +251,7 @@ fn exfat(head: &[u8]) -> Option<Content> {
 }
 
 /// FAT has no magic of its own: the whole parameter block must make sense.
-fn fat(head: &[u8]) -> Option<Content> {
+pub fn fat(head: &[u8]) -> Option<Content> {
     let boot = at(head, 0, 512)?;
     let byte = |offset: usize| boot.get(offset).copied().unwrap_or_default();
     let sector = u16::from_le_bytes([byte(11), byte(12)]);
@@ -375,15 +295,6 @@ fn serial(number: u32) -> Option<String> {
     (number != 0).then(|| format!("{:04X}-{:04X}", number >> 16, number & 0xffff))
 }
 
-/// A GUID as GPT stores it: the first three fields little-endian.
-fn guid(bytes: &[u8]) -> Option<String> {
-    let mut straight: Vec<u8> = bytes.get(..16)?.to_vec();
-    straight.get_mut(0..4)?.reverse();
-    straight.get_mut(4..6)?.reverse();
-    straight.get_mut(6..8)?.reverse();
-    uuid(&straight)
-}
-
 /// Text padded with NULs or spaces; `None` when empty.
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -391,11 +302,11 @@ fn text(bytes: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn at(bytes: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
+pub fn at(bytes: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     bytes.get(offset..offset.checked_add(length)?)
 }
 
-fn le32(bytes: &[u8], offset: usize) -> Option<u32> {
+pub fn le32(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_le_bytes(at(bytes, offset, 4)?.try_into().ok()?))
 }
 

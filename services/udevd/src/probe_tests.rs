@@ -1,4 +1,5 @@
-use super::{Content, HEAD, Partition, Table, content, partition, table};
+use super::{Content, HEAD, content};
+use crate::partitions::{partition, table};
 use proptest::prelude::{any, proptest};
 
 /// A device whose first bytes are zero but for these.
@@ -147,75 +148,6 @@ fn foreign_file_systems() {
         None,
         "three sectors in a cluster is no FAT"
     );
-}
-
-#[test]
-fn partition_tables() {
-    let gpt = |sector: usize| head(&[(sector, b"EFI PART"), (sector + 56, &ID)]);
-    let expected = Table {
-        kind: "gpt",
-        uuid: Some("5a0c3b5e-0d8f-0c4d-9d0b-6a2c3f317e10".into()),
-    };
-    assert_eq!(table(&gpt(512)), Some(expected.clone()));
-    assert_eq!(table(&gpt(4096)), Some(expected));
-    let dos = [
-        (440, &[0x78, 0x56, 0x34, 0x12][..]),
-        (450, &[0x83]),
-        (510, &[0x55, 0xaa]),
-    ];
-    assert_eq!(
-        table(&head(&dos)),
-        Some(Table {
-            kind: "dos",
-            uuid: Some("12345678".into())
-        })
-    );
-    assert_eq!(table(&head(&[(510, &[0x55, 0xaa])])), None);
-    assert_eq!(table(&[]), None);
-}
-
-#[test]
-fn partitions() {
-    const SWAPPED: &str = "5a0c3b5e-0d8f-0c4d-9d0b-6a2c3f317e10";
-    let mut gpt = head(&[
-        (512, b"EFI PART"),
-        (584, &[2]),
-        (596, &[128]),
-        (1024 + 128, &[1; 16]),
-        (1024 + 144, &ID),
-    ]);
-    let kind = "01010101-0101-0101-0101-010101010101".into();
-    assert_eq!(
-        partition(&gpt, 2),
-        Some(Partition {
-            uuid: SWAPPED.into(),
-            kind
-        })
-    );
-    assert_eq!(
-        [
-            partition(&gpt, 0),
-            partition(&gpt, 1),
-            partition(&gpt, u32::MAX)
-        ],
-        [const { None }; 3]
-    );
-    gpt[596] = 1;
-    assert_eq!(partition(&gpt, 2), None, "entries are at least 128 bytes");
-    let dos = [
-        (440, &[0x78, 0x56, 0x34, 0x12][..]),
-        (450, &[0x83]),
-        (510, &[0x55, 0xaa]),
-    ];
-    let entry = |uuid: &str, kind: &str| Partition {
-        uuid: uuid.into(),
-        kind: kind.into(),
-    };
-    assert_eq!(
-        partition(&head(&dos), 1),
-        Some(entry("12345678-01", "0x83"))
-    );
-    assert_eq!(partition(&head(&dos), 5), Some(entry("12345678-05", "")));
 }
 
 proptest! {

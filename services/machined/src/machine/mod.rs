@@ -1,18 +1,17 @@
 //! The node's life: runs the boot plan, serves requests, and says how it shall end.
 
+mod api;
+mod config;
+
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use corten_config::Document;
 use corten_sys::host;
 use corten_sys::power::End;
 use futures_util::future::join_all;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -20,17 +19,13 @@ use tokio::time::{sleep, timeout};
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
 use crate::cmdline::Cmdline;
 use crate::console;
-use crate::identity::{Identity, IdentityError, RENEW_AFTER};
-use crate::network::{Network, Status, Wishes};
+use crate::network::{Network, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
-use crate::server;
-use crate::services::{APID_PKI, APID_UID, ApiMode, MACHINED_SOCKET, SYSLOGD_SOCKET, table};
+use crate::services::{ApiMode, SYSLOGD_SOCKET, table};
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Places, Supervisor, logs};
 
-/// A config that was put into the image when it was built.
-const EMBEDDED_CONFIG: &str = "/usr/lib/corten/config.yaml";
 /// A boot does not wait longer for a service; the supervisor goes on trying.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
 /// A boot does not wait longer for an address; the network goes on trying.
@@ -188,22 +183,6 @@ impl Machine {
         Ok(())
     }
 
-    /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
-    fn load_config(&self) {
-        let bytes = match fs::read(EMBEDDED_CONFIG) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return console::warn(&format!("cannot read {EMBEDDED_CONFIG}: {error}")),
-        };
-        match Document::parse(&bytes) {
-            Ok(document) => {
-                apply_sysctls(&document);
-                self.node.set_config(document);
-            }
-            Err(problems) => console::warn(&format!("{EMBEDDED_CONFIG} is not used: {problems}")),
-        }
-    }
-
     async fn start(&self, id: &'static str) {
         self.supervisor.start(id);
         if timeout(SERVICE_PATIENCE, self.supervisor.up(id))
@@ -221,7 +200,7 @@ impl Machine {
         let hostname = system::default_hostname(&lock(&self.machine_id));
         let network = Network::start(&self.cmdline, hostname, PathBuf::from("/run"))?;
         if let Some(document) = self.node.config() {
-            network.wish(wishes(&document));
+            network.wish(config::wishes(&document));
         }
         self.network.send_replace(Some(network.clone()));
         if timeout(ADDRESS_PATIENCE, network.reachable())
@@ -233,136 +212,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Opens machined's socket, writes apid's certificate, starts apid.
-    async fn serve_api(&self) -> Result<(), Fatal> {
-        let listener = bind(Path::new(MACHINED_SOCKET))?;
-        let node: Arc<dyn Node> = self.node.clone();
-        tokio::spawn(async move {
-            if let Err(error) = server::serve(listener, node).await {
-                crate::finish::fatal(&format!("the API server ended: {error}"));
-            }
-        });
-        let mode = self.api_mode();
-        if mode == ApiMode::Secure {
-            // Its certificate names the addresses, so one without them would only be replaced at once.
-            let _ = timeout(ADDRESS_PATIENCE, self.reachable()).await;
-        } else {
-            self.node.set_stage(Stage::Maintenance);
-        }
-        match self.certify() {
-            Ok(()) => {}
-            Err(error) => return Err(Fatal(describe(&error))),
-        }
-        if let Some(apid) = table(mode).into_iter().find(|spec| spec.id == "apid") {
-            self.supervisor.redefine(apid);
-        }
-        self.start("apid").await;
-        Ok(())
-    }
-
-    async fn reachable(&self) {
-        let network = self
-            .network
-            .subscribe()
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|network| network.clone());
-        if let Some(network) = network {
-            network.reachable().await;
-        }
-    }
-
-    fn api_mode(&self) -> ApiMode {
-        if self.node.config().is_some() {
-            ApiMode::Secure
-        } else {
-            ApiMode::Maintenance
-        }
-    }
-
     fn network_status(&self) -> Status {
         self.network
             .borrow()
             .as_ref()
             .map(Network::status)
             .unwrap_or_default()
-    }
-
-    /// Writes a certificate for the present config and network.
-    fn certify(&self) -> Result<(), IdentityError> {
-        let status = self.network_status();
-        let now = SystemTime::now();
-        let identity = match self.node.config() {
-            Some(document) => Identity::from_config(&document, &status, now)?,
-            None => {
-                let identity = Identity::of_maintenance(&status, now)?;
-                console::say(&format!(
-                    "maintenance certificate fingerprint: {}",
-                    identity.fingerprint()?
-                ));
-                identity
-            }
-        };
-        identity.write(Path::new(APID_PKI), APID_UID)?;
-        *lock(&self.certified) = status;
-        Ok(())
-    }
-
-    /// Makes the config the active one and serves by it.
-    fn activate(&self, document: Document) {
-        console::say("a machine config was applied");
-        apply_sysctls(&document);
-        if let Some(network) = self.network.borrow().as_ref() {
-            network.wish(wishes(&document));
-        }
-        self.node.set_config(document);
-        match self.certify() {
-            Ok(()) => {
-                self.restart_apid();
-                self.node.set_stage(Stage::Running);
-            }
-            Err(error) => console::error(&format!(
-                "the API keeps its old certificate: {}",
-                describe(&error)
-            )),
-        }
-    }
-
-    fn restart_apid(&self) {
-        if let Some(apid) = table(self.api_mode())
-            .into_iter()
-            .find(|spec| spec.id == "apid")
-        {
-            self.supervisor.redefine(apid);
-        }
-    }
-
-    /// Replaces the certificate at half of its life, and when name or addresses change. One of maintenance
-    /// stays: nobody checks its names, and an operator may be comparing its fingerprint right now.
-    async fn keep_certificate(self: Arc<Machine>) {
-        let Some(mut network) = self.network.borrow().clone() else {
-            return;
-        };
-        loop {
-            tokio::select! {
-                () = sleep(RENEW_AFTER) => {}
-                () = network.changed() => {
-                    if *lock(&self.certified) == network.status() {
-                        continue;
-                    }
-                }
-            }
-            if self.api_mode() == ApiMode::Secure {
-                match self.certify() {
-                    Ok(()) => self.restart_apid(),
-                    Err(error) => console::error(&format!(
-                        "the API keeps its old certificate: {}",
-                        describe(&error)
-                    )),
-                }
-            }
-        }
     }
 
     fn say_summary(&self) {
@@ -410,29 +265,6 @@ impl Machine {
             console::warn("some services did not stop in time");
         }
         end
-    }
-}
-
-/// The API's socket: apid's alone.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-    chown(path, Some(APID_UID), Some(APID_UID))?;
-    Ok(listener)
-}
-
-fn wishes(document: &Document) -> Wishes {
-    Wishes {
-        hostname: document.machine.hostname.clone(),
-        nameservers: document.machine.nameservers.clone(),
-    }
-}
-
-fn apply_sysctls(document: &Document) {
-    for (key, value) in &document.machine.sysctls {
-        if let Err(error) = corten_sys::sysctl::write(Path::new("/proc/sys"), key, value) {
-            console::warn(&format!("machine.sysctls {key} = {value}: {error}"));
-        }
     }
 }
 

@@ -1,0 +1,339 @@
+//! The shell around the policy: one task, which owns every child of process 1.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use corten_sys::process as sys;
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::policy::{self, Act, Event, State};
+use super::{Order, Places, logs, process};
+use crate::console;
+use crate::node::{ServiceEvent, ServiceState, ServiceView};
+use crate::services::{ServiceSpec, stop_waves};
+
+/// The API shows so many (the reference's number).
+const HISTORY: usize = 64;
+/// Children reaped before other work gets a turn, so that a storm of orphans delays nobody for long.
+const REAPED_PER_TURN: usize = 256;
+
+/// One service and where it is.
+pub(super) struct Service {
+    spec: ServiceSpec,
+    socket: PathBuf,
+    state: State,
+    pub(super) view: ServiceView,
+    history: VecDeque<ServiceEvent>,
+}
+
+impl Service {
+    pub(super) fn new(spec: ServiceSpec, socket: PathBuf) -> Service {
+        let view = ServiceView {
+            id: spec.id.to_owned(),
+            state: ServiceState::Initialized,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: SystemTime::now(),
+            events: Vec::new(),
+        };
+        Service {
+            spec,
+            socket,
+            state: State::Initialized,
+            view,
+            history: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, state: ServiceState, message: String) {
+        // A service that cannot start repeats itself; its history keeps it, the console need not.
+        let said_before = self
+            .history
+            .iter()
+            .rev()
+            .take(2)
+            .any(|event| event.message == message);
+        if !said_before {
+            console::service(self.spec.id, &message);
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(ServiceEvent {
+            message,
+            state,
+            at: SystemTime::now(),
+        });
+        self.view.state = state;
+        self.view.events = self.history.iter().cloned().collect();
+    }
+
+    fn set_health(&mut self, healthy: bool) {
+        self.view.healthy = Some(healthy);
+        self.view.health_message = if healthy {
+            String::new()
+        } else {
+            "the service is not up".to_owned()
+        };
+        self.view.health_changed = SystemTime::now();
+    }
+}
+
+/// An orderly stop under way.
+pub(super) struct Stopping {
+    waves: VecDeque<Vec<&'static str>>,
+    wave: Vec<&'static str>,
+    done: Option<oneshot::Sender<()>>,
+}
+
+pub(super) struct Shell {
+    pub(super) services: Vec<Service>,
+    pub(super) places: Places,
+    pub(super) logs: logs::Sender,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) ready: mpsc::UnboundedReceiver<&'static str>,
+    pub(super) children: Signal,
+    pub(super) publisher: watch::Sender<Vec<ServiceView>>,
+    pub(super) stopping: Option<Stopping>,
+}
+
+impl Shell {
+    pub(super) async fn run(mut self) {
+        let mut more_children = false;
+        loop {
+            let deadline = self
+                .services
+                .iter()
+                .filter_map(|service| service.state.deadline())
+                .min();
+            tokio::select! {
+                Some(order) = self.orders.recv() => self.obey(order),
+                Some(id) = self.ready.recv() => self.happened(id, Event::Ready),
+                _ = self.children.recv() => more_children = self.reap(),
+                () = tokio::task::yield_now(), if more_children => more_children = self.reap(),
+                () = until(deadline) => self.tick(),
+            }
+            self.start_what_can();
+            self.go_on_stopping();
+            self.publish();
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(_) | Order::Redefine(_) if self.stopping.is_some() => {}
+            Order::Start(id) => self.happened(id, Event::Start),
+            Order::Redefine(spec) => {
+                let id = spec.id;
+                if let Some(service) = self
+                    .services
+                    .iter_mut()
+                    .find(|service| service.spec.id == id)
+                {
+                    service.spec = spec;
+                    self.happened(id, Event::Restart);
+                }
+            }
+            Order::StopAll(done) => {
+                let specs: Vec<_> = self
+                    .services
+                    .iter()
+                    .map(|service| service.spec.clone())
+                    .collect();
+                let waves = stop_waves(&specs).into();
+                self.stopping = Some(Stopping {
+                    waves,
+                    wave: Vec::new(),
+                    done: Some(done),
+                });
+            }
+        }
+    }
+
+    /// Feeds the event to the service's policy and carries out the answer.
+    fn happened(&mut self, id: &str, event: Event) {
+        let Some(at) = self
+            .services
+            .iter()
+            .position(|service| service.spec.id == id)
+        else {
+            return;
+        };
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(service) = self.services.get_mut(at) else {
+                return;
+            };
+            let (state, acts) =
+                policy::step(service.state, event, Instant::now(), &service.spec.limits);
+            service.state = state;
+            for act in acts {
+                events.extend(self.carry_out(at, act));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, act: Act) -> Option<Event> {
+        match act {
+            Act::AwaitDependencies => {
+                let missing = self.missing_dependencies(at);
+                let service = self.services.get_mut(at)?;
+                if !missing.is_empty() {
+                    let names: Vec<_> = missing
+                        .iter()
+                        .map(|id| format!("service {id:?} to be \"up\""))
+                        .collect();
+                    service.note(
+                        ServiceState::Waiting,
+                        format!("Waiting for {}", names.join(", ")),
+                    );
+                }
+            }
+            Act::Spawn => {
+                let service = self.services.get(at)?;
+                return Some(
+                    match process::spawn(
+                        &service.spec,
+                        &self.places.cgroups,
+                        &service.socket,
+                        &self.logs,
+                    ) {
+                        Ok(pid) => Event::Spawned(pid),
+                        Err(error) => Event::SpawnFailed(error.to_string()),
+                    },
+                );
+            }
+            Act::Terminate(pid) => drop(sys::signal_group(pid, sys::Signal::TERM)),
+            Act::Kill(pid) => drop(sys::signal_group(pid, sys::Signal::KILL)),
+            Act::Note(state, message) => self.services.get_mut(at)?.note(state, message),
+            Act::Health(healthy) => self.services.get_mut(at)?.set_health(healthy),
+        }
+        None
+    }
+
+    fn missing_dependencies(&self, at: usize) -> Vec<&'static str> {
+        let up = |id: &str| {
+            self.services
+                .iter()
+                .any(|other| other.spec.id == id && other.state.is_up())
+        };
+        let needed = self
+            .services
+            .get(at)
+            .map_or(&[] as &[_], |service| service.spec.depends_on);
+        needed.iter().copied().filter(|id| !up(id)).collect()
+    }
+
+    fn start_what_can(&mut self) {
+        for at in 0..self.services.len() {
+            let waits = self
+                .services
+                .get(at)
+                .filter(|s| matches!(s.state, State::Waiting { .. }));
+            let Some(id) = waits.map(|service| service.spec.id) else {
+                continue;
+            };
+            if self.missing_dependencies(at).is_empty() {
+                self.happened(id, Event::DependenciesUp);
+            }
+        }
+    }
+
+    /// Reaps what has ended; true when there may be more.
+    fn reap(&mut self) -> bool {
+        for _ in 0..REAPED_PER_TURN {
+            let reaped = match sys::reap() {
+                Ok(Some(reaped)) => reaped,
+                Ok(None) => return false,
+                Err(error) => {
+                    console::warn(&format!("cannot reap: {error}"));
+                    return false;
+                }
+            };
+            let owner = self
+                .services
+                .iter()
+                .find(|service| service.state.pid() == Some(reaped.pid));
+            if let Some(id) = owner.map(|service| service.spec.id) {
+                self.happened(id, Event::Exited(reaped.exit));
+            }
+        }
+        true
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let due = |service: &&Service| {
+            service
+                .state
+                .deadline()
+                .is_some_and(|deadline| deadline <= now)
+        };
+        let ids: Vec<_> = self
+            .services
+            .iter()
+            .filter(due)
+            .map(|service| service.spec.id)
+            .collect();
+        for id in ids {
+            self.happened(id, Event::Tick);
+        }
+    }
+
+    fn go_on_stopping(&mut self) {
+        loop {
+            let Some(stopping) = &mut self.stopping else {
+                return;
+            };
+            let at_rest = |id: &&str| {
+                self.services
+                    .iter()
+                    .any(|service| service.spec.id == *id && service.state.is_at_rest())
+            };
+            if !stopping.wave.iter().all(at_rest) {
+                return;
+            }
+            let Some(wave) = stopping.waves.pop_front() else {
+                if let Some(done) = stopping.done.take() {
+                    let _ = done.send(());
+                }
+                return;
+            };
+            stopping.wave.clone_from(&wave);
+            for id in wave {
+                self.happened(id, Event::Stop);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let now: Vec<_> = self
+            .services
+            .iter()
+            .map(|service| service.view.clone())
+            .collect();
+        let changed = |old: &Vec<ServiceView>| {
+            old.iter().zip(&now).any(|(old, new)| {
+                old.events.last().map(|event| event.at) != new.events.last().map(|event| event.at)
+                    || old.health_changed != new.health_changed
+            })
+        };
+        self.publisher.send_if_modified(|views| {
+            let modified = changed(views);
+            if modified {
+                views.clone_from(&now);
+            }
+            modified
+        });
+    }
+}
+
+/// Sleeps until then, or for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

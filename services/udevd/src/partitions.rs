@@ -1,0 +1,183 @@
+//! Partition tables, told by a disk's first bytes, which are [`HEAD`] or fewer.
+//! No I/O; the disk is hostile input.
+//!
+//! [`HEAD`]: crate::probe::HEAD
+
+use crate::encode::uuid;
+use crate::probe::{at, fat, le32};
+
+/// A partition table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// `gpt` or `dos`.
+    pub kind: &'static str,
+    /// The disk's identifier.
+    pub uuid: Option<String>,
+}
+
+/// What a partition table says about one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// `PARTUUID`: a GUID, or disk identifier and number.
+    pub uuid: String,
+    /// The type: a GUID, or `0x83`.
+    pub kind: String,
+}
+
+/// The sector with the header of a GPT: the second, whatever its size.
+fn gpt(head: &[u8]) -> Option<usize> {
+    [512, 4096]
+        .into_iter()
+        .find(|sector| at(head, *sector, 8) == Some(b"EFI PART"))
+}
+
+/// Names the partition table.
+pub fn table(head: &[u8]) -> Option<Table> {
+    if let Some(header) = gpt(head) {
+        return Some(Table {
+            kind: "gpt",
+            uuid: guid(at(head, header + 56, 16)?),
+        });
+    }
+    let entries = at(head, 446, 64)?;
+    let plausible = at(head, 510, 2) == Some(&[0x55, 0xaa])
+        && entries
+            .chunks(16)
+            .all(|e| matches!(e.first(), Some(0 | 0x80)))
+        && entries
+            .chunks(16)
+            .any(|e| e.get(4).is_some_and(|kind| *kind != 0));
+    if !plausible || fat(head).is_some() {
+        return None;
+    }
+    let id = le32(head, 440)?;
+    Some(Table {
+        kind: "dos",
+        uuid: (id != 0).then(|| format!("{id:08x}")),
+    })
+}
+
+/// The entry of partition `number`, counted from 1, in the table of the disk.
+/// Logical partitions of a dos table have no type here: their entries are
+/// spread over the disk.
+pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
+    let index = usize::try_from(number.checked_sub(1)?).ok()?;
+    let Some(sector) = gpt(head) else {
+        let disk = table(head)?.uuid?;
+        let entry = at(head, 446, 64)?.chunks(16).nth(index);
+        let kind = entry
+            .and_then(|entry| entry.get(4))
+            .map(|kind| format!("{kind:#x}"));
+        return Some(Partition {
+            uuid: format!("{disk}-{number:02x}"),
+            kind: kind.unwrap_or_default(),
+        });
+    };
+    let first = usize::try_from(le32(head, sector + 72)?)
+        .ok()?
+        .checked_mul(sector)?;
+    let size = usize::try_from(le32(head, sector + 84)?)
+        .ok()
+        .filter(|size| *size >= 128)?;
+    let entry = at(head, first.checked_add(size.checked_mul(index)?)?, 32)?;
+    Some(Partition {
+        uuid: guid(entry.get(16..)?)?,
+        kind: guid(entry)?,
+    })
+}
+
+/// A GUID as GPT stores it: the first three fields little-endian.
+fn guid(bytes: &[u8]) -> Option<String> {
+    let mut straight: Vec<u8> = bytes.get(..16)?.to_vec();
+    straight.get_mut(0..4)?.reverse();
+    straight.get_mut(4..6)?.reverse();
+    straight.get_mut(6..8)?.reverse();
+    uuid(&straight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Partition, Table, partition, table};
+
+    const ID: [u8; 16] = [
+        0x5e, 0x3b, 0x0c, 0x5a, 0x8f, 0x0d, 0x4d, 0x0c, 0x9d, 0x0b, 0x6a, 0x2c, 0x3f, 0x31, 0x7e,
+        0x10,
+    ];
+
+    fn head(parts: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut head = vec![0; crate::probe::HEAD];
+        for (offset, bytes) in parts {
+            head[*offset..*offset + bytes.len()].copy_from_slice(bytes);
+        }
+        head
+    }
+
+    #[test]
+    fn partition_tables() {
+        let gpt = |sector: usize| head(&[(sector, b"EFI PART"), (sector + 56, &ID)]);
+        let expected = Table {
+            kind: "gpt",
+            uuid: Some("5a0c3b5e-0d8f-0c4d-9d0b-6a2c3f317e10".into()),
+        };
+        assert_eq!(table(&gpt(512)), Some(expected.clone()));
+        assert_eq!(table(&gpt(4096)), Some(expected));
+        let dos = [
+            (440, &[0x78, 0x56, 0x34, 0x12][..]),
+            (450, &[0x83]),
+            (510, &[0x55, 0xaa]),
+        ];
+        assert_eq!(
+            table(&head(&dos)),
+            Some(Table {
+                kind: "dos",
+                uuid: Some("12345678".into())
+            })
+        );
+        assert_eq!(table(&head(&[(510, &[0x55, 0xaa])])), None);
+        assert_eq!(table(&[]), None);
+    }
+
+    #[test]
+    fn partitions() {
+        const SWAPPED: &str = "5a0c3b5e-0d8f-0c4d-9d0b-6a2c3f317e10";
+        let mut gpt = head(&[
+            (512, b"EFI PART"),
+            (584, &[2]),
+            (596, &[128]),
+            (1024 + 128, &[1; 16]),
+            (1024 + 144, &ID),
+        ]);
+        let kind = "01010101-0101-0101-0101-010101010101".into();
+        assert_eq!(
+            partition(&gpt, 2),
+            Some(Partition {
+                uuid: SWAPPED.into(),
+                kind
+            })
+        );
+        assert_eq!(
+            [
+                partition(&gpt, 0),
+                partition(&gpt, 1),
+                partition(&gpt, u32::MAX)
+            ],
+            [const { None }; 3]
+        );
+        gpt[596] = 1;
+        assert_eq!(partition(&gpt, 2), None, "entries are at least 128 bytes");
+        let dos = [
+            (440, &[0x78, 0x56, 0x34, 0x12][..]),
+            (450, &[0x83]),
+            (510, &[0x55, 0xaa]),
+        ];
+        let entry = |uuid: &str, kind: &str| Partition {
+            uuid: uuid.into(),
+            kind: kind.into(),
+        };
+        assert_eq!(
+            partition(&head(&dos), 1),
+            Some(entry("12345678-01", "0x83"))
+        );
+        assert_eq!(partition(&head(&dos), 5), Some(entry("12345678-05", "")));
+    }
+}

@@ -1,0 +1,90 @@
+//! Promise: what an operator would otherwise log in for is answered by the
+//! API, and what it answers is what the machine does. One node, every read.
+
+use tests::chaos::{self, Agent};
+use tests::client::Table;
+use tests::node::{Node, SOON};
+use tests::{images, workspace};
+
+#[test]
+#[ignore = "make test-vm"]
+fn every_read_shows_the_node_as_it_is() {
+    let dir = workspace::target().join("vm/api-initramfs");
+    let node = Node::start("api", |m| chaos::add(m, &dir));
+    node.configure();
+    let admin = node.admin();
+    let ask = |arguments: &[&str]| node.ask(&admin, arguments, SOON);
+
+    let version = ask(&["version"]);
+    assert!(
+        version.contains(&format!("+corten.{}", images::version())),
+        "{version}"
+    );
+
+    let services = Table::parse(&ask(&["service"]));
+    for name in ["udevd", "syslogd", "containerd", "apid"] {
+        assert!(
+            services.column("SERVICE").contains(&name),
+            "{name} missing: {services:?}"
+        );
+    }
+    node.until("all services running", SOON, || {
+        let services = Table::parse(&admin.call(&["service"])?);
+        let waiting: Vec<_> = services
+            .column("STATE")
+            .into_iter()
+            .filter(|state| *state != "Running")
+            .collect();
+        if waiting.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{services:?}"))
+        }
+    });
+
+    let dmesg = ask(&["dmesg"]);
+    assert!(dmesg.contains("Linux version 6.12"), "{dmesg}");
+
+    // The log of a daemon comes back through machined and syslogd.
+    let log = ask(&["logs", "containerd"]);
+    assert!(log.contains("containerd"), "{log}");
+
+    let mounts = ask(&["mounts"]);
+    assert!(
+        mounts.contains("squashfs") || mounts.contains("overlay"),
+        "{mounts}"
+    );
+
+    // The API and the kernel agree on who runs.
+    let mut agent = Agent::connect(&node.vm);
+    let processes = ask(&["processes"]);
+    for name in ["containerd", "udevd"] {
+        let pid = agent.named(name)[0].pid.to_string();
+        assert!(
+            processes
+                .lines()
+                .any(|line| line.contains(name) && line.split_whitespace().any(|word| word == pid)),
+            "{name} with pid {pid}:\n{processes}"
+        );
+    }
+
+    // The memory table's total is the kernel's.
+    let table = Table::parse(&ask(&["memory"]));
+    let shown: u64 = table.column("TOTAL")[0].parse().unwrap();
+    let meminfo = agent.run("cat /proc/meminfo");
+    let kib: u64 = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(
+        shown.abs_diff(kib / 1024) <= 1,
+        "{shown} MiB shown, {kib} KiB in /proc/meminfo"
+    );
+
+    // What nobody may do is refused by name.
+    let unknown = admin.call(&["logs", "no-such-service"]).unwrap_err();
+    assert!(unknown.contains("no-such-service"), "{unknown}");
+}

@@ -1,0 +1,269 @@
+//! The structure of the workspace: which crate may use which, what every crate
+//! promises in its header, and where unsafe code may stand.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failing step is a failing test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
+use tests::{tokens, workspace};
+
+/// Every crate of the workspace and what it may use of the workspace: the
+/// picture of docs/architecture.md as a table. Leaves have an empty row.
+const EDGES: &[(&str, &[&str])] = &[
+    // Leaves: do not know each other.
+    ("corten-api", &[]),
+    ("corten-config", &[]),
+    ("corten-pki", &[]),
+    ("corten-sys", &[]),
+    // The node. Daemons never link each other; `node`, the multi-call binary,
+    // is the one place that links several.
+    ("init", &["corten-sys"]),
+    (
+        "machined",
+        &["corten-api", "corten-config", "corten-pki", "corten-sys"],
+    ),
+    ("apid", &["corten-api", "corten-pki", "corten-sys"]),
+    ("syslogd", &["corten-api", "corten-sys"]),
+    ("udevd", &["corten-sys"]),
+    ("node", &["machined", "apid", "syslogd"]),
+    // The host. Nothing here links a program of the node.
+    ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
+    ("mkimage", &[]),
+    ("qemu", &[]),
+    ("chaos", &[]),
+    ("tests", &["qemu", "mkimage", "corten-api"]),
+];
+
+/// The one crate whose code is generated, and trips our lints.
+const WITHOUT_LINTS: &[&str] = &["corten-api"];
+/// The one place for unsafe code.
+const UNSAFE_HOME: &str = "lib/sys/";
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(workspace::root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata")
+}
+
+fn members(metadata: &Metadata) -> Vec<&Package> {
+    metadata.workspace_packages()
+}
+
+/// Package name to the workspace packages it names as dependencies of any kind.
+fn edges(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
+    let names: BTreeSet<&str> = members(metadata).iter().map(|p| p.name.as_str()).collect();
+    members(metadata)
+        .iter()
+        .map(|package| {
+            let used = package
+                .dependencies
+                .iter()
+                .filter(|dependency| names.contains(dependency.name.as_str()))
+                .map(|dependency| dependency.name.clone())
+                .collect();
+            (package.name.to_string(), used)
+        })
+        .collect()
+}
+
+/// What `found` has that `table` does not allow.
+fn forbidden(found: &BTreeMap<String, BTreeSet<String>>, table: &[(&str, &[&str])]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, used) in found {
+        let Some((_, allowed)) = table.iter().find(|(row, _)| row == name) else {
+            wrong.push(format!("{name} has no row in the table"));
+            continue;
+        };
+        wrong.extend(
+            used.iter()
+                .filter(|other| !allowed.contains(&other.as_str()))
+                .map(|other| format!("{name} may not use {other}")),
+        );
+    }
+    wrong
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let found = edges(&metadata());
+    assert_eq!(forbidden(&found, EDGES), Vec::<String>::new());
+    let gone: Vec<_> = EDGES
+        .iter()
+        .filter(|(name, _)| !found.contains_key(*name))
+        .collect();
+    assert!(gone.is_empty(), "rows without a crate: {gone:?}");
+}
+
+#[test]
+fn a_wrong_edge_is_found() {
+    let edge = |from: &str, to: &str| BTreeMap::from([(from.into(), BTreeSet::from([to.into()]))]);
+    for (from, to) in [
+        ("apid", "machined"),
+        ("corten-config", "corten-pki"),
+        ("mkimage", "machined"),
+        ("x", "y"),
+    ] {
+        assert_eq!(forbidden(&edge(from, to), EDGES).len(), 1, "{from} -> {to}");
+    }
+    assert!(forbidden(&edge("node", "apid"), EDGES).is_empty());
+}
+
+/// The crate roots: what a newcomer opens first.
+fn roots(package: &Package) -> Vec<&str> {
+    let wanted = |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin);
+    package
+        .targets
+        .iter()
+        .filter(|target| target.kind.iter().any(wanted))
+        .map(|target| target.src_path.as_str())
+        .collect()
+}
+
+/// What a header lacks of the contract.
+fn header_lacks(source: &str) -> Vec<&'static str> {
+    let header: Vec<&str> = source
+        .lines()
+        .skip_while(|line| line.starts_with("#!["))
+        .take_while(|line| line.starts_with("//!"))
+        .collect();
+    let header = header.join(" ").replace("//!", "").to_lowercase();
+    let header = header.split_whitespace().collect::<Vec<_>>().join(" ");
+    ["owns", "never", "talks to", "on a laptop"]
+        .into_iter()
+        .filter(|word| !header.contains(word))
+        .collect()
+}
+
+#[test]
+fn every_crate_root_opens_with_its_contract() {
+    let metadata = metadata();
+    let mut wrong = Vec::new();
+    for package in members(&metadata) {
+        let roots = roots(package);
+        let lacks = |path: &&str| header_lacks(&fs::read_to_string(path).unwrap());
+        // A program beside a library may leave the contract to the library.
+        let kept = roots.iter().any(|path| lacks(path).is_empty());
+        for path in &roots {
+            let source = fs::read_to_string(path).unwrap();
+            if !source.starts_with("//!") {
+                wrong.push(format!("{path} does not open with //!"));
+            }
+            if !kept {
+                wrong.push(format!("{path}: the header does not say {:?}", lacks(path)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_header_must_say_all_four() {
+    assert_eq!(
+        header_lacks("//! Owns: x. Never does: y.\nfn a() {}\n"),
+        ["talks to", "on a laptop"]
+    );
+    assert_eq!(
+        header_lacks("use a;\n//! Owns never talks to on a laptop\n").len(),
+        4
+    );
+    assert!(
+        header_lacks("//! Owns: a.\n//! Never: b. Talks\n//! to: c. On a laptop: d.\n").is_empty()
+    );
+}
+
+/// Whether the words of a source file break the rule on unsafe code.
+fn unsafe_lines(source: &str) -> Vec<usize> {
+    let words = tokens::identifiers(source).unwrap();
+    let lint = |word: &str| word == "unsafe_code";
+    words
+        .iter()
+        .enumerate()
+        .filter(|(index, (word, _))| {
+            // `unsafe_code` may be denied or forbidden anywhere, never allowed.
+            let loosened = lint(word)
+                && index
+                    .checked_sub(1)
+                    .and_then(|before| words.get(before))
+                    .is_none_or(|(before, _)| before != "forbid" && before != "deny");
+            word == "unsafe" || loosened
+        })
+        .map(|(_, (_, line))| *line)
+        .collect()
+}
+
+#[test]
+fn unsafe_code_has_one_home() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for path in workspace::tracked() {
+        let name = path.to_str().unwrap();
+        if path.extension().is_none_or(|extension| extension != "rs")
+            || name.starts_with(UNSAFE_HOME)
+        {
+            continue;
+        }
+        seen += 1;
+        let source = fs::read_to_string(workspace::root().join(&path)).unwrap();
+        wrong.extend(
+            unsafe_lines(&source)
+                .iter()
+                .map(|line| format!("{name}:{line}")),
+        );
+    }
+    assert!(seen > 20, "only {seen} source files found");
+    assert!(
+        wrong.is_empty(),
+        "unsafe outside {UNSAFE_HOME}: {}",
+        wrong.join(" ")
+    );
+}
+
+#[test]
+fn unsafe_is_found_where_it_counts() {
+    assert_eq!(unsafe_lines("fn a() {\n unsafe { b() }\n}"), [2]);
+    assert_eq!(unsafe_lines("#![allow(unsafe_code)]"), [1]);
+    assert!(
+        unsafe_lines("#![deny(unsafe_code)]\n// unsafe\nconst A: &str = \"unsafe\";").is_empty()
+    );
+}
+
+#[test]
+fn every_crate_takes_the_workspace_lints() {
+    let metadata = metadata();
+    for package in members(&metadata) {
+        let manifest = fs::read_to_string(&package.manifest_path).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let takes = manifest
+            .get("lints")
+            .and_then(|lints| lints.get("workspace"))
+            .and_then(toml::Value::as_bool)
+            .unwrap_or(false);
+        let exempt = WITHOUT_LINTS.contains(&package.name.as_str());
+        assert_eq!(
+            takes, !exempt,
+            "{}: [lints] workspace = true",
+            package.manifest_path
+        );
+    }
+}
+
+#[test]
+fn there_is_one_build_script() {
+    let metadata = metadata();
+    let scripts: BTreeSet<_> = members(&metadata)
+        .iter()
+        .flat_map(|package| &package.targets)
+        .filter(|target| target.kind.contains(&TargetKind::CustomBuild))
+        .map(|target| target.src_path.clone().into_std_path_buf())
+        .map(|path| fs::canonicalize(path).unwrap())
+        .collect();
+    let only = fs::canonicalize(workspace::root().join("build.rs")).unwrap();
+    assert_eq!(scripts, BTreeSet::from([only]));
+}

@@ -1,0 +1,153 @@
+//! The table.
+
+use std::fmt::Write as _;
+
+use qemu::Accel;
+
+use crate::debian::Image;
+use crate::measure::{Memory, OURS, Size};
+
+const MIB: f64 = 1024.0 * 1024.0;
+/// Limits of docs/promises.md.
+const PSS_LIMIT_MIB: f64 = 30.0;
+const SIZE_LIMIT_MB: f64 = 48.0;
+const BOOT_LIMIT: f64 = 0.33;
+
+/// Seconds of every boot.
+#[derive(Debug, Default)]
+pub struct Boots {
+    /// Ours.
+    pub corten: Vec<f64>,
+    /// The Debian beside it; empty if left out.
+    pub debian: Vec<f64>,
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn verdict(value: f64, limit: f64) -> &'static str {
+    if value <= limit { "kept" } else { "NOT KEPT" }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
+}
+
+/// The whole document.
+pub fn render(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Image>) -> String {
+    let mut text = String::from(
+        "# Benchmark\n\nWritten by `make bench`. Both systems boot the same kernel with the same \
+         parameters in the same QEMU,\nin turns; times are medians from QEMU's start.\n\n",
+    );
+    let probe = Accel::probe();
+    let _infallible = writeln!(
+        text,
+        "Accelerator: {} ({}).\n",
+        probe.accel.option(),
+        probe.reason
+    );
+    text.push_str(
+        "| measure | Corten | Debian 13, systemd, sshd | limit | |\n|---|---|---|---|---|\n",
+    );
+    boot_row(&mut text, boots);
+    let ours: u64 = memory
+        .iter()
+        .filter(|m| OURS.contains(&m.name.as_str()))
+        .map(|m| m.pss_kib)
+        .sum();
+    let ours = mib(ours * 1024);
+    let _infallible = writeln!(
+        text,
+        "| PSS of machined, udevd, syslogd, apid | {ours:.1} MiB | | {PSS_LIMIT_MIB} MiB | {} |",
+        verdict(ours, PSS_LIMIT_MIB)
+    );
+    for size in sizes {
+        #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+        let megabytes = size.bytes as f64 / 1e6;
+        let (limit, kept) = if size.name == "kernel + initramfs" {
+            (
+                format!("{SIZE_LIMIT_MB} MB"),
+                verdict(megabytes, SIZE_LIMIT_MB),
+            )
+        } else {
+            (String::new(), "")
+        };
+        let _infallible = writeln!(
+            text,
+            "| size of {} | {megabytes:.1} MB | | {limit} | {kept} |",
+            size.name
+        );
+    }
+    if let Some(debian) = debian {
+        let _infallible = writeln!(
+            text,
+            "| files of the root file system, unpacked | | {:.1} MiB, without a kernel | | |",
+            mib(debian.content)
+        );
+    }
+    text.push_str(
+        "\n## Memory of each process, configured and idle\n\n| process | PSS |\n|---|---|\n",
+    );
+    for Memory { name, pss_kib } in memory {
+        let _infallible = writeln!(text, "| {name} | {:.1} MiB |", mib(pss_kib * 1024));
+    }
+    text
+}
+
+fn boot_row(text: &mut String, boots: &Boots) {
+    let Some(ours) = median(&boots.corten) else {
+        return;
+    };
+    let row = match median(&boots.debian) {
+        Some(theirs) => format!(
+            "| QEMU start to API answer, or SSH banner | {ours:.1} s | {theirs:.1} s | \
+             {BOOT_LIMIT} × Debian | {:.2} ×, {} |",
+            ours / theirs,
+            verdict(ours / theirs, BOOT_LIMIT)
+        ),
+        None => format!("| QEMU start to API answer | {ours:.1} s | | | |"),
+    };
+    text.push_str(&row);
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_limit_is_said() {
+        let boots = Boots {
+            corten: vec![9.0, 8.0, 30.0],
+            debian: vec![20.0, 24.0, 22.0],
+        };
+        let memory = vec![
+            Memory {
+                name: "init".into(),
+                pss_kib: 40 * 1024,
+            },
+            Memory {
+                name: "containerd".into(),
+                pss_kib: 1,
+            },
+        ];
+        let sizes = [Size {
+            name: "kernel + initramfs",
+            bytes: 40_000_000,
+        }];
+        let text = render(&boots, &memory, &sizes, None);
+        assert!(
+            text.contains("| 9.0 s | 22.0 s | 0.33 × Debian | 0.41 ×, NOT KEPT |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 40.0 MiB | | 30 MiB | NOT KEPT |"),
+            "{text}"
+        );
+        assert!(text.contains("| 40.0 MB | | 48 MB | kept |"), "{text}");
+    }
+}

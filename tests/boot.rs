@@ -1,0 +1,84 @@
+//! Promise: one image, every way to boot it. Each machine must answer the API;
+//! what its console says proves nothing.
+//!
+//! All machines have 512 MiB (see [`tests::node::Node::start`]), the least a
+//! worker is promised to work in.
+
+use qemu::{Disk, Firmware};
+use tests::images;
+use tests::node::Node;
+
+/// What a freshly booted node without a config must answer.
+fn answers(node: &Node) {
+    let version = node.wait_maintenance();
+    let tag = format!("+corten.{}", images::version());
+    assert!(version.contains(&tag), "no {tag} in the answer:\n{version}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn raw_uefi() {
+    let disk = Disk::raw(images::image(".raw"));
+    answers(&Node::start("boot-raw-uefi", |m| {
+        m.firmware(Firmware::Uefi).disk(disk)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn raw_bios() {
+    let disk = Disk::raw(images::image(".raw"));
+    answers(&Node::start("boot-raw-bios", |m| {
+        m.firmware(Firmware::Bios).disk(disk)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn iso_uefi() {
+    let iso = images::image(".iso");
+    answers(&Node::start("boot-iso-uefi", |m| {
+        m.firmware(Firmware::Uefi).cdrom(iso)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn iso_bios() {
+    let iso = images::image(".iso");
+    answers(&Node::start("boot-iso-bios", |m| {
+        m.firmware(Firmware::Bios).cdrom(iso)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn iso_as_usb_stick_uefi() {
+    let iso = images::image(".iso");
+    answers(&Node::start("boot-usb-uefi", |m| {
+        m.firmware(Firmware::Uefi).usb(iso)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn iso_as_usb_stick_bios() {
+    let iso = images::image(".iso");
+    answers(&Node::start("boot-usb-bios", |m| {
+        m.firmware(Firmware::Bios).usb(iso)
+    }));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn network_by_ipxe() {
+    let bundle = images::image("-pxe");
+    answers(&Node::start("boot-pxe", |m| m.netboot(bundle, "boot.ipxe")));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn kernel_directly() {
+    let boot = images::direct();
+    answers(&Node::start("boot-direct", |m| m.direct(boot)));
+}

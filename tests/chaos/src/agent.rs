@@ -1,0 +1,147 @@
+//! The agent: reads commands from a serial port and answers.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::process::{Pid, Signal, chroot, fchdir, kill_process, setsid};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+
+/// Serves commands for ever; returns when the port is closed.
+pub fn serve(proc: &Path, port: &Path) -> io::Result<()> {
+    // A session of its own, so that nothing sent to process 1's reaches it.
+    let _already_leader = setsid();
+    let proc: OwnedFd = File::open(proc)?.into();
+    let port = File::options().read(true).write(true).open(port)?;
+    let mut settings = tcgetattr(&port)?;
+    settings.make_raw();
+    tcsetattr(&port, OptionalActions::Now, &settings)?;
+    // Tells process 1 that the mounts are no longer needed.
+    println!("ready");
+
+    let mut answers = port.try_clone()?;
+    for line in BufReader::new(port).lines() {
+        let line = line?;
+        // Process 1 moves to the real root while booting: follow it, so that
+        // paths mean what they mean to the node.
+        enter_root_of_init(&proc)?;
+        let (verdict, text) = match command(line.trim()) {
+            Ok(text) => ("ok", text),
+            Err(error) => ("no", error.to_string()),
+        };
+        answers.write_all(format!("{verdict} {}\n{text}", text.len()).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn enter_root_of_init(proc: &OwnedFd) -> io::Result<()> {
+    let root = openat(
+        proc,
+        "1/root",
+        OFlags::DIRECTORY | OFlags::RDONLY,
+        Mode::empty(),
+    )?;
+    fchdir(&root)?;
+    chroot(".")?;
+    Ok(())
+}
+
+fn command(line: &str) -> io::Result<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        ["list"] => list(),
+        ["cat", path] => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        ["kill", signal, pid] => kill(signal, pid, "1"),
+        ["kill", signal, pid, times] => kill(signal, pid, times),
+        ["orphans", count] => orphans(number(count)?),
+        _ => Err(io::Error::other(format!("unknown command `{line}`"))),
+    }
+}
+
+fn number(word: &str) -> io::Result<i32> {
+    word.parse()
+        .map_err(|_| io::Error::other(format!("`{word}` is not a number")))
+}
+
+/// One line per process: pid, parent, state letter, base name of argv[0]
+/// (kernel threads have none and are left out, zombies are shown by comm).
+fn list() -> io::Result<String> {
+    let mut all = String::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        // A process may end between two looks.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let Some((head, tail)) = stat.rsplit_once(')') else {
+            continue;
+        };
+        let mut fields = tail.split_whitespace();
+        let (state, parent) = (fields.next().unwrap_or("?"), fields.next().unwrap_or("0"));
+        let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let first = arguments
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
+        let first = String::from_utf8_lossy(first).into_owned();
+        let name = match (first.rsplit('/').next(), state) {
+            (Some(name), _) if !name.is_empty() => name.to_owned(),
+            (_, "Z") => head
+                .split_once('(')
+                .map_or("?", |(_, comm)| comm)
+                .to_owned(),
+            _ => continue,
+        };
+        all.push_str(&format!("{pid} {parent} {state} {name}\n"));
+    }
+    Ok(all)
+}
+
+fn kill(signal: &str, pid: &str, times: &str) -> io::Result<String> {
+    let signal = Signal::from_named_raw(number(signal)?)
+        .ok_or_else(|| io::Error::other(format!("no signal {signal}")))?;
+    let pid =
+        Pid::from_raw(number(pid)?).ok_or_else(|| io::Error::other(format!("no process {pid}")))?;
+    for _ in 0..number(times)? {
+        kill_process(pid, signal)?;
+    }
+    Ok(String::new())
+}
+
+/// Makes `count` processes whose parent is gone, which end a little later:
+/// process 1 inherits and must collect every one.
+fn orphans(count: i32) -> io::Result<String> {
+    // The agent's file is long deleted; the kernel still knows it by this name.
+    let own = format!("/proc/{}/exe", std::process::id());
+    for _ in 0..count {
+        let status = Command::new(&own)
+            .args(["--parent", &own])
+            .stdin(Stdio::null())
+            .status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!(
+                "the parent of an orphan failed: {status}"
+            )));
+        }
+    }
+    Ok(String::new())
+}
+
+/// Starts a child and leaves it.
+pub fn leave_orphan(own: &str) -> io::Result<()> {
+    Command::new(own)
+        .arg("--orphan")
+        .stdin(Stdio::null())
+        .spawn()
+        .map(drop)
+}

@@ -1,0 +1,90 @@
+//! A test's hand inside a running node.
+//!
+//! A node has no shell, and no call of its API kills a process; that is as it
+//! should be, so a test that wants to see a daemon die brings its own hand.
+//! It is put into the initramfs as `/init`, with the image's own first
+//! program as `/init.real` beside it; everything else of the image is
+//! unmodified.
+//!
+//! Owns: one process on the node (the agent), which reads commands, a line
+//! each, from the second serial port and answers there. Never does: exist in
+//! an image that anyone ships, or touch the node before it is told to. Talks
+//! to: `tests/support/chaos.rs` on the host. On a laptop: `chaos --agent
+//! /proc /dev/tty` takes commands from a terminal, as root.
+//!
+//! Commands: `list` (pid, parent, state, name of argv[0] per line), `cat
+//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`. An answer is `ok LENGTH`
+//! or `no LENGTH`, a newline, and that many bytes.
+
+mod agent;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// Mounts for the agent's start, gone before the image's init runs.
+const PROC: &str = "/chaos-proc";
+const DEV: &str = "/chaos-dev";
+/// The image's own first program.
+const REAL: &str = "/init.real";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        ["--agent", proc, port] => agent::serve(Path::new(proc), Path::new(port)),
+        ["--parent", own] => agent::leave_orphan(own),
+        ["--orphan"] => {
+            std::thread::sleep(Duration::from_millis(300));
+            Ok(())
+        }
+        _ if std::process::id() == 1 => Err(first()),
+        _ => Err(io::Error::other(
+            "started by tests only; see the crate's header",
+        )),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Process 1: leaves the agent behind and becomes the image's init. A failure
+/// to start the agent is said on the console and does not stop the boot.
+fn first() -> io::Error {
+    if let Err(error) = leave_agent() {
+        eprintln!("chaos: no agent: {error}");
+    }
+    Command::new(REAL).arg0("/init").exec()
+}
+
+fn leave_agent() -> io::Result<()> {
+    for (target, kind) in [(PROC, "proc"), (DEV, "devtmpfs")] {
+        fs::create_dir_all(target)?;
+        mount(kind, target, kind, MountFlags::empty(), None)?;
+    }
+    let port = format!("{DEV}/ttyS1");
+    let mut agent = Command::new("/init")
+        .args([OsStr::new("--agent"), OsStr::new(PROC), OsStr::new(&port)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    // The agent says a word, or ends, once it holds what it needs of the mounts.
+    if let Some(ready) = agent.stdout.take() {
+        BufReader::new(ready).read_line(&mut String::new())?;
+    }
+    for target in [PROC, DEV] {
+        unmount(target, UnmountFlags::DETACH)?;
+        fs::remove_dir(target)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Promise: the hardest kernel that still runs Kubernetes, judged by the tool
+//! of the field, with a reason for every check it does not pass.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::path::PathBuf;
+
+use mkimage::arch::Arch;
+use mkimage::cache::Cache;
+use mkimage::fetch::Fetcher;
+use mkimage::kernel::cli::{self, Paths};
+use tests::workspace;
+
+/// Checks that pass; the checker has 259 for `x86_64`.
+const LEAST_OK_X86_64: usize = 232;
+
+fn paths() -> Paths {
+    let root = std::env::var_os("CORTEN_CACHE").map_or_else(
+        || std::env::home_dir().unwrap().join(".cache/corten"),
+        PathBuf::from,
+    );
+    let cache = Cache::open(&root, Vec::new()).unwrap();
+    Paths {
+        config_dir: workspace::root().join("kernel-config"),
+        fetcher: Fetcher::new(cache.clone(), false, mkimage::build::mirrors()),
+        cache,
+        kernel_source: None,
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_checker_passes_the_kernel_and_every_exception_has_a_reason() {
+    let verdict = cli::check(&paths(), Arch::X86_64).unwrap();
+    verdict.require().unwrap();
+    let (ok, fail) = verdict.counts(None);
+    assert!(ok >= LEAST_OK_X86_64, "{ok} OK, {fail} FAIL");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_fragments_give_the_golden_config() {
+    cli::require_golden(&paths(), Arch::X86_64).unwrap();
+}

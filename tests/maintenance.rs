@@ -1,0 +1,64 @@
+//! Promise: a node without a config waits for one, takes it from anybody who
+//! can reach it once, and from then on only serves its owner.
+
+use tests::client::{Client, Table, generate_config};
+use tests::images;
+use tests::node::{Node, SOON};
+
+#[test]
+#[ignore = "make test-vm"]
+fn config_by_api_makes_the_node_its_owners() {
+    let boot = images::direct();
+    let node = Node::start("maintenance", |m| m.direct(boot));
+    node.wait_maintenance();
+
+    // What needs a config is refused, by name and not by silence.
+    let refused = node.insecure().call(&["reboot"]).unwrap_err();
+    assert!(refused.to_lowercase().contains("permission"), "{refused}");
+    // Nonsense is refused and changes nothing.
+    let nonsense = node.vm.dir().join("nonsense.yaml");
+    std::fs::write(&nonsense, "version: v1alpha1\nmachine: {type: teapot}\n").unwrap();
+    let refused = node
+        .insecure()
+        .call(&["apply-config", "-f", nonsense.to_str().unwrap()]);
+    assert!(refused.is_err(), "{refused:?}");
+    node.ask(&node.insecure(), &["version"], SOON);
+
+    node.configure();
+    let memory = node.ask(&node.admin(), &["memory"], SOON);
+    let table = Table::parse(&memory);
+    assert_eq!(
+        table.headers,
+        [
+            "NODE",
+            "TOTAL",
+            "USED",
+            "FREE",
+            "SHARED",
+            "BUFFERS",
+            "CACHE",
+            "AVAILABLE"
+        ]
+    );
+    let total: u64 = table.column("TOTAL")[0].parse().unwrap();
+    assert!(
+        (300..512).contains(&total),
+        "{total} MiB of 512 reported:\n{memory}"
+    );
+
+    // From now on neither a stranger nor another cluster's owner gets in.
+    let stranger = node.insecure().call(&["version"]);
+    assert!(
+        stranger.is_err(),
+        "a client without a certificate got {stranger:?}"
+    );
+    let other = node.vm.dir().join("other-cluster");
+    generate_config(&other);
+    let other = Client::with_config(node.vm.api(), &other.join("cortenconfig"));
+    let outsider = other.call(&["version"]);
+    assert!(
+        outsider.is_err(),
+        "another cluster's owner got {outsider:?}"
+    );
+    node.ask(&node.admin(), &["version"], SOON);
+}

@@ -1,0 +1,228 @@
+//! Promise: nothing is in the image but what is listed; no shell, interpreter
+//! or package manager, nothing set-id, nothing everybody may write. Read from
+//! the image that is shipped, with the file system's own tool, not from what
+//! the builder meant to put into it.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use tests::{images, initramfs, workspace};
+
+/// Most programs an image may hold.
+const MOST_PROGRAMS: usize = 20;
+/// Names, as a prefix up to a digit or the end, that no file may have: `sh`,
+/// `bash`, `python3.13`, ...
+const INTERPRETERS: &[&str] = &[
+    "sh",
+    "ash",
+    "bash",
+    "dash",
+    "zsh",
+    "ksh",
+    "fish",
+    "busybox",
+    "toybox",
+    "python",
+    "perl",
+    "lua",
+    "ruby",
+    "node",
+    "tclsh",
+    "awk",
+    "gawk",
+    "mawk",
+    "sed",
+    "apt",
+    "apt-get",
+    "dpkg",
+    "rpm",
+    "dnf",
+    "apk",
+    "sudo",
+    "su",
+    "login",
+    "sshd",
+    "ssh",
+    "systemctl",
+    "gdb",
+    "strace",
+];
+/// Modules come and go with the kernel's version; the directory is listed.
+const MODULES: &str = "/usr/lib/modules/";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct File {
+    mode: String,
+    owner: String,
+    path: String,
+    target: Option<String>,
+}
+
+impl File {
+    fn is_program(&self) -> bool {
+        self.mode.starts_with('-') && self.mode.contains('x')
+    }
+
+    fn golden_line(&self) -> String {
+        let target = self.target.as_ref().map(|target| format!(" -> {target}"));
+        format!(
+            "{} {} {}{}",
+            self.mode,
+            self.owner,
+            self.path,
+            target.unwrap_or_default()
+        )
+    }
+}
+
+/// A line of `unsquashfs -lln`: mode, owner, size, date, time, path.
+fn parse(line: &str) -> Option<File> {
+    let mut words = line.split_whitespace();
+    let mode = words.next()?.to_owned();
+    let owner = words.next()?.replace('/', ":");
+    let time = words.nth(2)?;
+    let (_, name) = line.split_once(&format!(" {time} "))?;
+    let (path, target) = match name.split_once(" -> ") {
+        Some((path, target)) if mode.starts_with('l') => (path, Some(target.to_owned())),
+        _ => (name, None),
+    };
+    Some(File {
+        mode,
+        owner,
+        path: path.to_owned(),
+        target,
+    })
+}
+
+/// What the root file system of the network-boot bundle holds.
+fn files() -> Vec<File> {
+    let boot = images::direct();
+    let entries = initramfs::read(boot.initrd.as_deref().unwrap());
+    let rootfs = entries
+        .into_iter()
+        .find(|entry| entry.name == "rootfs.squashfs")
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("rootfs.squashfs");
+    fs::write(&image, rootfs.data).unwrap();
+    let output = Command::new("unsquashfs")
+        .args(["-dest", "", "-lln"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let files: Vec<File> = lines
+        .map(|line| parse(line).unwrap_or_else(|| panic!("`{line}`")))
+        .collect();
+    assert!(files.len() > 50, "only {} files listed", files.len());
+    files
+}
+
+/// `python3.13` is `python`, `shutdown` is not `sh`.
+fn is_interpreter(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    INTERPRETERS.iter().any(|interpreter| {
+        name.strip_prefix(interpreter)
+            .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    })
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn only_listed_programs_and_no_interpreter() {
+    let files = files();
+    let found: Vec<&File> = files
+        .iter()
+        .filter(|file| is_interpreter(&file.path))
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
+
+    let list = fs::read_to_string(workspace::root().join("rootfs/executables.txt")).unwrap();
+    let listed: BTreeSet<&str> = list
+        .lines()
+        .filter_map(|line| line.split('#').next())
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let programs: BTreeSet<&str> = files
+        .iter()
+        .filter(|file| file.is_program())
+        .map(|file| file.path.as_str())
+        .collect();
+    assert_eq!(programs, listed);
+    assert!(
+        programs.len() <= MOST_PROGRAMS,
+        "{} programs",
+        programs.len()
+    );
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn nothing_set_id_and_nothing_everybody_may_write() {
+    for file in files() {
+        let set_id = file.mode.contains(['s', 'S', 't', 'T']);
+        let open = !file.mode.starts_with('l') && file.mode.chars().nth(8) == Some('w');
+        assert!(!set_id && !open, "{file:?}");
+        assert!(
+            "-dl".contains(&file.mode[..1]),
+            "neither file, directory nor link: {file:?}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_image_is_the_golden_listing() {
+    let golden = fs::read_to_string(workspace::root().join("rootfs/golden/tree.txt")).unwrap();
+    let wanted: BTreeSet<&str> = golden.lines().filter(|line| !line.is_empty()).collect();
+    let lines: Vec<String> = files()
+        .iter()
+        .filter(|file| file.path != "/" && !file.path.is_empty())
+        .filter(|file| !file.path.starts_with(MODULES))
+        .map(File::golden_line)
+        .collect();
+    let found: BTreeSet<&str> = lines.iter().map(String::as_str).collect();
+    let missing: Vec<_> = wanted.difference(&found).collect();
+    let added: Vec<_> = found.difference(&wanted).collect();
+    assert!(
+        missing.is_empty() && added.is_empty(),
+        "missing: {missing:#?}\nnot listed: {added:#?}"
+    );
+}
+
+#[test]
+fn lines_of_unsquashfs_are_read() {
+    let link = parse("lrwxrwxrwx 0/0                 7 1970-01-01 00:00 /bin -> usr/bin").unwrap();
+    assert_eq!(link.golden_line(), "lrwxrwxrwx 0:0 /bin -> usr/bin");
+    let file = parse("-rwxr-xr-x 0/0           1234567 2026-01-01 12:34 /usr/bin/a b").unwrap();
+    assert!(file.is_program());
+    assert_eq!(file.golden_line(), "-rwxr-xr-x 0:0 /usr/bin/a b");
+}
+
+#[test]
+fn interpreters_are_known_by_name() {
+    for path in [
+        "/bin/sh",
+        "/usr/bin/python3.13",
+        "/usr/bin/perl5",
+        "/x/bash",
+    ] {
+        assert!(is_interpreter(path), "{path}");
+    }
+    for path in [
+        "/usr/bin/shutdown",
+        "/usr/bin/containerd-shim-runc-v2",
+        "/usr/share/shells",
+    ] {
+        assert!(!is_interpreter(path), "{path}");
+    }
+}

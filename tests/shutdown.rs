@@ -1,0 +1,40 @@
+//! Promise: the power button, and the API's reboot and shutdown, end a node in
+//! good order and in time.
+
+use std::time::Duration;
+
+use tests::images;
+use tests::node::{Node, SOON};
+
+/// Stopping all services, unmounting and syncing; the rest is for a slow host.
+const ORDERLY: Duration = Duration::from_secs(120);
+
+#[test]
+#[ignore = "make test-vm"]
+fn power_button_without_a_config() {
+    let boot = images::direct();
+    let node = Node::start("power-button", |m| m.direct(boot));
+    node.wait_maintenance();
+    node.vm
+        .qmp()
+        .powerdown()
+        .unwrap_or_else(|error| panic!("{error}"));
+    node.wait_off(ORDERLY);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn reboot_then_shutdown_by_api() {
+    let boot = images::direct();
+    let node = Node::start("reboot-shutdown", |m| m.direct(boot));
+    node.configure();
+    node.expect_reset(ORDERLY, || {
+        // The connection may end before the answer.
+        let _maybe_answered = node.admin().call(&["reboot"]);
+    });
+    // The config is not on a disk here, so the node comes up without one.
+    node.wait_maintenance();
+    node.configure();
+    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.wait_off(ORDERLY);
+}

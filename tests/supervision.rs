@@ -1,0 +1,129 @@
+//! Promise: a node survives the death of its daemons, and process 1 survives
+//! everything. Told by an agent inside the image's own initramfs
+//! (`tests/chaos`), judged by the API.
+
+use tests::chaos::{self, Agent};
+use tests::node::{Node, SOON};
+use tests::workspace;
+
+const SIGKILL: u8 = 9;
+/// The daemons machined starts; `apid` last, as its death ends the connection
+/// we look through.
+const DAEMONS: [&str; 4] = ["udevd", "syslogd", "containerd", "apid"];
+
+fn start(name: &str) -> Node {
+    let dir = workspace::target()
+        .join("vm")
+        .join(format!("{name}-initramfs"));
+    let node = Node::start(name, |m| chaos::add(m, &dir));
+    node.configure();
+    node
+}
+
+/// The pid of the only process called `name`.
+fn only(agent: &mut Agent, name: &str) -> Result<u32, String> {
+    match agent.named(name).as_slice() {
+        [process] => Ok(process.pid),
+        others => Err(format!("{} processes called {name}", others.len())),
+    }
+}
+
+/// Waits until `name` runs again with another pid and the API calls it Running.
+fn wait_replaced(node: &Node, agent: &mut Agent, name: &str, old: u32) {
+    node.until(&format!("new {name}"), SOON, || match only(agent, name)? {
+        pid if pid != old => Ok(()),
+        _ => Err(format!("{name} is still process {old}")),
+    });
+    node.until(&format!("{name} running"), SOON, || {
+        let status = node.admin().call(&["service", name])?;
+        if status.contains("Running") {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    });
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_killed_daemon_comes_back() {
+    let node = start("supervision");
+    let mut agent = Agent::connect(&node.vm);
+    for name in DAEMONS {
+        let old = node.until(&format!("one {name}"), SOON, || only(&mut agent, name));
+        agent.run(&format!("kill {SIGKILL} {old}"));
+        wait_replaced(&node, &mut agent, name, old);
+    }
+    // Not only once: three times in a row for the one everybody waits for.
+    for _ in 0..3 {
+        let old = node.until("one apid", SOON, || only(&mut agent, "apid"));
+        agent.run(&format!("kill {SIGKILL} {old}"));
+        wait_replaced(&node, &mut agent, "apid", old);
+    }
+    // A restarted syslogd still serves what daemons say.
+    let log = node.ask(&node.admin(), &["logs", "apid"], SOON);
+    assert!(!log.trim().is_empty(), "the log of apid is empty");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn storms_do_not_hurt_process_one() {
+    let node = start("storms");
+    let mut agent = Agent::connect(&node.vm);
+
+    // The kernel protects process 1 from SIGKILL of its own namespace; this
+    // holds only as long as machined does not lose that protection.
+    agent.run(&format!("kill {SIGKILL} 1 10000"));
+    node.ask(&node.admin(), &["version"], SOON);
+
+    // A thousand orphans are handed to process 1 and must not stay as zombies.
+    for _ in 0..10 {
+        agent.run("orphans 100");
+    }
+    node.until("all orphans collected", SOON, || {
+        let dead: Vec<_> = agent
+            .processes()
+            .into_iter()
+            .filter(|process| process.state == 'Z')
+            .collect();
+        if dead.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} zombies", dead.len()))
+        }
+    });
+
+    // All daemons at once, again and again.
+    for _ in 0..3 {
+        for name in DAEMONS {
+            for process in agent.named(name) {
+                // It may have died of another's death.
+                let _gone = agent.call(&format!("kill {SIGKILL} {}", process.pid));
+            }
+        }
+    }
+    for name in DAEMONS {
+        node.until(&format!("{name} running"), SOON, || {
+            let status = node.admin().call(&["service", name])?;
+            if status.contains("Running") {
+                Ok(())
+            } else {
+                Err(status)
+            }
+        });
+    }
+    let init = agent
+        .processes()
+        .into_iter()
+        .find(|process| process.pid == 1)
+        .unwrap();
+    assert_ne!(init.state, 'Z');
+    // Nobody rebooted behind our back.
+    let resets = node
+        .vm
+        .qmp()
+        .events()
+        .into_iter()
+        .filter(|event| event.name == "RESET");
+    assert_eq!(resets.count(), 0, "the machine was reset");
+}

@@ -1,0 +1,78 @@
+//! The images under test: what `make image` left in `_out`.
+
+use std::path::PathBuf;
+
+use qemu::DirectBoot;
+
+use crate::workspace;
+
+/// The image directory: `CORTEN_OUT`, or `_out` in the repository.
+#[must_use]
+pub fn directory() -> PathBuf {
+    std::env::var_os("CORTEN_OUT").map_or_else(|| workspace::root().join("_out"), PathBuf::from)
+}
+
+/// The version in the images' names.
+#[must_use]
+pub fn version() -> String {
+    std::env::var("CORTEN_VERSION").unwrap_or_else(|_| env!("CARGO_PKG_VERSION").to_owned())
+}
+
+/// The image with this ending, `.raw` for instance.
+///
+/// # Panics
+/// When it has not been built: a test that needs it must not pass.
+#[must_use]
+pub fn image(ending: &str) -> PathBuf {
+    let path = directory().join(format!("corten-{}-x86_64{ending}", version()));
+    assert!(
+        path.exists(),
+        "{} is missing; `make image` builds it",
+        path.display()
+    );
+    path
+}
+
+/// Kernel, initramfs and parameters of the network-boot bundle, for QEMU's own
+/// loader. The parameters are those of the bundle's iPXE script.
+///
+/// # Panics
+/// When the bundle is missing or its script names no kernel.
+#[must_use]
+pub fn direct() -> DirectBoot {
+    let bundle = image("-pxe");
+    let script = std::fs::read_to_string(bundle.join("boot.ipxe")).expect("the bundle's script");
+    DirectBoot {
+        kernel: bundle.join("vmlinuz"),
+        initrd: Some(bundle.join("initramfs")),
+        append: kernel_parameters(&script).expect("a kernel line in boot.ipxe"),
+    }
+}
+
+/// What follows the file name on the `kernel` line, without what only iPXE
+/// itself needs.
+fn kernel_parameters(script: &str) -> Option<String> {
+    let line = script
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("kernel "))?;
+    let words: Vec<&str> = line
+        .split_whitespace()
+        .skip(1)
+        .take_while(|word| !["||", "&&"].contains(word))
+        .filter(|word| !word.starts_with("initrd=") && !word.contains("${"))
+        .collect();
+    Some(words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_come_from_the_script() {
+        let script = "#!ipxe\nkernel vmlinuz initrd=initramfs console=ttyS0 a=${net0/mac} b=1 || goto x\n\
+                      initrd initramfs\nboot\n";
+        assert_eq!(kernel_parameters(script).unwrap(), "console=ttyS0 b=1");
+        assert_eq!(kernel_parameters("#!ipxe\nboot\n"), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! What the tests share: where the images are, how a machine is booted and
+//! asked, and a hand inside it.
+//!
+//! Owns: files under `target/vm` and `target/chaos`. Never does: skip a test,
+//! decide a promise (each is in its own file), or read a console where the API
+//! can answer. Talks to: `cortenctl` and the agent of `tests/chaos`, both as
+//! programs, and the `qemu` crate. On a laptop: `make image`, then
+//! `cargo test -p tests --test boot -- --ignored raw_uefi`.
+//!
+//! The functions here panic instead of returning errors: whatever fails in a
+//! test's preparation fails the test, and [`qemu::Running`] then keeps and
+//! prints the console.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test support: a failing step is a failing test"
+)]
+
+pub mod chaos;
+pub mod client;
+pub mod images;
+pub mod initramfs;
+pub mod node;
+pub mod tokens;
+pub mod workspace;

@@ -1,0 +1,134 @@
+//! A booted node.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use qemu::{Machine, Running, VmError};
+
+use crate::client::{Client, generate_config};
+use crate::workspace;
+
+/// From QEMU's start to the API's first answer: without KVM and on a busy
+/// host, firmware, kernel and containerd take minutes.
+pub const BOOT: Duration = Duration::from_secs(400);
+/// For anything a running node does within seconds on real hardware.
+pub const SOON: Duration = Duration::from_secs(120);
+
+/// A machine that runs one of our images.
+#[derive(Debug)]
+pub struct Node {
+    /// The machine. First, so that a failing test shows its console.
+    pub vm: Running,
+    configs: PathBuf,
+}
+
+impl Node {
+    /// Starts a machine called `name` with the smallest memory a node is
+    /// promised to work in; `shape` adds what it boots from.
+    ///
+    /// # Panics
+    /// When QEMU cannot be started.
+    #[must_use]
+    pub fn start(name: &str, shape: impl FnOnce(Machine) -> Machine) -> Self {
+        let machine = Machine::new(name, workspace::target().join("vm")).memory_mib(512);
+        let vm = shape(machine)
+            .start()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let configs = vm.dir().join("config");
+        Self { vm, configs }
+    }
+
+    /// A client without credentials.
+    #[must_use]
+    pub fn insecure(&self) -> Client {
+        Client::insecure(self.vm.api())
+    }
+
+    /// The client of the cluster made by [`Node::configure`].
+    #[must_use]
+    pub fn admin(&self) -> Client {
+        Client::with_config(self.vm.api(), &self.configs.join("cortenconfig"))
+    }
+
+    /// Where [`Node::configure`] wrote the configs.
+    #[must_use]
+    pub fn configs(&self) -> &Path {
+        &self.configs
+    }
+
+    /// Waits until `client` gets an answer to `arguments`.
+    ///
+    /// # Panics
+    /// With the last complaint when there is none within `deadline`.
+    pub fn ask(&self, client: &Client, arguments: &[&str], deadline: Duration) -> String {
+        self.until(&format!("answer to {arguments:?}"), deadline, || {
+            client.call(arguments)
+        })
+    }
+
+    /// Repeats `attempt` until it succeeds.
+    ///
+    /// # Panics
+    /// With the last error at the deadline, or when QEMU ends.
+    pub fn until<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        attempt: impl FnMut() -> Result<T, String>,
+    ) -> T {
+        self.vm
+            .wait_for(what, deadline, attempt)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits for the maintenance API of a node without config; what `version`
+    /// answered.
+    pub fn wait_maintenance(&self) -> String {
+        self.ask(&self.insecure(), &["version"], BOOT)
+    }
+
+    /// Brings a node from maintenance to running with a fresh control-plane
+    /// config, and waits until it answers the cluster's own client.
+    ///
+    /// # Panics
+    /// When any step fails.
+    pub fn configure(&self) {
+        self.wait_maintenance();
+        generate_config(&self.configs);
+        let file = self.configs.join("controlplane.yaml");
+        let file = file.to_str().expect("UTF-8 path");
+        self.insecure()
+            .call(&["apply-config", "-f", file])
+            .unwrap_or_else(|error| panic!("apply-config: {error}"));
+        self.ask(&self.admin(), &["version"], SOON);
+    }
+
+    /// Waits for QEMU's end.
+    ///
+    /// # Panics
+    /// At the deadline, or when QEMU did not end well.
+    pub fn wait_off(&self, deadline: Duration) {
+        match self.vm.wait_exit(deadline) {
+            Ok(status) => assert!(status.success(), "QEMU ended: {status}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Runs `action` and waits for the guest to reset the machine after it.
+    ///
+    /// # Panics
+    /// When it does not within `deadline`.
+    pub fn expect_reset(&self, deadline: Duration, action: impl FnOnce()) {
+        let before = self.vm.qmp().events().len();
+        action();
+        let reset: Result<_, VmError> =
+            self.vm
+                .qmp()
+                .wait_event("reset by the guest", before, deadline, |event| {
+                    event.name == "RESET" && event.data["guest"] == true
+                });
+        if let Err(error) = reset {
+            panic!("{error}");
+        }
+    }
+}

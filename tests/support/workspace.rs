@@ -1,0 +1,69 @@
+//! Where things are in the repository, and its programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The repository.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ is inside the repository")
+}
+
+/// Cargo's target directory.
+#[must_use]
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Every tracked file, relative to the repository.
+///
+/// # Panics
+/// Outside a git checkout.
+#[must_use]
+pub fn tracked() -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached"])
+        .current_dir(root())
+        .output()
+        .expect("git is installed");
+    assert!(output.status.success(), "git ls-files failed");
+    String::from_utf8(output.stdout)
+        .expect("file names are UTF-8")
+        .split_terminator('\0')
+        .map(PathBuf::from)
+        // A file may be deleted in the work tree and not yet in the index.
+        .filter(|path| root().join(path).is_file())
+        .collect()
+}
+
+/// Runs cargo in the repository and panics with its output if it fails.
+///
+/// # Panics
+/// When cargo fails.
+pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo {}:\n{}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The client, built once per test program from the sources beside the tests.
+#[must_use]
+pub fn cortenctl() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        cargo(&["build", "--quiet", "-p", "cortenctl"], &[]);
+        target().join("debug/cortenctl")
+    })
+}
