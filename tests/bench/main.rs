@@ -14,7 +14,7 @@ mod report;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tests::workspace;
+use ::tests::workspace;
 
 #[derive(Parser)]
 #[command(

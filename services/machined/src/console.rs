@@ -72,10 +72,8 @@ impl log::Log for Libraries {
 }
 
 fn write(level: Level, text: &str) {
-    if !KERNEL
-        .get()
-        .is_some_and(|kernel| kernel.write(level, PREFIX, text).is_ok())
-    {
+    let kernel = KERNEL.get().map(|kernel| kernel.write(level, PREFIX, text));
+    if !matches!(kernel, Some(Ok(()))) {
         eprintln!("{PREFIX}{text}");
     }
     if let Some(log) = LOG.get() {

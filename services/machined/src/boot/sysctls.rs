@@ -32,10 +32,9 @@ pub fn apply(directory: &Path, proc_sys: &Path) -> usize {
     for file in files {
         match fs::read_to_string(&file) {
             Ok(text) => {
-                set += parse(&text)
-                    .iter()
-                    .filter(|setting| apply_one(setting, proc_sys))
-                    .count()
+                let settings = parse(&text);
+                let works = |setting: &&Setting| apply_one(setting, proc_sys);
+                set += settings.iter().filter(works).count();
             }
             Err(error) => console::warn(&format!("cannot read {}: {error}", file.display())),
         }

@@ -11,7 +11,7 @@ use super::{Machine, describe};
 use crate::console;
 use crate::identity;
 use crate::network::Wishes;
-use crate::node::{Node, Stage};
+use crate::node::Stage;
 use crate::services::ApiMode;
 
 /// A config that was put into the image when it was built.
@@ -25,17 +25,18 @@ impl Machine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return console::warn(&format!("cannot read {EMBEDDED}: {error}")),
         };
-        match Document::parse(&bytes) {
-            Ok(document) => match identity::check(&document) {
-                Ok(()) => {
-                    apply_sysctls(&document);
-                    self.node.set_config(document);
-                }
-                Err(error) => {
-                    console::warn(&format!("{EMBEDDED} is not used: {}", describe(&error)))
-                }
-            },
-            Err(problems) => console::warn(&format!("{EMBEDDED} is not used: {problems}")),
+        let usable = match Document::parse(&bytes) {
+            Ok(document) => identity::check(&document)
+                .map(|()| document)
+                .map_err(|error| describe(&error)),
+            Err(problems) => Err(problems.to_string()),
+        };
+        match usable {
+            Ok(document) => {
+                apply_sysctls(&document);
+                self.node.set_config(document);
+            }
+            Err(why) => console::warn(&format!("{EMBEDDED} is not used: {why}")),
         }
     }
 
