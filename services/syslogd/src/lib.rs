@@ -11,10 +11,10 @@
 //! records lines of the log `kernel`; the other ids are the services'. Drops
 //! are counted per log and told to the readers they concern.
 //!
-//! Privileges: binding `/dev/log` needs to own `/dev`, opening `/dev/kmsg`
-//! needs CAP_SYSLOG. machined therefore starts it as uid 0 with CAP_SYSLOG,
-//! CAP_SETUID and CAP_SETGID at most; with `--user 52` it becomes that user,
-//! with no capability at all, once both are open.
+//! Privileges: opening `/dev/kmsg` needs CAP_SYSLOG, binding a socket a
+//! directory of one's own. machined starts it as uid 52 with CAP_SYSLOG only,
+//! `/dev/log` being a link into `/run/syslogd`. Started as root instead, it
+//! becomes another user, without any capability, by `--user`.
 //!
 //! On a laptop, without root:
 //! `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock`
