@@ -43,13 +43,14 @@ check: deps ## Formatting, lints and documentation
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 image: deps ## Build every image format into $(OUT)
-	cargo run --locked --quiet -p mkimage -- build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
+	cargo build --locked --workspace
+	target/debug/mkimage build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
 
 iso: deps ## Build the ISO alone
 	cargo run --locked --quiet -p mkimage -- build --arch $(ARCH) --output iso --out $(OUT)
 
 run: deps ## Build the raw disk image, boot it in QEMU and say how to call it
-	cargo build --locked --quiet -p cortenctl -p qemu -p mkimage
+	cargo build --locked --workspace
 	[ -e $(OUT)/run/controlplane.yaml ] || target/debug/cortenctl gen config run https://127.0.0.1:6443 \
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
 	target/debug/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
@@ -57,13 +58,15 @@ run: deps ## Build the raw disk image, boot it in QEMU and say how to call it
 	target/debug/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw \
 	    --client-config $(OUT)/run/cortenconfig
 
-test: deps image ## Every test: unit, golden, process, and the image in virtual machines
+test: deps ## Unit, golden and process tests, and the raw disk booted on UEFI and BIOS
 	cargo test --locked --workspace
-	$(MAKE) --no-print-directory test-vm
+	cargo build --locked --workspace
+	target/debug/mkimage build --arch $(ARCH) --output raw --out $(OUT)
+	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot raw_"
 
-test-vm: deps ## The tests that boot the images in $(OUT)
-	cargo build --locked --quiet -p cortenctl
-	cargo test --locked -p tests -- --ignored --test-threads=1
+test-vm: deps ## The tests that boot the images `make image` wrote to $(OUT)
+	cargo build --locked --workspace
+	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
 
 repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked -p tests --test reproducible -- --ignored --nocapture

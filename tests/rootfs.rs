@@ -119,9 +119,7 @@ fn files() -> Vec<File> {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     let lines = text.lines().filter(|line| !line.is_empty());
-    let files: Vec<File> = lines
-        .map(|line| parse(line).ok_or(line).unwrap())
-        .collect();
+    let files: Vec<File> = lines.map(|line| parse(line).ok_or(line).unwrap()).collect();
     assert!(files.len() > 50, "only {} files listed", files.len());
     files
 }

@@ -13,8 +13,8 @@ mod report;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ::tests::workspace;
+use clap::Parser;
 
 #[derive(Parser)]
 #[command(

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
-use qemu::{DirectBoot, Disk, Machine, Running};
 use ::tests::chaos::{self, Agent};
 use ::tests::client::Client;
 use ::tests::node::{BOOT, Node};
 use ::tests::{images, workspace};
+use anyhow::Context;
+use qemu::{DirectBoot, Disk, Machine, Running};
 
 /// Same for both: enough that neither swaps or waits for memory.
 const MEMORY_MIB: u32 = 1024;
