@@ -317,7 +317,7 @@ impl Up {
             Some(file) => {
                 let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
                 format!(
-                    "---   export CORTENCONFIG={}\n---   cortenctl -e {api} -n {api} memory",
+                    "---   export CORTENCONFIG={}\n---   cortenctl -e {api} memory",
                     file.display()
                 )
             }
