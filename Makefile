@@ -40,7 +40,7 @@ build: deps ## Compile everything that runs on this machine
 check: deps ## Formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 image: deps ## Build every image format into $(OUT)
 	cargo build --locked --workspace
