@@ -57,12 +57,14 @@ const BACKOFF: Backoff = Backoff {
     forgiven_after: Duration::from_secs(10),
 };
 
-/// Generous: an emulated machine without KVM needs half a minute for containerd.
-const READY: Option<Duration> = Some(Duration::from_secs(120));
+/// Generous: a busy machine without KVM needs half a minute for a daemon that else takes half a second.
+const READY: Duration = Duration::from_secs(120);
+/// containerd loads some sixty plug-ins; one that is killed while it does never gets further.
+const CONTAINERD_READY: Duration = Duration::from_secs(300);
 
-const fn limits(stop_seconds: u64) -> Limits {
+const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     Limits {
-        ready: READY,
+        ready: Some(ready),
         stop: Duration::from_secs(stop_seconds),
         backoff: BACKOFF,
     }
@@ -88,7 +90,7 @@ fn udevd() -> ServiceSpec {
         id: "udevd",
         argv: strings(&["/usr/bin/udevd"]),
         depends_on: &[],
-        limits: limits(10),
+        limits: limits(READY, 10),
         uid: 0,
         // Load modules, make and own links and nodes, rename network links, ask disks for their serial.
         capabilities: CapabilitySet::SYS_MODULE
@@ -117,7 +119,7 @@ fn syslogd() -> ServiceSpec {
             SYSLOGD_SOCKET,
         ]),
         depends_on: &[],
-        limits: limits(5),
+        limits: limits(READY, 5),
         uid: SYSLOGD_UID,
         // Read the kernel's log (`kernel.dmesg_restrict`).
         capabilities: CapabilitySet::SYSLOG,
@@ -145,7 +147,7 @@ fn apid(mode: ApiMode) -> ServiceSpec {
         id: "apid",
         argv,
         depends_on: &[],
-        limits: limits(15),
+        limits: limits(READY, 15),
         uid: APID_UID,
         capabilities: CapabilitySet::empty(),
         no_new_privs: true,
@@ -168,7 +170,7 @@ fn containerd() -> ServiceSpec {
             "/var/lib/containerd",
         ]),
         depends_on: &["udevd"],
-        limits: limits(10),
+        limits: limits(CONTAINERD_READY, 10),
         uid: 0,
         // What it starts may need anything but these: modules are udevd's, the machine is machined's.
         capabilities: CapabilitySet::all()
