@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
+use tokio::io::AsyncBufReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -25,6 +26,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long it then has for the handshake: an emulated machine that is booting
 /// is slow, and QEMU's port forward accepts before the guest does.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long we then listen for its first word, which says whether it accepts
+/// our certificate, before we speak anyway.
+const FIRST_WORD: Duration = Duration::from_secs(2);
 
 /// The client of an open connection.
 pub(crate) type Client = MachineServiceClient<Channel>;
@@ -196,7 +200,7 @@ async fn dial(
     .map_err(|error| refused(&error))?;
     keep_alive(&tcp).map_err(|error| error.to_string())?;
     let name = endpoint.server_name().map_err(|error| error.to_string())?;
-    let stream = timeout(
+    let mut stream = timeout(
         HANDSHAKE,
         TlsConnector::from(Arc::clone(tls)).connect(name, tcp),
     )
@@ -211,7 +215,20 @@ async fn dial(
     if stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
         return Err("it does not speak the node API; is the port right?".to_owned());
     }
+    accepted(&mut stream, endpoint.host()).await?;
     Ok(stream)
+}
+
+/// With TLS 1.3 a node refuses our certificate after our side of the handshake
+/// is over, and closes: what we had written by then could cost us the reason.
+/// So its first word comes first: the alert, or the settings with which HTTP/2
+/// begins (RFC 9113, section 3.4). One that stays silent is spoken to.
+async fn accepted(stream: &mut TlsStream<TcpStream>, host: &str) -> Result<(), String> {
+    match timeout(FIRST_WORD, stream.fill_buf()).await {
+        Ok(Ok([])) => Err("it closed the connection at once; the node may still be booting".into()),
+        Ok(Err(error)) => Err(tls::explain(&error, host)),
+        Ok(Ok(_)) | Err(_) => Ok(()),
+    }
 }
 
 fn refused(error: &io::Error) -> String {

@@ -44,7 +44,9 @@ pub fn tracked() -> Vec<PathBuf> {
 /// # Panics
 /// When cargo fails.
 pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) {
-    let output = Command::new(env!("CARGO"))
+    // The one that runs the tests, so that nothing is compiled twice.
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(program)
         .args(arguments)
         .envs(environment.iter().copied())
         .current_dir(root())
