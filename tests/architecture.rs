@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("corten-api", &[]),
     ("corten-config", &[]),
     ("corten-pki", &[]),
+    ("corten-resources", &[]),
     ("corten-sys", &[]),
     // The node. Daemons never link each other; `node`, the multi-call binary,
     // is the one place that links several.

@@ -1,0 +1,157 @@
+//! `cargo bench -p corten-resources`: writes per second, fan-out to a thousand watchers, memory per ten
+//! thousand resources. It prints; it judges nothing.
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a failing step is a failing benchmark, and its numbers are small"
+)]
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corten_resources::{Definition, Draft, Query, Sensitivity, Spec, Start, Store};
+use serde::Serialize;
+use tokio::runtime::Builder;
+
+const WRITES: u64 = 1_000_000;
+const WATCHERS: u64 = 1_000;
+const FANNED_OUT: u64 = 2_000;
+const RESOURCES: u64 = 10_000;
+
+/// About as big as a link's status.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Status {
+    value: u64,
+    name: String,
+    flags: [u32; 8],
+}
+
+impl Spec for Status {
+    const DEFINITION: Definition = Definition {
+        type_name: "Statuses.bench.corten",
+        default_namespace: "bench",
+        aliases: &[],
+        columns: &[],
+        sensitivity: Sensitivity::NonSensitive,
+    };
+}
+
+fn status(id: &str, value: u64) -> Draft<Status> {
+    let name = "enp0s31f6".to_owned();
+    let flags = [0; 8];
+    Draft::new(id, Status { value, name, flags })
+}
+
+fn store() -> Store {
+    let store = Store::new();
+    store.register::<Status>().unwrap();
+    store
+}
+
+fn main() {
+    // `cargo test --benches` only wants to know that it runs.
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let scale = if is_test { 1_000 } else { 1 };
+    memory(RESOURCES / scale);
+    for threads in [1, 2, 4] {
+        writes(threads, WRITES / scale);
+    }
+    fan_out(WATCHERS / scale.min(100), FANNED_OUT / scale);
+}
+
+fn writes(threads: u64, count: u64) {
+    let store = store();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let store = &store;
+            scope.spawn(move || {
+                for value in 0..count / threads {
+                    let id = format!("{thread}-{}", value % 100);
+                    store.put(status(&id, value), "").unwrap();
+                }
+            });
+        }
+    });
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    println!("writes, {threads} writers of one kind: {rate:.0}/s");
+}
+
+fn fan_out(watchers: u64, count: u64) {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let store = store();
+    let seen: u64 = runtime.block_on(async {
+        let tasks: Vec<_> = (0..watchers)
+            .map(|_| {
+                let name = Status::DEFINITION.type_name;
+                let watch = store.watch_kind("bench", name, Query::default(), Start::Now);
+                let mut watcher = watch.unwrap();
+                tokio::spawn(async move {
+                    let mut seen = 0;
+                    while seen < count && watcher.next().await.unwrap().bookmark.is_some() {
+                        seen += 1;
+                    }
+                    seen
+                })
+            })
+            .collect();
+        let start = Instant::now();
+        let mut slowest = Duration::ZERO;
+        for value in 0..count {
+            let write = Instant::now();
+            store.put(status("one", value), "").unwrap();
+            slowest = slowest.max(write.elapsed());
+            // Half the history: the writer of a benchmark is faster than any node's.
+            if value % 512 == 511 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        let written = start.elapsed();
+        let mut seen = 0;
+        for task in tasks {
+            seen += task.await.unwrap();
+        }
+        let all = start.elapsed().as_secs_f64();
+        println!(
+            "fan-out to {watchers} watchers: {:.0} events/s, {count} writes in {written:.2?}, \
+             the slowest {slowest:.2?}",
+            seen as f64 / all
+        );
+        seen
+    });
+    assert_eq!(seen, watchers * count, "every watcher keeps up");
+}
+
+fn memory(count: u64) {
+    let store = store();
+    let before = resident();
+    for value in 0..count {
+        store
+            .put(status(&format!("resource-{value}"), value), "")
+            .unwrap();
+    }
+    let bytes = resident().saturating_sub(before);
+    let each = bytes / count.max(1);
+    println!(
+        "memory of {count} resources: {} KiB, {each} bytes each",
+        bytes / 1024
+    );
+}
+
+/// Bytes of memory this process has.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: u64 = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib * 1024
+}

@@ -1,0 +1,53 @@
+//! How long a failed controller waits.
+
+use std::time::Duration;
+
+/// After the first failure.
+const FIRST: Duration = Duration::from_millis(500);
+/// Doubled at each failure until here.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Grows at each failure, until it is reset.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// For the failure that just happened. `random` spreads it by a quarter up and down, so that what failed
+    /// together is not tried together for ever.
+    pub(super) fn next(&mut self, random: u64) -> Duration {
+        let doubled = FIRST.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
+        self.failures = self.failures.saturating_add(1).min(31);
+        let percent = 75 + u32::try_from(random % 51).unwrap_or_default();
+        doubled.min(LONGEST) * percent / 100
+    }
+
+    /// Something went well.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_doubles_to_a_limit_and_starts_over() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<_> = (0..40).map(|_| backoff.next(25).as_millis()).collect();
+        assert_eq!(waits[..4], [500, 1000, 2000, 4000]);
+        assert_eq!(waits[39], 60_000);
+        backoff.reset();
+        assert_eq!(backoff.next(25), FIRST);
+    }
+
+    #[test]
+    fn chance_moves_it_by_a_quarter_at_most() {
+        for random in 0..200 {
+            let wait = Backoff::default().next(random);
+            assert!((FIRST * 3 / 4..=FIRST * 5 / 4).contains(&wait), "{wait:?}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What a controller can do: wait for changes, read what it declared as input, write what it declared as
+//! output.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use super::{Declaration, Dependency, Input};
+use crate::error::StoreError;
+use crate::metadata::{Phase, Pointer};
+use crate::query::Query;
+use crate::resource::{Draft, Resource, Spec, Typed};
+use crate::store::Store;
+use crate::watch::{Happened, Start, Watcher};
+
+/// A controller's hands.
+#[derive(Debug)]
+pub struct Context {
+    store: Store,
+    declaration: Declaration,
+    watches: Vec<(Input, Watcher)>,
+    wake: Arc<Notify>,
+    /// No event was given yet.
+    is_fresh: bool,
+    /// Set when the work on an event went well; the runtime reads it.
+    went_well: Arc<AtomicBool>,
+    /// What was written since [`Context::start_outputs`].
+    written: BTreeSet<Pointer>,
+}
+
+impl Context {
+    pub(super) fn new(
+        store: Store,
+        declaration: Declaration,
+        went_well: Arc<AtomicBool>,
+    ) -> Result<Context, StoreError> {
+        let wake = Arc::<Notify>::default();
+        let watch = |input: &Input| Ok((*input, watch(&store, input, &wake)?));
+        let watches = declaration
+            .inputs
+            .iter()
+            .map(watch)
+            .collect::<Result<_, _>>()?;
+        Ok(Context {
+            store,
+            declaration,
+            watches,
+            wake,
+            is_fresh: true,
+            went_well,
+            written: BTreeSet::new(),
+        })
+    }
+
+    /// Waits until something that is read has changed; the first time it returns at once. Many changes are
+    /// one event: what counts is what is there now. Cancelling it loses nothing.
+    pub async fn event(&mut self) {
+        if self.is_fresh {
+            self.is_fresh = false;
+            return;
+        }
+        self.went_well.store(true, Ordering::Relaxed);
+        while !self.has_news() {
+            self.wake.notified().await;
+        }
+    }
+
+    /// Reads all that watches have, as they share one wake-up.
+    fn has_news(&mut self) -> bool {
+        let mut any = false;
+        for (input, watcher) in &mut self.watches {
+            while let Some(event) = watcher.next_now() {
+                any |= concerns(input, &event.happened);
+                // A reconcile looks at what is there, so nothing is lost by starting anew.
+                if let Happened::Errored(_) = event.happened
+                    && let Ok(again) = watch(&self.store, input, &self.wake)
+                {
+                    *watcher = again;
+                }
+            }
+        }
+        any
+    }
+
+    /// Reads one resource, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn get<S: Spec>(&self, id: &str) -> Result<Option<Typed<S>>, StoreError> {
+        self.get_at(&Pointer::of::<S>(id))
+    }
+
+    /// [`Context::get`] in another namespace than the type's own.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn get_at<S: Spec>(&self, pointer: &Pointer) -> Result<Option<Typed<S>>, StoreError> {
+        self.check_reads(pointer.namespace, pointer.type_name, Some(&pointer.id))?;
+        match self.store.get(pointer) {
+            Ok(resource) => Ok(Typed::new(resource)),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a kind in the type's own namespace, by id.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn list<S: Spec>(&self) -> Result<Vec<Typed<S>>, StoreError> {
+        self.list_in(S::DEFINITION.default_namespace, &Query::default())
+    }
+
+    /// Reads those resources of a kind that are meant, by id.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn list_in<S: Spec>(
+        &self,
+        namespace: &str,
+        query: &Query,
+    ) -> Result<Vec<Typed<S>>, StoreError> {
+        let type_name = S::DEFINITION.type_name;
+        self.check_reads(namespace, type_name, None)?;
+        let found = self.store.list(namespace, type_name, query)?;
+        Ok(found.into_iter().filter_map(Typed::new).collect())
+    }
+
+    /// Makes a resource what it shall be; [`Store::put`].
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`] and those of [`Store::put`].
+    pub fn put<S: Spec>(&mut self, draft: Draft<S>) -> Result<Arc<Resource>, StoreError> {
+        self.check_writes(draft.pointer.namespace, draft.pointer.type_name)?;
+        let pointer = draft.pointer.clone();
+        let written = self.store.put(draft, self.declaration.name)?;
+        self.written.insert(pointer);
+        Ok(written)
+    }
+
+    /// Takes a resource down: asks those who hold it to let go, and destroys it when nobody does. Returns
+    /// whether it is gone. If not, a [`Dependency::DestroyReady`] input tells when it can be tried again.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`], [`StoreError::OwnerConflict`].
+    pub fn remove(&mut self, pointer: &Pointer) -> Result<bool, StoreError> {
+        self.check_writes(pointer.namespace, pointer.type_name)?;
+        let owner = self.declaration.name;
+        let gone = self
+            .store
+            .teardown(pointer, owner)
+            .and_then(|_| self.store.destroy(pointer, owner));
+        match gone {
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(true),
+            Err(StoreError::PendingFinalizers { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// From here on what is written counts as wanted; see [`Context::remove_others`].
+    pub fn start_outputs(&mut self) {
+        self.written.clear();
+    }
+
+    /// Removes what this controller wrote of a kind before [`Context::start_outputs`] and not since: what
+    /// is no longer wanted. Returns whether all of it is gone, as [`Context::remove`] does.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn remove_others<S: Spec>(&mut self) -> Result<bool, StoreError> {
+        self.remove_others_in::<S>(S::DEFINITION.default_namespace)
+    }
+
+    /// [`Context::remove_others`] in another namespace than the type's own.
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn remove_others_in<S: Spec>(&mut self, namespace: &str) -> Result<bool, StoreError> {
+        let type_name = S::DEFINITION.type_name;
+        self.check_writes(namespace, type_name)?;
+        let mut all = true;
+        for resource in self.store.list(namespace, type_name, &Query::default())? {
+            let is_ours = resource.metadata.owner == self.declaration.name;
+            if is_ours && !self.written.contains(resource.pointer()) {
+                all &= self.remove(resource.pointer())?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Holds a resource this controller depends on strongly; [`Store::add_finalizer`].
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`] and those of [`Store::add_finalizer`].
+    pub fn hold(&self, pointer: &Pointer) -> Result<(), StoreError> {
+        self.check_holds(pointer)?;
+        self.store.add_finalizer(pointer, self.declaration.name)
+    }
+
+    /// Lets go of a resource; [`Store::remove_finalizer`].
+    ///
+    /// # Errors
+    /// [`StoreError::Undeclared`].
+    pub fn let_go(&self, pointer: &Pointer) -> Result<(), StoreError> {
+        self.check_holds(pointer)?;
+        self.store.remove_finalizer(pointer, self.declaration.name)
+    }
+
+    fn check_reads(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        id: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let is_input = self.declaration.inputs.iter().any(|input| {
+            input.definition.type_name == type_name
+                && input.namespace == namespace
+                && (input.id.is_none() || input.id == id)
+        });
+        if is_input || self.writes(type_name) {
+            return Ok(());
+        }
+        let id = id.map(|id| format!("/{id}")).unwrap_or_default();
+        Err(self.undeclared("reads", format!("{namespace}/{type_name}{id}")))
+    }
+
+    fn check_writes(&self, namespace: &str, type_name: &str) -> Result<(), StoreError> {
+        if self.writes(type_name) {
+            return Ok(());
+        }
+        Err(self.undeclared("writes", format!("{namespace}/{type_name}")))
+    }
+
+    fn check_holds(&self, pointer: &Pointer) -> Result<(), StoreError> {
+        let is_strong = self.declaration.inputs.iter().any(|input| {
+            input.dependency == Dependency::Strong
+                && input.definition.type_name == pointer.type_name
+                && input.namespace == pointer.namespace
+                && input.id.is_none_or(|id| *id == *pointer.id)
+        });
+        if is_strong {
+            return Ok(());
+        }
+        Err(self.undeclared("holds", pointer.to_string()))
+    }
+
+    fn writes(&self, type_name: &str) -> bool {
+        let mut outputs = self.declaration.outputs.iter();
+        outputs.any(|output| output.definition.type_name == type_name)
+    }
+
+    fn undeclared(&self, does: &'static str, what: String) -> StoreError {
+        let controller = self.declaration.name;
+        StoreError::Undeclared {
+            controller,
+            does,
+            what,
+        }
+    }
+}
+
+fn watch(store: &Store, input: &Input, wake: &Arc<Notify>) -> Result<Watcher, StoreError> {
+    let (namespace, type_name) = (input.namespace, input.definition.type_name);
+    store.watch_waking(namespace, type_name, Start::Now, wake.clone())
+}
+
+/// Whether the controller is to be called for it.
+fn concerns(input: &Input, happened: &Happened) -> bool {
+    let resource = match happened {
+        Happened::Created(resource)
+        | Happened::Updated { new: resource, .. }
+        | Happened::Destroyed(resource) => resource,
+        Happened::Errored(_) => return true,
+        Happened::Absent(_) | Happened::Bootstrapped | Happened::Noop => return false,
+    };
+    if input
+        .id
+        .is_some_and(|id| *id != *resource.metadata.pointer.id)
+    {
+        return false;
+    }
+    match input.dependency {
+        Dependency::Strong | Dependency::Weak => true,
+        Dependency::DestroyReady => {
+            resource.metadata.phase == Phase::TearingDown
+                && resource.metadata.finalizers.is_empty()
+                && !matches!(happened, Happened::Destroyed(_))
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Who reads and writes what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+
+use super::{Declaration, Dependency, Input, Ownership};
+
+/// Why a controller cannot be added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Two have one name.
+    #[error("there are two controllers {0}")]
+    NameTaken(&'static str),
+    /// Two write one type and one of them wants it for itself.
+    #[error(
+        "controllers {first} and {second} both write {type_name}, and {exclusive} declares it exclusive"
+    )]
+    OutputTaken {
+        /// Who was there first.
+        first: &'static str,
+        /// Who came second.
+        second: &'static str,
+        /// Which of them.
+        exclusive: &'static str,
+        /// What.
+        type_name: &'static str,
+    },
+    /// The store refuses a type.
+    #[error("controller {controller}: {source}")]
+    Type {
+        /// Who declares it.
+        controller: &'static str,
+        /// Why.
+        source: crate::StoreError,
+    },
+}
+
+/// Who reads and writes what. As text ([`fmt::Display`]) it is lines for people and golden files.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    controllers: BTreeMap<&'static str, Declaration>,
+}
+
+impl Graph {
+    pub(super) fn add(&mut self, new: Declaration) -> Result<(), GraphError> {
+        if self.controllers.contains_key(new.name) {
+            return Err(GraphError::NameTaken(new.name));
+        }
+        for output in &*new.outputs {
+            for other in self.controllers.values() {
+                let type_name = output.definition.type_name;
+                let theirs = other
+                    .outputs
+                    .iter()
+                    .find(|output| output.definition.type_name == type_name);
+                let exclusive = match (theirs.map(|theirs| theirs.ownership), output.ownership) {
+                    (Some(Ownership::Exclusive), _) => other.name,
+                    (Some(Ownership::Shared), Ownership::Exclusive) => new.name,
+                    (Some(Ownership::Shared), Ownership::Shared) | (None, _) => continue,
+                };
+                return Err(GraphError::OutputTaken {
+                    first: other.name,
+                    second: new.name,
+                    exclusive,
+                    type_name,
+                });
+            }
+        }
+        self.controllers.insert(new.name, new);
+        Ok(())
+    }
+
+    /// The graph in the language of Graphviz: boxes are controllers, and arrows go the way data does.
+    /// What is read with a dashed arrow cannot be held, a dotted one waits until it can be destroyed.
+    #[must_use]
+    pub fn dot(&self) -> String {
+        let mut text = String::from("digraph controllers {\n  rankdir=LR;\n");
+        let mut kinds = BTreeSet::new();
+        let mut edges = String::new();
+        for controller in self.controllers.values() {
+            let name = controller.name;
+            let _ = writeln!(text, "  {name:?} [shape=box];");
+            for input in &*controller.inputs {
+                let kind = input.definition.type_name;
+                kinds.insert(kind);
+                let style = match input.dependency {
+                    Dependency::Strong => "solid",
+                    Dependency::Weak => "dashed",
+                    Dependency::DestroyReady => "dotted",
+                };
+                let _ = writeln!(edges, "  {kind:?} -> {name:?} [style={style}];");
+            }
+            for output in &*controller.outputs {
+                let kind = output.definition.type_name;
+                kinds.insert(kind);
+                let _ = writeln!(edges, "  {name:?} -> {kind:?};");
+            }
+        }
+        for kind in kinds {
+            let _ = writeln!(text, "  {kind:?} [shape=ellipse];");
+        }
+        text + &edges + "}\n"
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for controller in self.controllers.values() {
+            writeln!(f, "{}", controller.name)?;
+            for input in &*controller.inputs {
+                writeln!(f, "  reads  {input}")?;
+            }
+            for output in &*controller.outputs {
+                let shared = match output.ownership {
+                    Ownership::Exclusive => "",
+                    Ownership::Shared => " (shared)",
+                };
+                writeln!(f, "  writes {}{shared}", output.definition.type_name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.definition.type_name)?;
+        if let Some(id) = self.id {
+            write!(f, "/{id}")?;
+        }
+        f.write_str(match self.dependency {
+            Dependency::Strong => " (strong)",
+            Dependency::Weak => "",
+            Dependency::DestroyReady => " (destroy-ready)",
+        })
+    }
+}

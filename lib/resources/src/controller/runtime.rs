@@ -1,0 +1,203 @@
+//! Runs controllers, each in a task of its own.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::task::JoinSet;
+
+use super::backoff::Backoff;
+use super::{Context, Controller, Declaration, Failure, Graph, GraphError};
+use crate::store::{Store, random};
+
+/// What the runtime has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// About whom.
+    pub controller: &'static str,
+    /// What went wrong: an error with its causes, or a panic's message.
+    pub error: String,
+    /// Whether it panicked: it has a bug.
+    pub panicked: bool,
+    /// When it is started again.
+    pub retry_in: Duration,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.panicked { "has a bug" } else { "failed" };
+        let seconds = self.retry_in.as_secs_f32();
+        write!(
+            f,
+            "controller {} {what}: {}; it starts again in {seconds:.1} s",
+            self.controller, self.error
+        )
+    }
+}
+
+/// Starts a run; the clone of the controller lives in it.
+type Starter = Box<dyn Fn(Context) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
+
+/// Controllers to be run on a store.
+pub struct Runtime {
+    store: Store,
+    graph: Graph,
+    starters: Vec<(Declaration, Starter)>,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("graph", &self.graph)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Without controllers.
+    #[must_use]
+    pub fn new(store: Store) -> Runtime {
+        Runtime {
+            store,
+            graph: Graph::default(),
+            starters: Vec::new(),
+        }
+    }
+
+    /// Adds a controller and makes the types it declares known to the store.
+    ///
+    /// # Errors
+    /// [`GraphError`]; nothing runs yet, so a node with a wrong graph does not start at all.
+    pub fn add(&mut self, controller: impl Controller) -> Result<(), GraphError> {
+        let declaration = Declaration::of(&controller);
+        self.graph.add(declaration.clone())?;
+        let of_inputs = declaration.inputs.iter().map(|input| input.register);
+        let of_outputs = declaration.outputs.iter().map(|output| output.register);
+        for register in of_inputs.chain(of_outputs) {
+            register(&self.store).map_err(|source| GraphError::Type {
+                controller: declaration.name,
+                source,
+            })?;
+        }
+        let starter: Starter = Box::new(move |mut context| {
+            let controller = controller.clone();
+            Box::pin(async move { controller.run(&mut context).await })
+        });
+        self.starters.push((declaration, starter));
+        Ok(())
+    }
+
+    /// Who reads and writes what.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Runs the controllers until all have ended or the future is dropped. `tell` hears of every failure.
+    pub async fn run(self, tell: impl Fn(Notice) + Send + Sync + 'static) {
+        let tell = Arc::new(tell);
+        let mut tasks = JoinSet::new();
+        for (declaration, starter) in self.starters {
+            let keep = keep_running(self.store.clone(), declaration, starter, tell.clone());
+            tasks.spawn(keep);
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn keep_running(
+    store: Store,
+    declaration: Declaration,
+    starter: Starter,
+    tell: Arc<impl Fn(Notice) + Send + Sync>,
+) {
+    let mut backoff = Backoff::default();
+    let went_well = Arc::new(AtomicBool::new(false));
+    loop {
+        let context = Context::new(store.clone(), declaration.clone(), went_well.clone());
+        let ended = match context {
+            Ok(context) => {
+                let run = Contained(starter(context));
+                AssertUnwindSafe(run).catch_unwind().await
+            }
+            Err(error) => Ok(Err(error.into())),
+        };
+        let (error, panicked) = match ended {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => (with_causes(failure.as_ref()), false),
+            Err(panic) => (message(panic.as_ref()), true),
+        };
+        if went_well.swap(false, Ordering::Relaxed) {
+            backoff.reset();
+        }
+        let retry_in = backoff.next(random());
+        tell(Notice {
+            controller: declaration.name,
+            error,
+            panicked,
+            retry_in,
+        });
+        tokio::time::sleep(retry_in).await;
+    }
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is running a controller: a panic here ends that run and nothing else. For the panic
+/// hook of a program that otherwise ends at a panic.
+#[must_use]
+pub fn in_controller() -> bool {
+    INSIDE.get()
+}
+
+/// A run, marked as such while it is polled.
+struct Contained(BoxFuture<'static, Result<(), Failure>>);
+
+impl Future for Contained {
+    type Output = Result<(), Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let _mark = Mark::set();
+        Poll::Ready(ready!(self.0.as_mut().poll(context)))
+    }
+}
+
+/// Unset also by a panic, on its way out.
+struct Mark;
+
+impl Mark {
+    fn set() -> Mark {
+        INSIDE.set(true);
+        Mark
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without words".to_owned())
+}

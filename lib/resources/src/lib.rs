@@ -1,0 +1,28 @@
+//! Typed resources in memory, and the controllers that work on them.
+//!
+//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with
+//! finalizers), its watches (`watch.rs`), and the controllers' runtime (`controller/`: declared inputs and
+//! outputs, restarts, the printable graph).
+//! Never does: I/O, or anything a particular type needs; types and controllers live where they are used.
+//! Talks to: nobody.
+//! On a laptop: `cargo test -p corten-resources`; `cargo bench -p corten-resources` prints its numbers.
+//!
+//! A *kind* is a type in a namespace. Writes to a kind have one order, and every watcher of it that keeps up
+//! sees each of them once and in that order; one that does not is told so and ends. Readers and watchers
+//! share what is stored, so a spec is never copied, and never changes.
+
+pub mod controller;
+mod error;
+pub mod meta;
+mod metadata;
+mod query;
+mod resource;
+mod store;
+mod watch;
+
+pub use error::StoreError;
+pub use metadata::{Metadata, Phase, Pointer, Tags, Version};
+pub use query::{IdQuery, LabelQuery, LabelTerm, Operator, Query};
+pub use resource::{AnySpec, Column, Definition, Draft, Resource, Sensitivity, Spec, Typed};
+pub use store::Store;
+pub use watch::{Bookmark, Event, Happened, Start, Watcher};

@@ -1,0 +1,187 @@
+//! The two types every store has: what types and what namespaces there are.
+
+use serde::Serialize;
+
+use crate::resource::{Column, Definition, Sensitivity, Spec};
+
+/// Where the store describes itself.
+pub const NAMESPACE: &str = "meta";
+
+/// A namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Namespace {
+    /// What it is for.
+    pub description: String,
+}
+
+impl Spec for Namespace {
+    const DEFINITION: Definition = Definition {
+        type_name: "Namespaces.meta.cosi.dev",
+        default_namespace: NAMESPACE,
+        aliases: &["ns"],
+        columns: &[],
+        sensitivity: Sensitivity::NonSensitive,
+    };
+}
+
+/// A column of a client's table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrintColumn {
+    /// The column's name.
+    pub name: String,
+    /// A JSON path into the spec, in braces.
+    pub json_path: String,
+}
+
+/// A type of resources; its id is the type's name in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceDefinition {
+    /// The type's full name.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// In the singular, for people.
+    pub display_type: String,
+    /// Where its resources are unless said otherwise.
+    pub default_namespace: String,
+    /// Short names: declared ones, the singular, the capitals.
+    pub aliases: Vec<String>,
+    /// Everything a client may call it by but its full name.
+    pub all_aliases: Vec<String>,
+    /// What a client's table shows.
+    pub print_columns: Vec<PrintColumn>,
+    /// `sensitive`, or nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<&'static str>,
+}
+
+impl Spec for ResourceDefinition {
+    const DEFINITION: Definition = Definition {
+        type_name: "ResourceDefinitions.meta.cosi.dev",
+        default_namespace: NAMESPACE,
+        aliases: &["api-resources"],
+        columns: &[Column {
+            name: "Aliases",
+            path: ".aliases[:]",
+        }],
+        sensitivity: Sensitivity::NonSensitive,
+    };
+}
+
+impl From<Definition> for ResourceDefinition {
+    fn from(definition: Definition) -> ResourceDefinition {
+        let (plural, suffix) = definition
+            .type_name
+            .split_once('.')
+            .unwrap_or((definition.type_name, ""));
+        let display_type = singular(plural);
+        let declared = definition.aliases.iter().map(|alias| (*alias).to_owned());
+        let mut aliases: Vec<String> = Vec::new();
+        for alias in declared
+            .chain([display_type.to_lowercase()])
+            .chain(acronyms(plural))
+        {
+            if !aliases.contains(&alias) {
+                aliases.push(alias);
+            }
+        }
+        let plural = plural.to_lowercase();
+        let mut all_aliases = vec![plural.clone()];
+        // `statuses.net` and `statuses.net.talos`, of `Statuses.net.talos.dev`.
+        all_aliases.extend(
+            suffix
+                .match_indices('.')
+                .filter_map(|(end, _)| suffix.get(..end))
+                .map(|prefix| format!("{plural}.{prefix}")),
+        );
+        all_aliases.extend(aliases.iter().cloned());
+        let columns = definition.columns.iter().map(|column| PrintColumn {
+            name: column.name.to_owned(),
+            json_path: format!("{{{}}}", column.path),
+        });
+        ResourceDefinition {
+            type_name: definition.type_name.to_owned(),
+            display_type,
+            default_namespace: definition.default_namespace.to_owned(),
+            aliases,
+            all_aliases,
+            print_columns: columns.collect(),
+            sensitivity: match definition.sensitivity {
+                Sensitivity::NonSensitive => None,
+                Sensitivity::Sensitive => Some("sensitive"),
+            },
+        }
+    }
+}
+
+/// The English singular, for the endings type names have.
+fn singular(plural: &str) -> String {
+    if let Some(stem) = plural.strip_suffix("ies") {
+        return format!("{stem}y");
+    }
+    let two = ["sses", "uses", "shes", "xes"];
+    let ending = if two.iter().any(|ending| plural.ends_with(ending)) {
+        "es"
+    } else {
+        "s"
+    };
+    plural.strip_suffix(ending).unwrap_or(plural).to_owned()
+}
+
+/// The capitals of the name, and their plural; nothing when there is but one.
+fn acronyms(plural: &str) -> Vec<String> {
+    let capitals: String = plural.chars().filter(char::is_ascii_uppercase).collect();
+    let capitals = capitals.to_lowercase();
+    if capitals.len() < 2 {
+        return Vec::new();
+    }
+    let more = (!capitals.ends_with('s')).then(|| format!("{capitals}s"));
+    [capitals].into_iter().chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_found_by_every_name_clients_use() {
+        let own = ResourceDefinition::from(ResourceDefinition::DEFINITION);
+        assert_eq!(own.display_type, "ResourceDefinition");
+        assert_eq!(
+            own.aliases,
+            ["api-resources", "resourcedefinition", "rd", "rds"]
+        );
+        let addresses = ResourceDefinition::from(Definition {
+            type_name: "AddressStatuses.net.talos.dev",
+            aliases: &["address", "addresses"],
+            ..ResourceDefinition::DEFINITION
+        });
+        assert_eq!(
+            addresses.all_aliases,
+            [
+                "addressstatuses",
+                "addressstatuses.net",
+                "addressstatuses.net.talos",
+                "address",
+                "addresses",
+                "addressstatus",
+                "as",
+            ]
+        );
+    }
+
+    #[test]
+    fn singulars() {
+        for (plural, one) in [
+            ("Identities", "Identity"),
+            ("NodeAddresses", "NodeAddress"),
+            ("LinkStatuses", "LinkStatus"),
+            ("LinkRefreshes", "LinkRefresh"),
+            ("DNSResolveCaches", "DNSResolveCache"),
+            ("Services", "Service"),
+        ] {
+            assert_eq!(singular(plural), one);
+        }
+    }
+}

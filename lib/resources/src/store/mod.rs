@@ -1,0 +1,259 @@
+//! Every resource of the node, in memory.
+//!
+//! A kind (type and namespace) has its own lock, so writes to one kind have one order and do not wait for
+//! others. Nothing here waits: a write copies, swaps a pointer and wakes watchers.
+
+mod history;
+mod kind;
+#[cfg(test)]
+mod stress;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::Notify;
+
+use crate::error::StoreError;
+use crate::meta::{self, Namespace, ResourceDefinition};
+use crate::metadata::Pointer;
+use crate::query::Query;
+use crate::resource::{Definition, Draft, Resource, Spec, Typed};
+use crate::watch::{Start, Watcher};
+pub(crate) use history::Change;
+pub(crate) use kind::{Kind, random};
+
+/// Type and namespace.
+type KindName = (&'static str, &'static str);
+
+#[derive(Debug, Default)]
+struct Inner {
+    types: BTreeMap<&'static str, (TypeId, Definition)>,
+    namespaces: BTreeSet<&'static str>,
+    kinds: HashMap<KindName, Arc<Kind>>,
+}
+
+/// The store. A handle: clones are the same store.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<RwLock<Inner>>);
+
+impl Default for Store {
+    fn default() -> Store {
+        Store::new()
+    }
+}
+
+impl Store {
+    /// A store that knows nothing but the types that describe it ([`crate::meta`]).
+    #[must_use]
+    pub fn new() -> Store {
+        let store = Store(Arc::default());
+        let known = store
+            .declare::<Namespace>()
+            .and_then(|()| store.register::<ResourceDefinition>())
+            .and_then(|()| store.register::<Namespace>());
+        debug_assert!(known.is_ok(), "an empty store takes any type");
+        store
+    }
+
+    /// Makes a type and its namespace known. The same type again is no change.
+    ///
+    /// # Errors
+    /// [`StoreError::TypeTaken`] when another Rust type has that name.
+    pub fn register<S: Spec>(&self) -> Result<(), StoreError> {
+        self.declare::<S>()?;
+        self.add_namespace(S::DEFINITION.default_namespace, "")?;
+        let id = S::DEFINITION.type_name.to_lowercase();
+        let definition = ResourceDefinition::from(S::DEFINITION);
+        self.put(Draft::new(&id, definition), "").map(drop)
+    }
+
+    fn declare<S: Spec>(&self) -> Result<(), StoreError> {
+        let definition = S::DEFINITION;
+        let this = (TypeId::of::<S>(), definition);
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.namespaces.insert(meta::NAMESPACE);
+        let other = inner.types.entry(definition.type_name).or_insert(this);
+        if *other != this {
+            return Err(StoreError::TypeTaken(definition.type_name));
+        }
+        Ok(())
+    }
+
+    /// Makes a namespace known. One that is known keeps its description when this one is empty.
+    ///
+    /// # Errors
+    /// None, as long as nobody else writes namespaces.
+    pub fn add_namespace(&self, name: &'static str, description: &str) -> Result<(), StoreError> {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.namespaces.insert(name);
+        drop(inner);
+        if description.is_empty() && self.get_as::<Namespace>(name).is_some() {
+            return Ok(());
+        }
+        let description = description.to_owned();
+        let namespace = Draft::new(name, Namespace { description });
+        self.put(namespace, "").map(drop)
+    }
+
+    /// What is known of a type.
+    #[must_use]
+    pub fn definition(&self, type_name: &str) -> Option<Definition> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        inner
+            .types
+            .get(type_name)
+            .map(|(_, definition)| *definition)
+    }
+
+    /// Every type there is, by name.
+    #[must_use]
+    pub fn definitions(&self) -> Vec<Definition> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        inner
+            .types
+            .values()
+            .map(|(_, definition)| *definition)
+            .collect()
+    }
+
+    /// The name of a resource that somebody outside asks for.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    pub fn pointer(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        id: &str,
+    ) -> Result<Pointer, StoreError> {
+        let (type_name, namespace) = self.name(namespace, type_name)?;
+        let id = id.into();
+        Ok(Pointer {
+            namespace,
+            type_name,
+            id,
+        })
+    }
+
+    fn name(&self, namespace: &str, type_name: &str) -> Result<KindName, StoreError> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = inner.types.get(type_name);
+        let (_, definition) = known.ok_or_else(|| StoreError::UnknownType(type_name.to_owned()))?;
+        let known = inner.namespaces.get(namespace);
+        let namespace = known.ok_or_else(|| StoreError::UnknownNamespace(namespace.to_owned()))?;
+        Ok((definition.type_name, namespace))
+    }
+
+    fn kind(&self, namespace: &str, type_name: &str) -> Result<Arc<Kind>, StoreError> {
+        {
+            let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(kind) = inner.kinds.get(&(type_name, namespace)) {
+                return Ok(kind.clone());
+            }
+        }
+        let name = self.name(namespace, type_name)?;
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let kind = inner
+            .kinds
+            .entry(name)
+            .or_insert_with(|| Arc::new(Kind::new()));
+        Ok(kind.clone())
+    }
+
+    fn kind_of(&self, pointer: &Pointer) -> Result<Arc<Kind>, StoreError> {
+        self.kind(pointer.namespace, pointer.type_name)
+    }
+
+    /// Reads one resource.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    pub fn get(&self, pointer: &Pointer) -> Result<Arc<Resource>, StoreError> {
+        let kind = self.kind_of(pointer)?;
+        let found = kind.state().resources.get(&pointer.id).cloned();
+        found.ok_or_else(|| StoreError::NotFound(pointer.clone()))
+    }
+
+    /// Reads one resource of a known type in the type's own namespace, if it is there.
+    #[must_use]
+    pub fn get_as<S: Spec>(&self, id: &str) -> Option<Typed<S>> {
+        self.get(&Pointer::of::<S>(id)).ok().and_then(Typed::new)
+    }
+
+    /// Reads those resources of a kind that are meant, by id, as they are at one moment.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    pub fn list(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        query: &Query,
+    ) -> Result<Vec<Arc<Resource>>, StoreError> {
+        let kind = self.kind(namespace, type_name)?;
+        if query.is_all() {
+            return Ok(kind.state().resources.values().cloned().collect());
+        }
+        // Matching may take its time: not under the lock.
+        let all: Vec<_> = kind.state().resources.values().cloned().collect();
+        Ok(query.select(all.iter()))
+    }
+
+    /// Reads all resources of a known type in the type's own namespace, by id.
+    #[must_use]
+    pub fn list_as<S: Spec>(&self) -> Vec<Typed<S>> {
+        let definition = S::DEFINITION;
+        self.list(
+            definition.default_namespace,
+            definition.type_name,
+            &Query::default(),
+        )
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(Typed::new)
+        .collect()
+    }
+
+    /// Watches one resource. With [`Start::Now`] the first event tells what is there.
+    ///
+    /// # Errors
+    /// [`StoreError::SingleWatch`], [`StoreError::BookmarkGone`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    pub fn watch(&self, pointer: &Pointer, start: Start) -> Result<Watcher, StoreError> {
+        Watcher::of_one(self.kind_of(pointer)?, pointer, start)
+    }
+
+    /// Watches those resources of a kind that are meant. One that comes to be meant is created for the
+    /// watcher, one that ceases to be is destroyed.
+    ///
+    /// # Errors
+    /// [`StoreError::BookmarkGone`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    pub fn watch_kind(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        query: Query,
+        start: Start,
+    ) -> Result<Watcher, StoreError> {
+        Watcher::of_kind(self.kind(namespace, type_name)?, query, start)
+    }
+
+    /// [`Store::watch_kind`] for who waits for several watches at once.
+    pub(crate) fn watch_waking(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        start: Start,
+        wake: Arc<Notify>,
+    ) -> Result<Watcher, StoreError> {
+        Watcher::waking(
+            self.kind(namespace, type_name)?,
+            Query::default(),
+            start,
+            wake,
+        )
+    }
+}
