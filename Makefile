@@ -4,6 +4,7 @@ OUT     ?= _out
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 IMAGE   := $(OUT)/corten-$(VERSION)-$(ARCH)
 OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer
+BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The two inputs of a build that are not files: never the clock, never the machine.
@@ -34,38 +35,37 @@ deps: ## Install the host tools (the only verb that needs root)
 	[ -z "$$missing" ] || { $(SUDO) apt-get update -qq && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; }
 
-build: deps ## Compile everything that runs on this machine
-	cargo build --locked --workspace
+build: deps ## Compile everything, the tests too
+	cargo build --locked --workspace --all-targets
 
 check: deps ## Formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
-image: deps ## Build every image format into $(OUT)
-	cargo build --locked --workspace
-	target/debug/mkimage build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
+host-tools: deps
+	cargo build --locked -p mkimage -p qemu -p cortenctl
 
-iso: deps ## Build the ISO alone
-	cargo run --locked --quiet -p mkimage -- build --arch $(ARCH) --output iso --out $(OUT)
+image: host-tools ## Build every image format into $(OUT)
+	$(BIN)/mkimage build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
 
-run: deps ## Build the raw disk image, boot it in QEMU and say how to call it
-	cargo build --locked --workspace
-	[ -e $(OUT)/run/controlplane.yaml ] || target/debug/cortenctl gen config run https://127.0.0.1:6443 \
+iso: host-tools ## Build the ISO alone
+	$(BIN)/mkimage build --arch $(ARCH) --output iso --out $(OUT)
+
+run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call it
+	[ -e $(OUT)/run/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
-	target/debug/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
+	$(BIN)/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
 	    --config $(OUT)/run/controlplane.yaml
-	target/debug/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw \
+	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw \
 	    --client-config $(OUT)/run/cortenconfig
 
-test: deps ## Unit, golden and process tests, and the raw disk booted on UEFI and BIOS
+test: build ## Unit, golden and process tests, then every way to boot
 	cargo test --locked --workspace
-	cargo build --locked --workspace
-	target/debug/mkimage build --arch $(ARCH) --output raw --out $(OUT)
-	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot raw_"
+	$(BIN)/mkimage build --arch $(ARCH) --output raw,iso,pxe --out $(OUT)
+	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance"
 
-test-vm: deps ## The tests that boot the images `make image` wrote to $(OUT)
-	cargo build --locked --workspace
+test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
 
 repro: deps ## Build twice in different environments and compare every byte
@@ -77,4 +77,4 @@ bench: deps image ## Boot time, memory and sizes beside a minimal Debian; writes
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps build check image iso run test test-vm repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm repro bench clean

@@ -313,15 +313,17 @@ impl Up {
     ) -> anyhow::Result<()> {
         let api = running.api();
         let seconds = after.as_secs_f32();
+        let client = client();
+        let client = client.display();
         let call = match &args.client_config {
             Some(file) => {
                 let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
                 format!(
-                    "---   export CORTENCONFIG={}\n---   cortenctl -e {api} memory",
+                    "---   export CORTENCONFIG={}\n---   {client} -e {api} memory",
                     file.display()
                 )
             }
-            None => format!("---   cortenctl --insecure -n {api} version"),
+            None => format!("---   {client} --insecure -n {api} version"),
         };
         say(&format!(
             "API answers at {api} after {seconds:.1} s; in a second terminal:\n{call}"
@@ -350,4 +352,12 @@ impl Up {
             *self = Self::Done;
         }
     }
+}
+/// The client to be called: the one built beside this program, or the installed one.
+fn client() -> PathBuf {
+    std::env::current_exe()
+        .map(|this| this.with_file_name("cortenctl"))
+        .ok()
+        .filter(|beside| beside.is_file())
+        .unwrap_or_else(|| "cortenctl".into())
 }

@@ -64,8 +64,13 @@ pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) {
 #[must_use]
 pub fn cortenctl() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        cargo(&["build", "--quiet", "-p", "cortenctl"], &[]);
-        target().join("debug/cortenctl")
-    })
+    BUILT.get_or_init(|| program("cortenctl"))
+}
+
+/// The program of this name, of the sources beside the tests.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    // All of it, as `cargo test` does: a part alone is compiled with other features, anew.
+    cargo(&["build", "--quiet", "--workspace", "--all-targets"], &[]);
+    target().join("debug").join(name)
 }
