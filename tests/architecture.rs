@@ -26,7 +26,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("init", &["corten-sys"]),
     (
         "machined",
-        &["corten-api", "corten-config", "corten-pki", "corten-sys"],
+        &[
+            "corten-api",
+            "corten-config",
+            "corten-pki",
+            "corten-resources",
+            "corten-sys",
+        ],
     ),
     ("apid", &["corten-api", "corten-pki", "corten-sys"]),
     ("syslogd", &["corten-api", "corten-sys"]),

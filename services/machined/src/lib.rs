@@ -2,23 +2,27 @@
 //!
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
 //! a pure policy and a thin shell), the network (`network/`), the certificates apid serves with
-//! (`identity.rs`), the machine config, the API's server (`server/`, which reaches the node only through
+//! (`identity.rs`), the resources and the controllers that keep them true (`resources/`, `controllers/`), the
+//! machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
 //! `/run/machined/machined.sock`, certificates in `/run/apid`).
-//! On a laptop: `corten-node machined --print` shows the plan, the mounts and the services; everything else
+//! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the
+//! controllers; everything else
 //! needs to be process 1.
 
 mod boot;
 mod cmdline;
 mod console;
+mod controllers;
 mod finish;
 mod identity;
 mod machine;
 mod network;
 pub mod node;
 mod power_button;
+mod resources;
 pub mod server;
 mod services;
 mod state;
@@ -50,7 +54,12 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     console::open(Path::new("/dev/kmsg"));
     // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
     std::panic::set_hook(Box::new(|panic| {
-        finish::fatal(&format!("machined has a bug: {panic}"))
+        // A controller's run ends, and its runtime says when it starts again.
+        if cfg!(panic = "unwind") && corten_resources::controller::in_controller() {
+            console::error(&format!("a controller has a bug: {panic}"));
+        } else {
+            finish::fatal(&format!("machined has a bug: {panic}"))
+        }
     }));
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -81,4 +90,8 @@ fn print_plan() {
         "\n{}",
         services::describe(&services::table(services::ApiMode::Secure))
     );
+    match controllers::describe() {
+        Ok(graph) => print!("\n{graph}"),
+        Err(error) => eprintln!("machined: {error}"),
+    }
 }

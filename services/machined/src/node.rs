@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use corten_config::Document;
+use corten_resources::Store;
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub trait Node: Send + Sync + 'static {
     fn stage(&self) -> Stage;
     /// Every declared service, by id.
     fn services(&self) -> Vec<ServiceView>;
+    /// Everything the node knows of itself; handlers only read it.
+    fn store(&self) -> &Store;
     /// The active machine config, if there is one.
     fn config(&self) -> Option<Document>;
     /// Hands over a validated config, whole. From maintenance the node goes on to `Running`.

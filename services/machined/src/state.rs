@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use corten_config::Document;
+use corten_resources::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::identity;
@@ -29,6 +30,7 @@ pub struct NodeState {
     /// Set once and for ever: nothing else is accepted any more.
     ending: AtomicBool,
     supervisor: Supervisor,
+    store: Store,
     /// machined as a service among services.
     own: ServiceView,
 }
@@ -58,6 +60,7 @@ impl NodeState {
             requests,
             ending: AtomicBool::new(false),
             supervisor,
+            store: Store::new(),
             own,
         };
         (Arc::new(state), receiver)
@@ -66,6 +69,11 @@ impl NodeState {
     /// Enters a stage.
     pub fn set_stage(&self, stage: Stage) {
         self.stage.send_replace(stage);
+    }
+
+    /// The stage, to be watched.
+    pub fn stages(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
     }
 
     /// Makes a config the active one.
@@ -91,6 +99,10 @@ impl Node for NodeState {
         views.push(self.own.clone());
         views.sort_by(|a, b| a.id.cmp(&b.id));
         views
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
     }
 
     fn config(&self) -> Option<Document> {

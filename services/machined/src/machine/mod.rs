@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
 use crate::cmdline::Cmdline;
 use crate::console;
+use crate::controllers::{self, Sources};
 use crate::network::{Network, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
@@ -91,6 +92,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
         machine_id: Mutex::new(String::new()),
         certified: Mutex::new(Status::default()),
     });
+    machine.run_controllers()?;
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let end = loop {
@@ -132,6 +134,18 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
 }
 
 impl Machine {
+    fn run_controllers(&self) -> Result<(), Fatal> {
+        let sources = Sources {
+            stage: self.node.stages(),
+            services: self.supervisor.watch(),
+            network: self.network.subscribe(),
+        };
+        let runtime = controllers::runtime(self.node.store().clone(), sources)
+            .map_err(|error| Fatal(error.to_string()))?;
+        tokio::spawn(controllers::run(runtime));
+        Ok(())
+    }
+
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {
         let plan = boot::plan();
         for (number, phase) in plan.iter().enumerate() {

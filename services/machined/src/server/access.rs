@@ -24,6 +24,10 @@ use crate::node::{Node, Stage};
 /// The uid apid runs as.
 const APID: u32 = 50;
 
+/// The roles of a call's caller, handed to its handler.
+#[derive(Debug, Clone)]
+pub(super) struct Roles(pub(super) Vec<Role>);
+
 /// What the generated code says for a method nobody has written.
 const STUB: &[u8] = b"Not yet implemented";
 
@@ -69,7 +73,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let peer = request
             .extensions()
             .get::<UdsConnectInfo>()
@@ -77,8 +81,9 @@ where
             .map(|credentials| credentials.uid());
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
-        if let Err(status) = check(peer, request.headers(), &path, maintenance) {
-            return Box::pin(async move { Ok(status.into_http()) });
+        match check(peer, request.headers(), &path, maintenance) {
+            Ok(roles) => drop(request.extensions_mut().insert(roles)),
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         }
         let answer = self.inner.call(request);
         Box::pin(async move { answer.await.map(|response| explained(response, &path)) })
@@ -90,7 +95,7 @@ fn check(
     headers: &HeaderMap,
     path: &str,
     maintenance: bool,
-) -> Result<(), Status> {
+) -> Result<Roles, Status> {
     let named: Vec<Role> = headers
         .get_all(metadata::ROLE)
         .iter()
@@ -104,7 +109,7 @@ fn check(
         _ => Vec::new(),
     };
     if allows(path, &roles, maintenance) {
-        Ok(())
+        Ok(Roles(roles))
     } else {
         Err(Status::permission_denied("not authorized"))
     }

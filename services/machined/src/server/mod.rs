@@ -1,4 +1,4 @@
-//! The node's API on machined's socket: `machine.MachineService`.
+//! The node's API on machined's socket: `machine.MachineService` and `cosi.resource.State`.
 //!
 //! A handler has two powers: read a view, or submit a whole config or a named
 //! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
@@ -15,6 +15,9 @@ mod memory;
 mod mounts;
 mod processes;
 mod procfile;
+mod resources;
+#[cfg(test)]
+mod resources_tests;
 mod service;
 mod services;
 #[cfg(test)]
@@ -26,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_api::MAX_MESSAGE;
+use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -33,6 +37,7 @@ use tonic::transport::{Error, Server};
 
 use crate::node::Node;
 use access::AccessLayer;
+use resources::Resources;
 use service::Machine;
 
 /// How long a peer may leave a ping of its connection unanswered.
@@ -81,11 +86,14 @@ pub async fn serve_from(
     let service = MachineServiceServer::new(Machine::new(node.clone(), paths))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
+    let store = node.store().clone();
+    let resources = StateServer::new(Resources { store }).max_encoding_message_size(MAX_MESSAGE);
     Server::builder()
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))
         .add_service(service)
+        .add_service(resources)
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await
 }

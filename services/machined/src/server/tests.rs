@@ -9,6 +9,7 @@ use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_config::Document;
 use corten_pki::{Algorithm, Ca};
+use corten_resources::Store;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -20,9 +21,10 @@ use super::{Paths, serve_from};
 use crate::node::{Action, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError};
 
 #[derive(Default)]
-struct Remembering {
+pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
     actions: Mutex<Vec<Action>>,
+    store: Store,
 }
 
 impl Node for Remembering {
@@ -51,6 +53,10 @@ impl Node for Remembering {
         }]
     }
 
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
     fn config(&self) -> Option<Document> {
         self.config.lock().unwrap().clone()
     }
@@ -70,13 +76,14 @@ impl Node for Remembering {
     }
 }
 
-struct World {
+pub(super) struct World {
     _directory: TempDir,
-    node: Arc<Remembering>,
+    pub(super) node: Arc<Remembering>,
+    pub(super) channel: Channel,
     client: MachineServiceClient<Channel>,
 }
 
-fn world() -> World {
+pub(super) fn world() -> World {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("machined.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -95,7 +102,8 @@ fn world() -> World {
     World {
         _directory: directory,
         node,
-        client: MachineServiceClient::new(channel),
+        client: MachineServiceClient::new(channel.clone()),
+        channel,
     }
 }
 

@@ -117,6 +117,12 @@ impl Supervisor {
         let _ = views.wait_for(is_up).await;
     }
 
+    /// The services, to be watched.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Vec<ServiceView>> {
+        self.views.clone()
+    }
+
     /// The services now.
     #[must_use]
     pub fn views(&self) -> Vec<ServiceView> {

@@ -1,0 +1,169 @@
+//! Whether the node does what it is there for, and what it lacks.
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
+use tokio::sync::watch;
+
+use crate::node::Stage;
+use crate::resources::network::NodeAddress;
+use crate::resources::runtime::{MachineStatus, Readiness, Service, UnmetCondition};
+
+#[derive(Debug, Clone)]
+pub(super) struct MachineStatuses {
+    pub(super) stage: watch::Receiver<Stage>,
+}
+
+impl Controller for MachineStatuses {
+    fn name(&self) -> &'static str {
+        "runtime.MachineStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Service>(Dependency::Weak),
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<MachineStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                changed = self.stage.changed() => if changed.is_err() {
+                    return Ok(());
+                },
+            }
+            let stage = *self.stage.borrow_and_update();
+            let mut unmet = Vec::new();
+            if matches!(stage, Stage::Maintenance | Stage::Running) {
+                let current = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
+                let reachable = current.is_some_and(|current| !current.addresses.is_empty());
+                unmet.extend(services(&context.list::<Service>()?));
+                unmet.extend(network(reachable));
+            }
+            let status = status(stage, unmet);
+            context.put(Draft::new(MachineStatus::ID, status))?;
+        }
+    }
+}
+
+fn status(stage: Stage, unmet_conditions: Vec<UnmetCondition>) -> MachineStatus {
+    let (stage, can_be_ready) = match stage {
+        Stage::Booting => ("booting", false),
+        Stage::Maintenance => ("maintenance", true),
+        Stage::Running => ("running", true),
+        Stage::Rebooting => ("rebooting", false),
+        Stage::ShuttingDown => ("shutting down", false),
+    };
+    let ready = can_be_ready && unmet_conditions.is_empty();
+    MachineStatus {
+        stage,
+        status: Readiness {
+            ready,
+            unmet_conditions,
+        },
+    }
+}
+
+fn services(services: &[Typed<Service>]) -> Option<UnmetCondition> {
+    let lacks = |service: &&Typed<Service>| !service.running || !service.healthy;
+    let reasons: Vec<String> = services
+        .iter()
+        .filter(lacks)
+        .map(|service| {
+            let what = if service.running {
+                "healthy"
+            } else {
+                "running"
+            };
+            format!("{} is not {what}", service.id())
+        })
+        .collect();
+    (!reasons.is_empty()).then(|| UnmetCondition {
+        name: "services".to_owned(),
+        reason: reasons.join(", "),
+    })
+}
+
+fn network(reachable: bool) -> Option<UnmetCondition> {
+    (!reachable).then(|| UnmetCondition {
+        name: "network".to_owned(),
+        reason: "no address yet".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn service(store: &Store, id: &str, healthy: bool) {
+        let service = Service {
+            running: true,
+            healthy,
+            unknown: false,
+        };
+        store.put(Draft::new(id, service), "").unwrap();
+    }
+
+    async fn until(store: &Store, expected: &str) {
+        let pointer = Pointer::of::<MachineStatus>(MachineStatus::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let mut last = String::new();
+        let reached = async {
+            while watcher.next().await.is_some() {
+                let Some(status) = store.get_as::<MachineStatus>(MachineStatus::ID) else {
+                    continue;
+                };
+                let unmet = status.status.unmet_conditions.iter();
+                let reasons: Vec<_> = unmet.map(|unmet| unmet.reason.as_str()).collect();
+                let ready = status.status.ready;
+                last = format!("{} {ready} {}", status.stage, reasons.join("; "));
+                if last == expected {
+                    return;
+                }
+            }
+        };
+        let reached = timeout(Duration::from_secs(20), reached).await;
+        assert!(reached.is_ok(), "{last:?} does not become {expected:?}");
+    }
+
+    #[tokio::test]
+    async fn a_node_is_ready_when_nothing_is_lacking() {
+        let store = Store::new();
+        let stage = watch::Sender::new(Stage::Booting);
+        let mut runtime = Runtime::new(store.clone());
+        let controller = MachineStatuses {
+            stage: stage.subscribe(),
+        };
+        runtime.add(controller).unwrap();
+        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, "booting false ").await;
+        service(&store, "udevd", true);
+        service(&store, "apid", false);
+        stage.send_replace(Stage::Running);
+        until(&store, "running false apid is not healthy; no address yet").await;
+        service(&store, "apid", true);
+        let addresses = vec!["10.0.2.15/24".to_owned()];
+        let sort_algorithm = "v1";
+        let current = NodeAddress {
+            addresses,
+            sort_algorithm,
+        };
+        store
+            .put(Draft::new(NodeAddress::CURRENT, current), "")
+            .unwrap();
+        until(&store, "running true ").await;
+        stage.send_replace(Stage::Rebooting);
+        until(&store, "rebooting false ").await;
+    }
+}

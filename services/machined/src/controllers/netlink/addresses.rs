@@ -1,0 +1,181 @@
+//! Every address, as a resource.
+
+use std::collections::BTreeMap;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use futures_util::TryStreamExt as _;
+use rtnetlink::MulticastGroup;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+
+use super::{Kernel, names};
+use crate::resources::network::AddressStatus;
+
+/// `if_addr.h`, by the names clients show.
+const FLAGS: [(u32, &str); 12] = [
+    (1, "temporary"),
+    (1 << 1, "nodad"),
+    (1 << 2, "optimistic"),
+    (1 << 3, "dadfailed"),
+    (1 << 4, "homeaddress"),
+    (1 << 5, "deprecated"),
+    (1 << 6, "tentative"),
+    (1 << 7, "permanent"),
+    (1 << 8, "mngmtmpaddr"),
+    (1 << 9, "noprefixroute"),
+    (1 << 10, "mcautojoin"),
+    (1 << 11, "stableprivacy"),
+];
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Addresses;
+
+impl Controller for Addresses {
+    fn name(&self) -> &'static str {
+        "network.AddressStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<AddressStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        // Links, too: an address's id has its link's name.
+        let mut kernel = Kernel::connect(&[
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+        ])?;
+        context.event().await;
+        loop {
+            let links = kernel.handle.link().get().execute();
+            let links: Vec<LinkMessage> = links.try_collect().await?;
+            let links: BTreeMap<u32, &str> = links.iter().filter_map(named).collect();
+            let addresses = kernel.handle.address().get().execute();
+            let addresses: Vec<AddressMessage> = addresses.try_collect().await?;
+            context.start_outputs();
+            for message in &addresses {
+                // A link that came in between is in the next bunch.
+                let name = links.get(&message.header.index);
+                if let Some(status) = name.and_then(|name| status(message, name)) {
+                    let id = format!("{}/{}", status.link_name, status.address);
+                    context.put(Draft::new(&id, status))?;
+                }
+            }
+            context.remove_others::<AddressStatus>()?;
+            kernel.changed().await?;
+        }
+    }
+}
+
+fn named(message: &LinkMessage) -> Option<(u32, &str)> {
+    let name = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.as_str()),
+            _ => None,
+        })?;
+    Some((message.header.index, name))
+}
+
+/// What a message says; `None` when it lacks an address.
+fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
+    let header = &message.header;
+    let (mut address, mut local, mut broadcast) = (None, None, None);
+    let mut flags = u32::from(header.flags.bits());
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(found) => address = Some(*found),
+            AddressAttribute::Local(found) => local = Some(*found),
+            AddressAttribute::Broadcast(found) => broadcast = Some(*found),
+            // The header has only the first eight of them.
+            AddressAttribute::Flags(all) => flags = all.bits(),
+            _ => {}
+        }
+    }
+    let address = address.or(local)?;
+    Some(AddressStatus {
+        address: format!("{address}/{}", header.prefix_len),
+        local: local.map(|local| local.to_string()).unwrap_or_default(),
+        broadcast: broadcast.map(|all| all.to_string()).unwrap_or_default(),
+        link_index: header.index,
+        link_name: link_name.to_owned(),
+        family: if header.family == AddressFamily::Inet6 {
+            "inet6"
+        } else {
+            "inet4"
+        },
+        scope: match header.scope {
+            AddressScope::Universe => "global",
+            AddressScope::Site => "site",
+            AddressScope::Link => "link",
+            AddressScope::Host => "host",
+            _ => "nowhere",
+        },
+        flags: names(flags, &FLAGS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use corten_resources::Store;
+    use corten_resources::controller::Runtime;
+    use rtnetlink::packet_route::address::AddressFlags;
+
+    use super::*;
+    use crate::controllers::netlink::links::Links;
+    use crate::resources::network::LinkStatus;
+
+    #[test]
+    fn a_message_becomes_a_status() {
+        let mut message = AddressMessage::default();
+        message.header.index = 2;
+        message.header.prefix_len = 24;
+        message.header.family = AddressFamily::Inet;
+        assert_eq!(status(&message, "eth0"), None);
+        let ours = IpAddr::from([10, 0, 2, 15]);
+        message.attributes = vec![
+            AddressAttribute::Address(ours),
+            AddressAttribute::Local(ours),
+            AddressAttribute::Broadcast(Ipv4Addr::new(10, 0, 2, 255)),
+            AddressAttribute::Flags(AddressFlags::Permanent | AddressFlags::Noprefixroute),
+        ];
+        let status = status(&message, "eth0").unwrap();
+        assert_eq!(status.address, "10.0.2.15/24");
+        assert_eq!(status.broadcast, "10.0.2.255");
+        assert_eq!((status.family, status.scope), ("inet4", "global"));
+        assert_eq!(status.flags, "permanent,noprefixroute");
+    }
+
+    /// Reading links and addresses needs no rights, so the real kernel can be asked.
+    #[tokio::test]
+    async fn this_machines_loopback_is_found() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(Links).unwrap();
+        runtime.add(Addresses).unwrap();
+        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        for _ in 0..500 {
+            if let (Some(link), Some(address)) = (
+                store.get_as::<LinkStatus>("lo"),
+                store.get_as::<AddressStatus>("lo/127.0.0.1/8"),
+            ) {
+                assert_eq!(link.link_type, "loopback");
+                assert_eq!(address.link_index, link.index);
+                assert_eq!(address.scope, "host");
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        panic!("no loopback after 10 s");
+    }
+}

@@ -1,0 +1,220 @@
+//! Every link, as a resource.
+
+use std::fs;
+use std::path::Path;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use futures_util::TryStreamExt as _;
+use rtnetlink::MulticastGroup;
+use rtnetlink::packet_route::link::{
+    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, State,
+};
+
+use super::{Kernel, hardware_address, names};
+use crate::resources::network::LinkStatus;
+
+/// `if.h`, without `IFF_`.
+const FLAGS: [(u32, &str); 19] = [
+    (1, "UP"),
+    (1 << 1, "BROADCAST"),
+    (1 << 2, "DEBUG"),
+    (1 << 3, "LOOPBACK"),
+    (1 << 4, "POINTTOPOINT"),
+    (1 << 5, "NOTRAILERS"),
+    (1 << 6, "RUNNING"),
+    (1 << 7, "NOARP"),
+    (1 << 8, "PROMISC"),
+    (1 << 9, "ALLMULTI"),
+    (1 << 10, "MASTER"),
+    (1 << 11, "SLAVE"),
+    (1 << 12, "MULTICAST"),
+    (1 << 13, "PORTSEL"),
+    (1 << 14, "AUTOMEDIA"),
+    (1 << 15, "DYNAMIC"),
+    (1 << 16, "LOWER_UP"),
+    (1 << 17, "DORMANT"),
+    (1 << 18, "ECHO"),
+];
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Links;
+
+impl Controller for Links {
+    fn name(&self) -> &'static str {
+        "network.LinkStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<LinkStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
+        context.event().await;
+        loop {
+            let links = kernel.handle.link().get().execute();
+            let links: Vec<LinkMessage> = links.try_collect().await?;
+            context.start_outputs();
+            for (name, mut status) in links.iter().filter_map(status) {
+                add_device(&mut status, Path::new("/sys/class/net"), &name);
+                context.put(Draft::new(&name, status))?;
+            }
+            context.remove_others::<LinkStatus>()?;
+            kernel.changed().await?;
+        }
+    }
+}
+
+/// What a message says; `None` when it lacks a name.
+fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
+    let header = &message.header;
+    let mut name = None;
+    let mut status = LinkStatus {
+        alt_names: Vec::new(),
+        index: header.index,
+        link_type: link_type(header.link_layer_type),
+        link_index: 0,
+        flags: names(header.flags.bits(), &FLAGS),
+        hardware_addr: String::new(),
+        permanent_addr: String::new(),
+        broadcast_addr: String::new(),
+        mtu: 0,
+        queue_disc: String::new(),
+        master_index: 0,
+        operational_state: "unknown",
+        kind: String::new(),
+        slave_kind: String::new(),
+        bus_path: String::new(),
+        driver: String::new(),
+        link_state: header.flags.contains(LinkFlags::LowerUp),
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::Address(bytes) => status.hardware_addr = hardware_address(bytes),
+            LinkAttribute::PermAddress(bytes) => status.permanent_addr = hardware_address(bytes),
+            LinkAttribute::Broadcast(bytes) => status.broadcast_addr = hardware_address(bytes),
+            LinkAttribute::Mtu(bytes) => status.mtu = *bytes,
+            LinkAttribute::Qdisc(text) => status.queue_disc.clone_from(text),
+            LinkAttribute::Link(index) => status.link_index = *index,
+            LinkAttribute::Controller(index) => status.master_index = *index,
+            LinkAttribute::OperState(state) => status.operational_state = operational(*state),
+            LinkAttribute::PropList(properties) => {
+                status.alt_names = properties.iter().filter_map(other_name).collect();
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    match info {
+                        LinkInfo::Kind(kind) => status.kind = kind.to_string(),
+                        LinkInfo::PortKind(kind) => status.slave_kind = kind.to_string(),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((name?, status))
+}
+
+fn other_name(property: &Prop) -> Option<String> {
+    match property {
+        Prop::AltIfName(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn link_type(layer: LinkLayerType) -> String {
+    match layer {
+        LinkLayerType::Ether => "ether".to_owned(),
+        LinkLayerType::Loopback => "loopback".to_owned(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+fn operational(state: State) -> &'static str {
+    match state {
+        State::NotPresent => "notPresent",
+        State::Down => "down",
+        State::LowerLayerDown => "lowerLayerDown",
+        State::Testing => "testing",
+        State::Dormant => "dormant",
+        State::Up => "up",
+        _ => "unknown",
+    }
+}
+
+/// The device behind the link, if there is one; of it netlink says nothing.
+fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
+    let device = classes.join(name).join("device");
+    let name_of = |path: &Path| {
+        let target = fs::canonicalize(path).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    };
+    status.bus_path = name_of(&device).unwrap_or_default();
+    status.driver = name_of(&device.join("driver")).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn message() -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 2;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.header.flags = LinkFlags::Up | LinkFlags::Multicast | LinkFlags::LowerUp;
+        message.attributes = vec![
+            LinkAttribute::IfName("eth0".into()),
+            LinkAttribute::Address(vec![0x52, 0x54, 0, 1, 2, 0xfe]),
+            LinkAttribute::Mtu(1500),
+            LinkAttribute::OperState(State::Up),
+        ];
+        message
+    }
+
+    #[test]
+    fn a_message_becomes_a_status() {
+        let (name, status) = status(&message()).unwrap();
+        assert_eq!(name, "eth0");
+        assert_eq!(status.flags, "UP,MULTICAST,LOWER_UP");
+        assert_eq!(status.hardware_addr, "52:54:00:01:02:fe");
+        assert_eq!(
+            (
+                status.link_type.as_str(),
+                status.operational_state,
+                status.mtu
+            ),
+            ("ether", "up", 1500)
+        );
+        assert!(status.link_state);
+        let mut nameless = message();
+        nameless.attributes.clear();
+        assert!(super::status(&nameless).is_none());
+    }
+
+    #[test]
+    fn the_device_is_named_where_there_is_one() {
+        let classes = tempfile::tempdir().unwrap();
+        let bus = classes.path().join("bus/0000:00:03.0");
+        let driver = classes.path().join("drivers/virtio_net");
+        for directory in [&bus, &driver, &classes.path().join("eth0")] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        symlink(&bus, classes.path().join("eth0/device")).unwrap();
+        symlink(&driver, bus.join("driver")).unwrap();
+        let (_, mut status) = status(&message()).unwrap();
+        add_device(&mut status, classes.path(), "eth0");
+        assert_eq!(status.bus_path, "0000:00:03.0");
+        assert_eq!(status.driver, "virtio_net");
+        add_device(&mut status, classes.path(), "lo");
+        assert_eq!(status.bus_path, "");
+    }
+}

@@ -1,0 +1,66 @@
+//! Links and addresses as the kernel has them.
+//!
+//! The kernel's messages say only that something changed; what there is, is asked. So a message that was
+//! lost in a storm is made good by the next, and none has to be understood.
+
+pub(super) mod addresses;
+pub(super) mod links;
+
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use rtnetlink::packet_core::NetlinkMessage;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{Handle, MulticastGroup};
+use tokio::task::JoinSet;
+
+/// Changes come in bunches; so long one waits for the rest of it.
+const BUNCH: Duration = Duration::from_millis(50);
+
+type Received = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr);
+
+/// Two connections to the kernel, one to ask and one to be told; they end with it.
+struct Kernel {
+    handle: Handle,
+    messages: Pin<Box<dyn Stream<Item = Received> + Send>>,
+    _connections: JoinSet<()>,
+}
+
+impl Kernel {
+    fn connect(groups: &[MulticastGroup]) -> io::Result<Kernel> {
+        let mut connections = JoinSet::new();
+        let (listener, _, messages) = rtnetlink::new_multicast_connection(groups)?;
+        connections.spawn(listener);
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        connections.spawn(connection);
+        Ok(Kernel {
+            handle,
+            messages: Box::pin(messages),
+            _connections: connections,
+        })
+    }
+
+    /// Ends after the next change.
+    async fn changed(&mut self) -> io::Result<()> {
+        let lost = || io::Error::other("the kernel closed the rtnetlink connection");
+        self.messages.next().await.ok_or_else(lost)?;
+        tokio::time::sleep(BUNCH).await;
+        while let Some(Some(_)) = self.messages.next().now_or_never() {}
+        Ok(())
+    }
+}
+
+/// Bytes as clients show hardware addresses.
+fn hardware_address(bytes: &[u8]) -> String {
+    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
+/// The names of the bits that are set, joined by commas.
+fn names(bits: u32, table: &[(u32, &str)]) -> String {
+    let set = table.iter().filter(|(bit, _)| bits & bit != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,119 @@
+//! Which of the addresses are the node's.
+
+use std::net::IpAddr;
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
+
+use crate::resources::network::{AddressStatus, NodeAddress};
+
+#[derive(Debug, Clone)]
+pub(super) struct NodeAddresses;
+
+impl Controller for NodeAddresses {
+    fn name(&self) -> &'static str {
+        "network.NodeAddressController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<AddressStatus>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<NodeAddress>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let current = reachable(&context.list::<AddressStatus>()?);
+            let before = |id| {
+                let found = context.get::<NodeAddress>(id)?;
+                Ok::<_, Failure>(
+                    found
+                        .map(|found| found.addresses.clone())
+                        .unwrap_or_default(),
+                )
+            };
+            let default = choose(&before(NodeAddress::DEFAULT)?, &current);
+            let mut all = before(NodeAddress::ACCUMULATIVE)?;
+            all.extend(
+                current
+                    .iter()
+                    .filter(|new| !all.contains(new))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+            sort(&mut all);
+            for (id, addresses) in [
+                (NodeAddress::DEFAULT, default),
+                (NodeAddress::CURRENT, current),
+                (NodeAddress::ACCUMULATIVE, all),
+            ] {
+                let sort_algorithm = "v1";
+                let addresses = NodeAddress {
+                    addresses,
+                    sort_algorithm,
+                };
+                context.put(Draft::new(id, addresses))?;
+            }
+        }
+    }
+}
+
+/// Those others can reach the node by. A tentative one may still turn out to be somebody else's.
+fn reachable(statuses: &[Typed<AddressStatus>]) -> Vec<String> {
+    let unusable = |flag: &str| ["tentative", "dadfailed", "deprecated"].contains(&flag);
+    let mut addresses: Vec<String> = statuses
+        .iter()
+        .filter(|status| status.scope == "global" && !status.flags.split(',').any(unusable))
+        .map(|status| status.address.clone())
+        .collect();
+    sort(&mut addresses);
+    addresses.dedup();
+    addresses
+}
+
+/// IPv4 first, then by number.
+fn sort(addresses: &mut [String]) {
+    addresses.sort_by_cached_key(|text| {
+        let address = text
+            .split('/')
+            .next()
+            .and_then(|ip| ip.parse::<IpAddr>().ok());
+        (
+            address.is_none_or(|address| address.is_ipv6()),
+            address,
+            text.clone(),
+        )
+    });
+}
+
+/// The one it was, as long as it is there.
+fn choose(before: &[String], current: &[String]) -> Vec<String> {
+    let kept = before.iter().find(|address| current.contains(address));
+    kept.or(current.first()).cloned().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_address_stays() {
+        let all = ["10.0.0.2/24".to_owned(), "10.0.0.9/24".to_owned()];
+        assert_eq!(choose(&[], &all), all[..1]);
+        assert_eq!(choose(&all[1..], &all), all[1..]);
+        assert_eq!(choose(&all[1..], &all[..1]), all[..1]);
+        assert!(choose(&all, &[]).is_empty());
+    }
+
+    #[test]
+    fn addresses_sort_by_family_and_number() {
+        let mut all: Vec<String> = ["fd00::1/64", "10.0.0.10/24", "10.0.0.9/24"]
+            .map(str::to_owned)
+            .to_vec();
+        sort(&mut all);
+        assert_eq!(all, ["10.0.0.9/24", "10.0.0.10/24", "fd00::1/64"]);
+    }
+}

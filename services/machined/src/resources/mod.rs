@@ -1,0 +1,26 @@
+//! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
+
+pub mod network;
+pub mod runtime;
+
+use corten_resources::{Column, Definition, Sensitivity};
+
+const fn column(name: &'static str, path: &'static str) -> Column {
+    Column { name, path }
+}
+
+/// A type every reader may read.
+const fn open(
+    type_name: &'static str,
+    default_namespace: &'static str,
+    aliases: &'static [&'static str],
+    columns: &'static [Column],
+) -> Definition {
+    Definition {
+        type_name,
+        default_namespace,
+        aliases,
+        columns,
+        sensitivity: Sensitivity::NonSensitive,
+    }
+}

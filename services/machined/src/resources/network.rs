@@ -1,0 +1,163 @@
+//! What the network is.
+
+use corten_resources::{Definition, Spec};
+use serde::Serialize;
+
+use super::{column, open};
+
+const NAMESPACE: &str = "network";
+
+/// The node's name; id [`HostnameStatus::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostnameStatus {
+    /// Up to the first dot.
+    pub hostname: String,
+    /// Behind it; often empty.
+    pub domainname: String,
+}
+
+impl HostnameStatus {
+    /// There is one.
+    pub const ID: &str = "hostname";
+}
+
+impl Spec for HostnameStatus {
+    const DEFINITION: Definition = open(
+        "HostnameStatuses.net.talos.dev",
+        NAMESPACE,
+        &["hostname"],
+        &[
+            column("Hostname", ".hostname"),
+            column("Domainname", ".domainname"),
+        ],
+    );
+}
+
+/// A link as the kernel has it; its id is its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkStatus {
+    /// Other names of it.
+    pub alt_names: Vec<String>,
+    /// The kernel's number.
+    pub index: u32,
+    /// Of the hardware: `ether`, `loopback`.
+    #[serde(rename = "type")]
+    pub link_type: String,
+    /// The link below it, or 0.
+    pub link_index: u32,
+    /// As the kernel's names without `IFF_`, joined by commas.
+    pub flags: String,
+    /// As hexadecimal bytes with colons.
+    pub hardware_addr: String,
+    /// The one it was built with, if another can be set.
+    pub permanent_addr: String,
+    /// The address of all.
+    pub broadcast_addr: String,
+    /// In bytes.
+    pub mtu: u32,
+    /// The name of its queueing.
+    pub queue_disc: String,
+    /// The bond or bridge it is part of.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub master_index: u32,
+    /// RFC 2863: `up`, `down`, `unknown`.
+    pub operational_state: &'static str,
+    /// Of a virtual link: `vlan`, `bridge`. Else empty.
+    pub kind: String,
+    /// Of the part of a bond or bridge.
+    pub slave_kind: String,
+    /// Where the device sits.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub bus_path: String,
+    /// The device's driver.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver: String,
+    /// Whether there is a carrier.
+    pub link_state: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Spec for LinkStatus {
+    const DEFINITION: Definition = open(
+        "LinkStatuses.net.talos.dev",
+        NAMESPACE,
+        &["link", "links"],
+        &[
+            column("Alias", ".alias"),
+            column("Type", ".type"),
+            column("Kind", ".kind"),
+            column("Hw Addr", ".hardwareAddr"),
+            column("Oper State", ".operationalState"),
+            column("Link State", ".linkState"),
+        ],
+    );
+}
+
+/// An address on a link; its id is `<link>/<address>/<prefix length>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressStatus {
+    /// With the length of its prefix.
+    pub address: String,
+    /// Ours, where `address` is the peer's.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub local: String,
+    /// The address of all in the network.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub broadcast: String,
+    /// The link's number.
+    pub link_index: u32,
+    /// The link's name.
+    pub link_name: String,
+    /// `inet4`, `inet6`.
+    pub family: &'static str,
+    /// How far it reaches: `global`, `link`, `host`.
+    pub scope: &'static str,
+    /// Joined by commas: `permanent`, `tentative`.
+    pub flags: String,
+}
+
+impl Spec for AddressStatus {
+    const DEFINITION: Definition = open(
+        "AddressStatuses.net.talos.dev",
+        NAMESPACE,
+        &["address", "addresses"],
+        &[column("Address", ".address"), column("Link", ".linkName")],
+    );
+}
+
+/// Addresses of the node, chosen: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
+/// [`NodeAddress::ACCUMULATIVE`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeAddress {
+    /// With the lengths of their prefixes, IPv4 first.
+    pub addresses: Vec<String>,
+    /// How they were put in order.
+    pub sort_algorithm: &'static str,
+}
+
+impl NodeAddress {
+    /// One, and the same as long as it is there.
+    pub const DEFAULT: &str = "default";
+    /// All that others can reach the node by.
+    pub const CURRENT: &str = "current";
+    /// All that ever were, since this boot.
+    pub const ACCUMULATIVE: &str = "accumulative";
+}
+
+impl Spec for NodeAddress {
+    const DEFINITION: Definition = open(
+        "NodeAddresses.net.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Addresses", ".addresses"),
+            column("SortAlgorithm", ".sortAlgorithm"),
+        ],
+    );
+}

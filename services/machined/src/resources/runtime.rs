@@ -1,0 +1,156 @@
+//! What the node is and does.
+
+use corten_resources::{Definition, Spec};
+use serde::Serialize;
+
+use super::{column, open};
+
+const NAMESPACE: &str = "runtime";
+
+/// Something a node is not ready for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnmetCondition {
+    /// What it waits for: `services`, `network`.
+    pub name: String,
+    /// Why it still waits, for a person.
+    pub reason: String,
+}
+
+/// Part of [`MachineStatus`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Readiness {
+    /// The node does what it is there for.
+    pub ready: bool,
+    /// What it lacks, while it could be ready.
+    pub unmet_conditions: Vec<UnmetCondition>,
+}
+
+/// What the node does now; id [`MachineStatus::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MachineStatus {
+    /// `booting`, `maintenance`, `running`, `rebooting`, `shutting down`.
+    pub stage: &'static str,
+    /// How well.
+    pub status: Readiness,
+}
+
+impl MachineStatus {
+    /// There is one.
+    pub const ID: &str = "machine";
+}
+
+impl Spec for MachineStatus {
+    const DEFINITION: Definition = open(
+        "MachineStatuses.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Stage", ".stage"), column("Ready", ".status.ready")],
+    );
+}
+
+/// A service; its id is the service's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// Its process is there.
+    pub running: bool,
+    /// Its last health answer was good.
+    pub healthy: bool,
+    /// There was no health answer yet.
+    pub unknown: bool,
+}
+
+impl Spec for Service {
+    const DEFINITION: Definition = open(
+        "Services.v1alpha1.talos.dev",
+        NAMESPACE,
+        &["svc"],
+        &[
+            column("Running", ".running"),
+            column("Healthy", ".healthy"),
+            column("Health Unknown", ".unknown"),
+        ],
+    );
+}
+
+/// The kernel's number of this boot; id `boot-id`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BootId {
+    /// A UUID.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+}
+
+impl Spec for BootId {
+    const DEFINITION: Definition = open(
+        "BootIDs.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Boot ID", ".bootID")],
+    );
+}
+
+/// What the kernel was started with; id `cmdline`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KernelCmdline {
+    /// The whole line.
+    pub cmdline: String,
+}
+
+impl Spec for KernelCmdline {
+    const DEFINITION: Definition = open(
+        "KernelCmdlines.runtime.talos.dev",
+        NAMESPACE,
+        &["cmdline"],
+        &[column("Cmdline", ".cmdline")],
+    );
+}
+
+/// What the node runs; id `version`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// As the Version method answers it.
+    pub version: String,
+    /// The system's name.
+    pub name: String,
+}
+
+impl Spec for Version {
+    const DEFINITION: Definition = open(
+        "Versions.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Name", ".name"), column("Version", ".version")],
+    );
+}
+
+/// What the firmware says of the machine (SMBIOS type 1); id `systeminformation`. What it does not say is
+/// empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SystemInformation {
+    pub manufacturer: String,
+    pub product_name: String,
+    pub version: String,
+    pub bios_version: String,
+    pub serialnumber: String,
+    pub uuid: String,
+    #[serde(rename = "skuNumber")]
+    pub sku_number: String,
+}
+
+impl Spec for SystemInformation {
+    const DEFINITION: Definition = open(
+        "SystemInformations.hardware.talos.dev",
+        "hardware",
+        &["systeminformation"],
+        &[
+            column("Manufacturer", ".manufacturer"),
+            column("ProductName", ".productName"),
+            column("Version", ".version"),
+            column("SerialNumber", ".serialnumber"),
+            column("UUID", ".uuid"),
+            column("SKUNumber", ".skuNumber"),
+        ],
+    );
+}

@@ -1,0 +1,295 @@
+//! The resource API on a real socket.
+
+use corten_api::cosi::resource as api;
+use corten_api::cosi::resource::EventType;
+use corten_api::cosi::resource::label_term::Operation;
+use corten_api::cosi::resource::state_client::StateClient;
+use corten_resources::{Column, Definition, Draft, Pointer, Sensitivity, Spec};
+use prost::Message as _;
+use serde::Serialize;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Streaming};
+
+use super::tests::{World, world};
+use crate::node::Node as _;
+use crate::resources::network::HostnameStatus;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Secret {
+    token: &'static str,
+}
+
+impl Spec for Secret {
+    const DEFINITION: Definition = Definition {
+        type_name: "Secrets.test.corten",
+        default_namespace: "secrets",
+        aliases: &[],
+        columns: &[Column {
+            name: "Token",
+            path: ".token",
+        }],
+        sensitivity: Sensitivity::Sensitive,
+    };
+}
+
+fn name(hostname: &str) -> Draft<HostnameStatus> {
+    let status = HostnameStatus {
+        hostname: hostname.to_owned(),
+        domainname: String::new(),
+    };
+    Draft::new(HostnameStatus::ID, status).label("by", hostname)
+}
+
+fn prepared() -> (World, StateClient<Channel>) {
+    let world = world();
+    let store = world.node.store();
+    store.register::<HostnameStatus>().unwrap();
+    store.register::<Secret>().unwrap();
+    store.put(name("first"), "me").unwrap();
+    store
+        .put(Draft::new("one", Secret { token: "t" }), "")
+        .unwrap();
+    let client = StateClient::new(world.channel.clone());
+    (world, client)
+}
+
+fn get(type_name: &str, namespace: &str, id: &str) -> api::GetRequest {
+    api::GetRequest {
+        namespace: namespace.to_owned(),
+        r#type: type_name.to_owned(),
+        id: id.to_owned(),
+        options: None,
+    }
+}
+
+const HOSTNAMES: &str = HostnameStatus::DEFINITION.type_name;
+
+#[tokio::test]
+async fn one_resource_with_all_that_is_known_of_it() {
+    let (_world, mut client) = prepared();
+    let reply = client.get(get(HOSTNAMES, "network", "hostname")).await;
+    let resource = reply.unwrap().into_inner().resource.unwrap();
+    let metadata = resource.metadata.unwrap();
+    assert_eq!(
+        (&*metadata.version, &*metadata.owner, &*metadata.phase),
+        ("1", "me", "running")
+    );
+    assert_eq!(metadata.labels["by"], "first");
+    assert!(metadata.created.is_some());
+    let yaml = resource.spec.unwrap().yaml_spec;
+    assert_eq!(yaml, "hostname: first\ndomainname: \"\"\n");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_apart() {
+    let (_world, mut client) = prepared();
+    for (request, code) in [
+        (get(HOSTNAMES, "network", "other"), Code::NotFound),
+        (get("Nothings.test", "network", "a"), Code::PermissionDenied),
+        (
+            get(HOSTNAMES, "nowhere", "hostname"),
+            Code::PermissionDenied,
+        ),
+    ] {
+        let status = client.get(request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+    }
+    let status = client.get(get("x.y", "meta", "a")).await.unwrap_err();
+    assert_eq!(status.message(), "resource type \"x.y\" is not supported");
+}
+
+#[tokio::test]
+async fn secrets_are_for_administrators() {
+    let (_world, mut client) = prepared();
+    let secret = || get(Secret::DEFINITION.type_name, "secrets", "one");
+    client.get(secret()).await.unwrap();
+    for role in ["os:reader", "os:operator"] {
+        let mut request = Request::new(secret());
+        let role = role.parse().unwrap();
+        request
+            .metadata_mut()
+            .insert(corten_api::metadata::ROLE, role);
+        let status = client.get(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert!(status.message().contains("os:admin"), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_finds_types_by_their_definitions() {
+    let (_world, mut client) = prepared();
+    let request = api::ListRequest {
+        namespace: "meta".to_owned(),
+        r#type: "ResourceDefinitions.meta.cosi.dev".to_owned(),
+        options: None,
+    };
+    let mut found = client.list(request).await.unwrap().into_inner();
+    let mut definitions = Vec::new();
+    while let Some(reply) = found.message().await.unwrap() {
+        let spec = reply.resource.unwrap().spec.unwrap();
+        let message = api::meta::ResourceDefinitionSpec::decode(&*spec.proto_spec).unwrap();
+        assert!(
+            spec.yaml_spec
+                .contains(&format!("type: {}\n", message.resource_type))
+        );
+        definitions.push(message);
+    }
+    let hostname = definitions
+        .iter()
+        .find(|found| found.resource_type == HOSTNAMES)
+        .unwrap();
+    assert_eq!(hostname.default_namespace, "network");
+    assert!(hostname.all_aliases.contains(&"hostname".to_owned()));
+    assert_eq!(hostname.print_columns[0].json_path, "{.hostname}");
+    let secret = definitions
+        .iter()
+        .find(|found| found.default_namespace == "secrets");
+    let sensitive = api::meta::resource_definition_spec::Sensitivity::Sensitive;
+    assert_eq!(secret.unwrap().sensitivity(), sensitive);
+}
+
+fn watching(options: api::WatchOptions) -> api::WatchRequest {
+    api::WatchRequest {
+        namespace: "network".to_owned(),
+        r#type: HOSTNAMES.to_owned(),
+        id: None,
+        options: Some(options),
+        api_version: 1,
+    }
+}
+
+/// The next frame with something in it: type, version, bookmark.
+async fn next(stream: &mut Streaming<api::WatchResponse>) -> (EventType, String, Option<Vec<u8>>) {
+    let frame = stream.message().await.unwrap().unwrap();
+    let [event] = frame.event.as_slice() else {
+        panic!("{frame:?}");
+    };
+    let metadata = event.resource.as_ref().unwrap().metadata.as_ref().unwrap();
+    (
+        event.event_type(),
+        metadata.version.clone(),
+        event.bookmark.clone(),
+    )
+}
+
+#[tokio::test]
+async fn a_watch_begins_with_an_empty_frame_and_goes_on_after_a_break() {
+    let (world, mut client) = prepared();
+    let options = api::WatchOptions {
+        bootstrap_contents: true,
+        ..Default::default()
+    };
+    let mut stream = client.watch(watching(options)).await.unwrap().into_inner();
+    let first = stream.message().await.unwrap().unwrap();
+    assert_eq!(first.event, []);
+    assert_eq!(next(&mut stream).await.0, EventType::Created);
+    let (bootstrapped, _, bookmark) = next(&mut stream).await;
+    assert_eq!(bootstrapped, EventType::Bootstrapped);
+    drop(stream);
+    let store = world.node.store();
+    store.put(name("second"), "me").unwrap();
+    store
+        .destroy(&Pointer::of::<HostnameStatus>("hostname"), "me")
+        .unwrap();
+    let options = api::WatchOptions {
+        start_from_bookmark: bookmark,
+        ..Default::default()
+    };
+    let mut stream = client.watch(watching(options)).await.unwrap().into_inner();
+    stream.message().await.unwrap();
+    let (updated, version, _) = next(&mut stream).await;
+    assert_eq!((updated, &*version), (EventType::Updated, "2"));
+    assert_eq!(next(&mut stream).await.0, EventType::Destroyed);
+}
+
+#[tokio::test]
+async fn a_watch_of_one_tells_that_there_is_none() {
+    let (_world, mut client) = prepared();
+    let mut request = watching(api::WatchOptions::default());
+    request.id = Some("other".to_owned());
+    let mut stream = client.watch(request.clone()).await.unwrap().into_inner();
+    stream.message().await.unwrap();
+    let (destroyed, version, _) = next(&mut stream).await;
+    assert_eq!((destroyed, &*version), (EventType::Destroyed, "undefined"));
+    request.options = Some(api::WatchOptions {
+        bootstrap_contents: true,
+        ..Default::default()
+    });
+    let status = client.watch(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn wrong_watches_are_refused_with_their_code() {
+    let (_world, mut client) = prepared();
+    let two = api::WatchOptions {
+        tail_events: 1,
+        bootstrap_contents: true,
+        ..Default::default()
+    };
+    let gone = api::WatchOptions {
+        start_from_bookmark: Some(b"gone".to_vec()),
+        ..Default::default()
+    };
+    let expression = api::WatchOptions {
+        id_query: Some(api::IdQuery {
+            regexp: "(".to_owned(),
+        }),
+        ..Default::default()
+    };
+    for (options, code) in [
+        (two, Code::InvalidArgument),
+        (gone, Code::FailedPrecondition),
+        (expression, Code::InvalidArgument),
+    ] {
+        let status = client.watch(watching(options)).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn lists_take_label_queries() {
+    let (_world, mut client) = prepared();
+    for (op, invert, expected) in [(Operation::Equal, false, 1), (Operation::Equal, true, 0)] {
+        let term = api::LabelTerm {
+            key: "by".to_owned(),
+            op: op.into(),
+            value: vec!["first".to_owned()],
+            invert,
+        };
+        let request = api::ListRequest {
+            namespace: "network".to_owned(),
+            r#type: HOSTNAMES.to_owned(),
+            options: Some(api::ListOptions {
+                label_query: vec![api::LabelQuery { terms: vec![term] }],
+                id_query: None,
+            }),
+        };
+        let mut found = client.list(request).await.unwrap().into_inner();
+        let mut count = 0;
+        while found.message().await.unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, expected);
+    }
+}
+
+#[tokio::test]
+async fn nobody_writes() {
+    let (world, mut client) = prepared();
+    let request = api::DestroyRequest {
+        namespace: "network".to_owned(),
+        r#type: HOSTNAMES.to_owned(),
+        id: "hostname".to_owned(),
+        options: None,
+    };
+    let status = client.destroy(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert!(
+        world
+            .node
+            .store()
+            .get_as::<HostnameStatus>("hostname")
+            .is_some()
+    );
+}
