@@ -1,139 +1,244 @@
 //! Promise: the same sources give the same bytes in every format, whoever
 //! builds them, wherever and when.
 //!
-//! Two builds from empty caches (only what was fetched is shared), one after
-//! the other, so that the clock differs by itself.
+//! Two builds. The first is the ordinary one: this tree, the user's cache, all
+//! processors. The second starts with nothing but downloads, in another
+//! directory, as another user on another host, with another umask, locale and
+//! time zone, without a network, on one processor, from files that only their
+//! owner may read and whose dates are of the last century. The clock differs
+//! by itself: the second build is later, the cache of the first may be days
+//! old (a build never reads it; only a virtual machine could lie about it).
+//!
+//! Building the kernel takes most of an hour, so the second build takes it
+//! from the first one's cache. `CORTEN_REPRO_KERNEL=1` builds that again too.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use tests::workspace;
 
-/// One way to build. Everything in it differs between the two.
-struct Environment {
-    /// Directory below the scratch directory: another name, another depth.
-    place: &'static str,
-    umask: &'static str,
-    jobs: &'static str,
-    variables: &'static [(&'static str, &'static str)],
-    /// In a user and host-name namespace of its own, as nobody in particular.
-    elsewhere: bool,
-}
+/// Every format.
+const OUTPUTS: &str = "raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer";
+/// Nobody has this user and group id.
+const NOBODY: &str = "54321";
+/// What the second build's shell is told, besides a fresh home.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("LC_ALL", "tr_TR.UTF-8"),
+    ("LANG", "tr_TR.UTF-8"),
+    ("TZ", "Pacific/Kiritimati"),
+    ("USER", "somebody"),
+    ("LOGNAME", "somebody"),
+];
 
-const HERE: Environment = Environment {
-    place: "a",
-    umask: "022",
-    jobs: "2",
-    variables: &[("LC_ALL", "C"), ("TZ", "UTC")],
-    elsewhere: false,
-};
-
-const ELSEWHERE: Environment = Environment {
-    place: "another/much/longer path/b",
-    umask: "077",
-    jobs: "3",
-    variables: &[
-        ("LC_ALL", "C.UTF-8"),
-        ("LANG", "tr_TR.UTF-8"),
-        ("TZ", "Pacific/Kiritimati"),
-        ("USER", "somebody"),
-        ("LOGNAME", "somebody"),
-        ("KBUILD_BUILD_HOST", "unheard"),
-    ],
-    elsewhere: true,
-};
-
-fn copy_sources(to: &Path) {
-    for path in workspace::tracked() {
-        let target = to.join(&path);
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        fs::copy(workspace::root().join(&path), &target).unwrap();
-    }
-}
-
-/// Builds every format; the output directory.
-fn build(scratch: &Path, environment: &Environment) -> PathBuf {
-    let home = scratch.join(environment.place);
-    let (source, cache, out) = (home.join("source"), home.join("cache"), home.join("out"));
-    fs::create_dir_all(&cache).unwrap();
-    copy_sources(&source);
-    let fetched = std::env::var_os("CORTEN_CACHE").map_or_else(
+fn user_cache() -> PathBuf {
+    std::env::var_os("CORTEN_CACHE").map_or_else(
         || std::env::home_dir().unwrap().join(".cache/corten"),
         PathBuf::from,
-    );
-    // Downloads only: nothing that was compiled.
-    for shared in ["fetch", "go/modules"] {
-        let (there, here) = (fetched.join(shared), cache.join(shared));
-        fs::create_dir_all(here.parent().unwrap()).unwrap();
-        if there.is_dir() {
-            std::os::unix::fs::symlink(there, here).unwrap();
-        }
+    )
+}
+
+fn mkimage() -> PathBuf {
+    workspace::target().join("debug/mkimage")
+}
+
+/// The two inputs that are not files, the same for both builds.
+fn inputs() -> [(&'static str, String); 2] {
+    let or = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    [
+        ("SOURCE_DATE_EPOCH", or("SOURCE_DATE_EPOCH", "1700000000")),
+        ("CORTEN_VERSION", or("CORTEN_VERSION", "0.1.0")),
+    ]
+}
+
+/// Builds every format as a user of this machine would.
+fn build_here(out: &Path) {
+    let status = Command::new(mkimage())
+        .args(["build", "--arch", "x86_64", "--output", OUTPUTS, "--out"])
+        .arg(out)
+        .current_dir(workspace::root())
+        .envs(inputs())
+        .status()
+        .unwrap();
+    assert!(status.success(), "the first build failed ({status})");
+}
+
+/// Builds every format from downloads alone, and as differently as can be.
+fn build_elsewhere(home: &Path) -> PathBuf {
+    let (source, cache) = (home.join("source"), home.join("cache"));
+    let (registry, kernel) = (home.join("cargo/registry"), home.join("kernel"));
+    for path in workspace::tracked() {
+        copy(&workspace::root().join(&path), &source.join(path));
     }
-    let script = format!("umask {} && exec \"$@\"", environment.umask);
-    let mut command = if environment.elsewhere {
-        let mut command = Command::new("unshare");
-        // Any user but root, and a host name nobody has.
-        command.args([
-            "--user",
-            "--map-user=1234",
-            "--map-group=1234",
-            "--uts",
-            "--",
-        ]);
-        command
-    } else {
-        Command::new("env")
-    };
-    let status = command
-        .args(["sh", "-c", &script, "sh"])
-        .arg(workspace::target().join("debug/mkimage"))
-        .args([
-            "build",
-            "--arch",
-            "x86_64",
-            "--jobs",
-            environment.jobs,
-            "--source",
-        ])
+    copy(&user_cache().join("fetch"), &cache.join("fetch"));
+    let modules = "go/modules/cache/download";
+    copy(&user_cache().join(modules), &cache.join(modules));
+    let cargo_home = std::env::var_os("CARGO_HOME").map_or_else(
+        || std::env::home_dir().unwrap().join(".cargo"),
+        PathBuf::from,
+    );
+    for part in ["index", "cache"] {
+        copy(
+            &cargo_home.join("registry").join(part),
+            &registry.join(part),
+        );
+    }
+    fs::create_dir_all(&kernel).unwrap();
+    if std::env::var_os("CORTEN_REPRO_KERNEL").is_none() {
+        let step = kernel_step();
+        copy(&user_cache().join(&step), &kernel.join(&step));
+    }
+    // The two programs of ours and of the user's: their home may be closed to others.
+    let bin = home.join("bin");
+    copy(&mkimage(), &bin.join("mkimage"));
+    copy(Path::new(&cargo()), &bin.join("cargo"));
+    estrange(home);
+
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut command = isolated();
+    command
+        .arg(bin.join("mkimage"))
+        .args(["build", "--offline", "--jobs", "1", "--arch", "x86_64"])
+        .args(["--output", OUTPUTS, "--source"])
         .arg(&source)
         .arg("--cache")
         .arg(&cache)
+        .arg("--substituter")
+        .arg(&kernel)
         .arg("--out")
-        .arg(&out)
-        .arg("--output")
-        .arg("raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer")
-        .envs(environment.variables.iter().copied())
-        .env("HOME", &home)
-        .current_dir(&home)
-        .status()
-        .unwrap();
+        .arg(home.join("out"))
+        .env_clear()
+        .env("PATH", [bin.as_os_str(), &path].join(&OsString::from(":")))
+        .env("CARGO", bin.join("cargo"))
+        .env("CARGO_HOME", home.join("cargo"))
+        .env("HOME", home)
+        .envs(ELSEWHERE)
+        .envs(inputs())
+        .current_dir(home);
+    let status = command.status().unwrap();
     assert!(
         status.success(),
         "the build in {} failed ({status})",
         home.display()
     );
-    out
+    home.join("out")
 }
 
-/// Every file below `dir`, by path relative to it.
-fn files(dir: &Path) -> BTreeMap<PathBuf, PathBuf> {
-    let mut found = BTreeMap::new();
+/// The cargo that runs the tests, which is not the one that asks rustup.
+fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "/usr/bin/cargo".into())
+}
+
+/// The step that is the kernel, as a path in a cache.
+fn kernel_step() -> String {
+    let output = Command::new(mkimage())
+        .args(["plan", "--format", "json", "--arch", "x86_64"])
+        .current_dir(workspace::root())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| line.parse::<serde_json::Value>().unwrap())
+        .filter(|step| step.get("step").unwrap() == "kernel")
+        .map(|step| {
+            format!(
+                "steps/kernel-{}",
+                step.get("key").unwrap().as_str().unwrap()
+            )
+        })
+        .next()
+        .unwrap()
+}
+
+/// Copies a file or a whole directory; what is not there is not copied.
+fn copy(from: &Path, to: &Path) {
+    if !from.exists() {
+        return;
+    }
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let status = Command::new("cp")
+        .args(["--recursive", "--reflink=auto", "--no-target-directory"])
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(status.success(), "copying {}", from.display());
+}
+
+/// Leaves every file below `home` to its owner alone (another one, where that
+/// is possible), dated in the last century.
+fn estrange(home: &Path) {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(915_148_800);
+    for path in everything(home) {
+        let mode = fs::symlink_metadata(&path).unwrap().mode();
+        if path.is_symlink() {
+            continue;
+        }
+        fs::set_permissions(&path, Permissions::from_mode(mode & 0o700)).unwrap();
+        File::open(&path).unwrap().set_modified(old).unwrap();
+    }
+    if is_root() {
+        let owner = format!("{NOBODY}:{NOBODY}");
+        let status = Command::new("chown")
+            .args(["--recursive", "--no-dereference", &owner])
+            .arg(home)
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// A command that runs the rest of its arguments on one processor, without a
+/// network, on a host of another name, with another umask, as a user without
+/// any privilege: another one where we are root, another to itself elsewhere.
+fn isolated() -> Command {
+    let inside = "hostname unheard-of && umask 077 && exec taskset --cpu-list 0 \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--uts", "--net"]);
+    if is_root() {
+        command.args(["sh", "-c", inside, "sh", "setpriv", "--clear-groups"]);
+        command.args(["--reuid", NOBODY, "--regid", NOBODY]);
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
+    } else {
+        command.args(["--user", "--map-root-user"]);
+        command.args(["sh", "-c", inside, "sh", "unshare", "--user"]);
+        command.args(["--map-user", NOBODY, "--map-group", NOBODY]);
+    }
+    command
+}
+
+/// `dir` and all below it.
+fn everything(dir: &Path) -> Vec<PathBuf> {
+    let mut found = vec![dir.to_owned()];
     let mut open = vec![dir.to_owned()];
     while let Some(next) = open.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), path);
+            if path.is_dir() && !path.is_symlink() {
+                open.push(path.clone());
             }
+            found.push(path);
         }
     }
     found
+}
+
+/// Every file below `dir`, by path relative to it.
+fn files(dir: &Path) -> BTreeMap<PathBuf, PathBuf> {
+    everything(dir)
+        .into_iter()
+        .filter(|path| path.is_file())
+        .map(|path| (path.strip_prefix(dir).unwrap().to_owned(), path))
+        .collect()
 }
 
 /// Position of the first byte that differs; `None` if the files are the same.
@@ -155,20 +260,40 @@ fn first_difference(one: &Path, two: &Path) -> Option<u64> {
     }
 }
 
+/// What in the image differs, by `mkimage verify`'s own comparison.
+fn explain(name: &Path, one: &Path, two: &Path) -> String {
+    let scratch = tempfile::tempdir().unwrap();
+    let tools = fs::read_dir(user_cache().join("steps")).unwrap();
+    let tools = tools.map(|entry| entry.unwrap().path()).find(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("tools-")
+    });
+    let tools = mkimage::rootfs::toolchain::Locked::new(&tools.unwrap());
+    match mkimage::image::compare::first_difference(one, two, &tools, scratch.path()) {
+        Ok(Some(part)) => format!("{}: {part}", name.display()),
+        _ => name.display().to_string(),
+    }
+}
+
 #[test]
 #[ignore = "make repro"]
 fn two_builds_are_identical() {
-    workspace::cargo(&["build", "--quiet", "-p", "mkimage"], &[]);
+    workspace::cargo(&["build", "--quiet", "--workspace"], &[]);
     let scratch = tempfile::tempdir().unwrap();
-    let one = files(&build(scratch.path(), &HERE));
-    let two = files(&build(scratch.path(), &ELSEWHERE));
+    // Open to the other user, who gets a directory of its own in it.
+    fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
+    let here = scratch.path().join("a");
+    build_here(&here);
+    let home = scratch.path().join("another/much/longer/path/b");
+    let there = build_elsewhere(&home);
+    let (one, two) = (files(&here), files(&there));
     let names = |files: &BTreeMap<PathBuf, PathBuf>| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&one), names(&two));
     assert!(one.len() > 10, "only {:?} were built", names(&one));
     let mut different = Vec::new();
     for (name, path) in &one {
         match first_difference(path, &two[name]) {
-            Some(at) => different.push(format!("{}: byte {at}", name.display())),
+            Some(at) => different.push(format!("{} (byte {at})", explain(name, path, &two[name]))),
             None => println!("same: {}", name.display()),
         }
     }

@@ -1,4 +1,5 @@
-//! `mkimage lock`: moves the locks to the newest versions of their suites.
+//! `mkimage lock`: moves the locks to the newest versions of their suites. A build does the same in
+//! memory for a package that the mirrors no longer have.
 //!
 //! A suite's `InRelease` must carry a good signature of the archive (checked by gpgv against the
 //! host's archive keyring); it names the checksum of the package index, which names the checksum of
@@ -17,7 +18,7 @@ use toml_edit::{DocumentMut, Item, Table};
 use crate::deb;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::Fetcher;
-use crate::lock::Package;
+use crate::lock::{Lock, Package};
 use crate::tool::Tool;
 
 /// Where Debian hosts keep the archive's public keys.
@@ -66,6 +67,71 @@ pub fn update(source: &Path, fetcher: &Fetcher) -> Result<()> {
     Ok(())
 }
 
+/// A package that took the place of a locked one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Substitution {
+    /// What the lock names.
+    pub locked: Package,
+    /// What took its place.
+    pub used: Package,
+}
+
+/// Moves `gone`, and what else in `lock` was made from the same source, to the newest version of
+/// the suite; returns what moved, which is nothing when `gone` is not in `lock`.
+pub fn substitute(lock: &mut Lock, gone: &Package, fetcher: &Fetcher) -> Result<Vec<Substitution>> {
+    let mut indices = BTreeMap::new();
+    substitute_from(lock, gone, |suite, arch| {
+        let at = (suite.to_owned(), arch.to_owned());
+        if !indices.contains_key(&at) {
+            indices.insert(at.clone(), fetch_index(suite, arch, fetcher)?);
+        }
+        Ok(indices.get(&at).cloned().unwrap_or_default())
+    })
+}
+
+fn substitute_from(
+    lock: &mut Lock,
+    gone: &Package,
+    mut index: impl FnMut(&str, &str) -> Result<Index>,
+) -> Result<Vec<Substitution>> {
+    let mut moved = Vec::new();
+    if !lock.packages.iter().any(|p| p.sha256 == gone.sha256) {
+        return Ok(moved);
+    }
+    for package in &mut lock.packages {
+        // Packages of one source have one version, and fit each other only then.
+        if package.suite != gone.suite || package.version != gone.version {
+            continue;
+        }
+        let index = index(&package.suite, index_of(&package.arch))?;
+        let newest = index
+            .get(&package.name)
+            .filter(|newest| newest.sha256 != package.sha256)
+            .ok_or_else(|| {
+                Failure::new(
+                    format!(
+                        "{} has no newer {} to take the place of {}, which the mirrors lack",
+                        package.suite, package.name, package.version
+                    ),
+                    "try again later, or name another mirror in CORTEN_MIRRORS",
+                )
+            })?;
+        let locked = package.clone();
+        package.version = newest.version.to_string();
+        package.path.clone_from(&newest.path);
+        package.size = newest.size.unsigned_abs();
+        package.sha256.clone_from(&newest.sha256);
+        let used = package.clone();
+        moved.push(Substitution { locked, used });
+    }
+    Ok(moved)
+}
+
+/// The index that lists packages of an architecture: `all` ones are in every index.
+fn index_of(arch: &str) -> &str {
+    if arch == "all" { "amd64" } else { arch }
+}
+
 /// Moves one `[[package]]` (or `[kernel]`) table to its suite's newest version.
 fn update_entry(
     table: &mut Table,
@@ -83,13 +149,7 @@ fn update_entry(
     let arch = Some(text(table, "arch"))
         .filter(|a| !a.is_empty())
         .unwrap_or("all".into());
-    // `all` packages are listed in every architecture's index.
-    let index_arch = if arch == "all" {
-        "amd64".to_owned()
-    } else {
-        arch.clone()
-    };
-    let at = (suite.clone(), index_arch);
+    let at = (suite.clone(), index_of(&arch).to_owned());
     if !indices.contains_key(&at) {
         indices.insert(at.clone(), fetch_index(&at.0, &at.1, fetcher)?);
     }
@@ -249,6 +309,47 @@ mod tests {
         };
         let text = [stanza("1.0-9"), stanza("1.0-10"), stanza("1.0~rc1-1")].join("\n");
         assert_eq!(parse_index(&text)["a"].path, "pool/1.0-10");
+    }
+
+    fn locked(name: &str, version: &str) -> Package {
+        Package {
+            name: name.into(),
+            version: version.into(),
+            arch: "amd64".into(),
+            suite: "trixie".into(),
+            path: format!("pool/{name}"),
+            size: 1,
+            sha256: format!("{name}-{version}"),
+            purpose: "rootfs".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_made_together_moves_together() {
+        let mut lock = Lock {
+            packages: vec![locked("a", "1"), locked("b", "1"), locked("c", "2")],
+        };
+        let stanza = |name: &str| {
+            format!("Package: {name}\nVersion: 3\nFilename: pool/3\nSize: 7\nSHA256: {name}-3\n")
+        };
+        let index = parse_index(&["a", "b", "c"].map(stanza).join("\n"));
+        let take = |lock: &mut Lock, gone: &Package| {
+            substitute_from(lock, gone, |suite, arch| {
+                assert_eq!((suite, arch), ("trixie", "amd64"));
+                Ok(index.clone())
+            })
+        };
+        let moved = take(&mut lock, &locked("a", "1")).unwrap();
+        let names: Vec<_> = moved.iter().map(|m| m.used.sha256.as_str()).collect();
+        assert_eq!(names, ["a-3", "b-3"]);
+        assert_eq!(lock.packages[0].path, "pool/3");
+        assert_eq!(lock.packages[2], locked("c", "2"));
+        // The kernel is in another lock.
+        assert_eq!(take(&mut lock, &locked("linux-source", "6")).unwrap(), []);
+        // What the index lists and no mirror has cannot be made up for by itself.
+        let newest = lock.packages[0].clone();
+        let error = take(&mut lock, &newest).unwrap_err();
+        assert!(error.to_string().contains("no newer a"), "{error}");
     }
 
     #[test]

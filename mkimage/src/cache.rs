@@ -4,7 +4,7 @@
 //! CORTEN_CACHE/
 //!   fetch/<sha256>         a fetched file, verified before it gets this name
 //!   steps/<name>-<key>/    a step's output: complete, or not there
-//!   work/                  what is being made; swept when its step runs again
+//!   work/<entry>.<pid>/    what is being made; swept when its step runs again
 //!   locks/                 one file per entry, held while it is being made
 //! ```
 //! An entry appears by one `rename`, so an interrupted or killed build leaves none behind, and two
@@ -18,6 +18,9 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Remedy as _, Result};
+
+/// Where the Go modules are in a cache, which Go's own tool fetches.
+pub const GO_MODULES: &str = "go/modules";
 
 /// The name of a step's output: a hash over everything that determines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +99,8 @@ impl KeyBuilder {
 pub struct Cache {
     root: PathBuf,
     substituters: Vec<PathBuf>,
+    /// Caches of which only fetched files are taken.
+    fetched: Vec<PathBuf>,
 }
 
 impl Cache {
@@ -110,7 +115,22 @@ impl Cache {
         Ok(Self {
             root: fs::canonicalize(root)?,
             substituters,
+            fetched: Vec::new(),
         })
+    }
+
+    /// A cache in the new directory `root` that shares with this one what was fetched, and nothing
+    /// that was made; substituters stay.
+    pub fn fresh(&self, root: &Path) -> Result<Self> {
+        let mut fresh = Self::open(root, self.substituters.clone())?;
+        fresh.fetched = vec![self.root.clone()];
+        let modules = Path::new(GO_MODULES);
+        if self.root.join(modules).is_dir() {
+            fs::create_dir_all(fresh.root.join(modules.parent().unwrap_or(modules)))?;
+            std::os::unix::fs::symlink(self.root.join(modules), fresh.root.join(modules))
+                .context("sharing the Go modules")?;
+        }
+        Ok(fresh)
     }
 
     /// Where the cache is.
@@ -144,8 +164,12 @@ impl Cache {
         if let Some(found) = self.lookup(name, key) {
             return Ok(found);
         }
-        let work = self.root.join("work").join(&entry);
-        remove_tree(&work)?;
+        // A name of its own: what a killed build started may still be writing to the old one.
+        self.sweep(&entry)?;
+        let work = self
+            .root
+            .join("work")
+            .join(format!("{entry}.{}", std::process::id()));
         let (out, scratch) = (work.join("out"), work.join("scratch"));
         fs::create_dir_all(&out)
             .and_then(|()| fs::create_dir_all(&scratch))
@@ -162,6 +186,18 @@ impl Cache {
         built.map(|()| done)
     }
 
+    /// Removes what killed builds left of an entry, of which the caller holds the lock.
+    fn sweep(&self, entry: &str) -> Result<()> {
+        let work = self.root.join("work");
+        for found in fs::read_dir(&work).with_context(|| format!("listing {}", work.display()))? {
+            let path = found?.path();
+            if path.file_stem().is_some_and(|stem| stem == entry) {
+                remove_tree(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The path of a fetched file, there or not.
     pub fn fetched(&self, sha256: &str) -> PathBuf {
         self.root.join("fetch").join(sha256)
@@ -171,6 +207,7 @@ impl Cache {
     pub fn find_fetched(&self, sha256: &str) -> Option<PathBuf> {
         std::iter::once(&self.root)
             .chain(&self.substituters)
+            .chain(&self.fetched)
             .map(|root| root.join("fetch").join(sha256))
             .find(|path| path.is_file())
     }
@@ -188,6 +225,18 @@ impl Cache {
         file.lock()
             .with_context(|| format!("waiting for the lock {}", path.display()))?;
         Ok(file)
+    }
+
+    /// The lock of one entry; `None` while another holds it.
+    pub(crate) fn try_lock(&self, entry: &str) -> Result<Option<fs::File>> {
+        let path = self.root.join("locks").join(entry);
+        let file = fs::File::create(&path)
+            .with_context(|| format!("creating the lock {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error.into()),
+        }
     }
 }
 
@@ -262,7 +311,7 @@ mod tests {
         let left = cache
             .root()
             .join("work")
-            .join(format!("demo-{}", key.as_str()))
+            .join(format!("demo-{}.1", key.as_str()))
             .join("out");
         fs::create_dir_all(&left).unwrap();
         fs::write(left.join("half"), "").unwrap();
@@ -270,6 +319,7 @@ mod tests {
             .step("demo", &key, |out, _| Ok(fs::write(out.join("f"), "")?))
             .unwrap();
         assert!(!out.join("half").exists() && out.join("f").exists());
+        assert!(!left.exists());
     }
 
     #[test]
@@ -290,6 +340,17 @@ mod tests {
             }
         });
         assert_eq!(built.into_inner(), 1);
+    }
+
+    #[test]
+    fn a_fresh_cache_shares_what_was_fetched_and_nothing_made() {
+        let (dir, cache) = cache();
+        fs::write(cache.fetched("aa"), "").unwrap();
+        let key = KeyBuilder::new("demo").finish();
+        cache.step("demo", &key, |_, _| Ok(())).unwrap();
+        let fresh = cache.fresh(&dir.path().join("fresh")).unwrap();
+        assert_eq!(fresh.find_fetched("aa"), Some(cache.fetched("aa")));
+        assert_eq!(fresh.lookup("demo", &key), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::image::sbom::Component;
 use crate::kernel::{self, source::SourceLock};
 use crate::lock::Lock;
+use crate::rootfs::rust;
 use crate::tool::Tool;
 
 /// The crates whose programs are in the image.
@@ -54,8 +55,9 @@ pub fn kernel(source: &Path) -> Result<Component> {
 }
 
 /// The crates linked into our programs, from `cargo metadata`; build- and test-only ones are not.
-pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
-    let output = Tool::new("cargo")
+/// `rustc` tells cargo about the target.
+pub fn crates(source: &Path, arch: Arch, rustc: &Path) -> Result<Vec<Component>> {
+    let output = rust::cargo(source, rustc)
         .args([
             "metadata",
             "--format-version=1",
@@ -63,7 +65,6 @@ pub fn crates(source: &Path, arch: Arch) -> Result<Vec<Component>> {
             "--filter-platform",
         ])
         .arg(arch.names().rust)
-        .dir(source)
         .output()?;
     let metadata: Value = serde_json::from_slice(&output).context("reading cargo's metadata")?;
     let list = |value: &Value, key: &str| {

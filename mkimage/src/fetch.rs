@@ -20,6 +20,25 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Largest archive index read, in bytes; Debian's are about 10 MB compressed.
 const METADATA_LIMIT: u64 = 256 << 20;
 
+/// Every mirror answered that it does not have a locked package (any more).
+#[derive(Debug, Clone)]
+pub struct Gone {
+    /// The package.
+    pub package: Package,
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "every mirror answers that there is no {}",
+            self.package.path
+        )
+    }
+}
+
+impl std::error::Error for Gone {}
+
 /// Fetches locked files into the cache.
 #[derive(Debug)]
 pub struct Fetcher {
@@ -61,23 +80,35 @@ impl Fetcher {
             return Ok(found);
         }
         let mut answers = Vec::new();
+        let mut is_gone = true;
         for mirror in self.mirrors()? {
             let url = format!("{}/{}", mirror.trim_end_matches('/'), package.path);
             match self.download(&url, package) {
                 Ok(path) => return Ok(path),
                 Err(error) if error.is::<Failure>() => return Err(error),
-                Err(error) => answers.push(format!("{mirror}: {error:#}")),
+                Err(error) => {
+                    is_gone &= matches!(
+                        error.downcast_ref::<ureq::Error>(),
+                        Some(ureq::Error::StatusCode(404 | 410))
+                    );
+                    answers.push(format!("{mirror}: {error:#}"));
+                }
             }
         }
+        let (suite, answers) = (&package.suite, answers.join("\n  "));
+        if is_gone {
+            let gone = Gone {
+                package: package.clone(),
+            };
+            return Err::<PathBuf, _>(gone).or_fail(
+                format!("no mirror has {what} ({suite}):\n  {answers}"),
+                "the archive has moved on: run `mkimage lock` to take the newest version of the \
+                 suite, or name a mirror that keeps old versions in CORTEN_MIRRORS",
+            );
+        }
         Err(Failure::new(
-            format!(
-                "no mirror has {what} ({}, {}):\n  {}",
-                package.suite,
-                package.path,
-                answers.join("\n  ")
-            ),
-            "the archive has moved on: run `mkimage lock` to take the newest version of the suite, \
-             or name a mirror that keeps old versions in CORTEN_MIRRORS",
+            format!("{what} ({suite}) cannot be fetched:\n  {answers}"),
+            "check the network and the mirrors, or name others in CORTEN_MIRRORS",
         ))
     }
 
@@ -276,6 +307,7 @@ mod tests {
             error.to_string().contains("no mirror has demo 1"),
             "{error}"
         );
+        assert_eq!(error.downcast_ref::<Gone>().unwrap().package.name, "demo");
         assert!(
             error
                 .downcast_ref::<Failure>()
@@ -283,6 +315,14 @@ mod tests {
                 .remedy()
                 .contains("mkimage lock")
         );
+    }
+
+    #[test]
+    fn a_mirror_in_trouble_has_not_moved_on() {
+        let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+        let error = fetch(answer, &package(b"good")).unwrap_err();
+        assert!(error.downcast_ref::<Gone>().is_none(), "{error}");
+        assert!(error.to_string().contains("cannot be fetched"), "{error}");
     }
 
     #[test]

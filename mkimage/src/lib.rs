@@ -16,6 +16,7 @@ pub mod deb;
 pub mod error;
 pub mod fetch;
 pub mod image;
+pub mod interrupt;
 pub mod kernel;
 pub mod keys;
 pub mod lock;

@@ -11,6 +11,7 @@ use mkimage::cache::Cache;
 use mkimage::error::{Failure, Result};
 use mkimage::fetch::Fetcher;
 use mkimage::image::inspect;
+use mkimage::interrupt;
 use mkimage::kernel::{self, cli::KernelCommand};
 use mkimage::keys;
 use mkimage::profile::{Output, Profile};
@@ -42,10 +43,13 @@ enum Command {
     Build(BuildArgs),
     /// Print the recipe and what of it is cached
     Plan(BuildArgs),
-    /// Rebuild an image and name the first byte that differs
+    /// Rebuild an image and name the first part of it that differs
     Verify {
         /// The image to verify
         image: PathBuf,
+        /// Take finished steps from the cache too, instead of making every one again
+        #[arg(long)]
+        trust_cache: bool,
         #[command(flatten)]
         build: BuildArgs,
     },
@@ -56,6 +60,9 @@ enum Command {
         /// A raw disk, ISO, UKI or installer
         image: PathBuf,
     },
+    /// Look after the cache
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Make a set of build keys: module signing and structure layout
     Keys {
         /// The directory to fill; it must not exist
@@ -66,6 +73,12 @@ enum Command {
     /// Work on the kernel's configuration
     #[command(subcommand)]
     Kernel(KernelCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheCommand {
+    /// Remove what a build of this source tree, with these options, does not need
+    Prune(BuildArgs),
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +116,9 @@ struct BuildArgs {
     /// Fetch nothing
     #[arg(long)]
     offline: bool,
+    /// Refuse a package that is not the locked one, also when the mirrors have moved on
+    #[arg(long)]
+    release: bool,
     /// How many processes a step may run [default: the processors there are]
     #[arg(long, short)]
     jobs: Option<usize>,
@@ -138,6 +154,7 @@ impl BuildArgs {
             keys: self.keys,
             kernel_source: self.kernel_source,
             offline: self.offline,
+            release: self.release,
             jobs: self.jobs.unwrap_or(processors).max(1),
             format: cli.format,
         })
@@ -158,6 +175,7 @@ impl Shared {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    interrupt::install()?;
     let root = match cli.cache {
         Some(path) => path,
         None => std::env::home_dir()
@@ -178,7 +196,12 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Build(args) => build::build(&args.options(&shared)?).map(drop),
         Command::Plan(args) => build::plan(&args.options(&shared)?),
-        Command::Verify { image, build } => build::verify(&build.options(&shared)?, &image),
+        Command::Verify {
+            image,
+            trust_cache,
+            build,
+        } => build::verify(&build.options(&shared)?, &image, trust_cache),
+        Command::Cache(CacheCommand::Prune(args)) => build::prune(&args.options(&shared)?),
         Command::Sbom(args) => build::sbom(&args.options(&shared)?),
         Command::Inspect { image } => {
             let found = inspect::inspect(&image)?;

@@ -28,6 +28,14 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Says what must not be overlooked: on standard error, and among the objects for a script.
+pub fn warn(format: Format, text: &str) {
+    eprintln!("WARNING: {text}");
+    if format == Format::Json {
+        println!("{}", serde_json::json!({"warning": text}));
+    }
+}
+
 /// Prints the progress of a recipe; results go to standard output, progress to standard error.
 #[derive(Debug)]
 pub struct Reporter {

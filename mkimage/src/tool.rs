@@ -4,12 +4,18 @@
 //! time zone, and what the step sets: nothing of the user's shell reaches an image.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::error::{Failure, Result};
+use crate::interrupt;
+
+/// How long a signal that ended a tool may take to reach this program too.
+const INTERRUPT: Duration = Duration::from_millis(200);
 
 /// One invocation of an external program.
 #[derive(Debug)]
@@ -82,9 +88,11 @@ impl Tool {
             let file = std::fs::File::create(path)
                 .with_context(|| format!("creating the log {}", path.display()))?;
             self.command.stdout(file.try_clone()?).stderr(file);
+        } else {
+            self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let name = self.program.to_string_lossy().into_owned();
-        let output = self.command.output().map_err(|error| {
+        let child = self.command.spawn().map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound {
                 Failure::new(
                     format!("the program {name} is not installed"),
@@ -94,6 +102,15 @@ impl Tool {
                 anyhow::Error::new(error).context(format!("starting {name}"))
             }
         })?;
+        let running = interrupt::Child::new(child.id());
+        let output = child
+            .wait_with_output()
+            .with_context(|| format!("waiting for {name}"))?;
+        if output.status.signal().is_some() {
+            // Ctrl-C reaches both; what it is called is for `interrupt` to say.
+            std::thread::sleep(INTERRUPT);
+        }
+        drop(running);
         if output.status.success() {
             return Ok(output.stdout);
         }

@@ -1,26 +1,28 @@
-//! The verbs of the builder: build, plan, verify, and the bill of materials.
+//! The verbs of the builder: build, plan, verify, prune, and the bill of materials.
 
 mod outputs;
+mod place;
+mod prune;
 mod steps;
+mod verify;
 
 use std::fs;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
-
-use crate::cache::{Cache, remove_tree};
+use crate::archive::{self, Substitution};
+use crate::cache::Cache;
 use crate::components;
 use crate::error::{Failure, Remedy as _, Result};
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, Gone};
 use crate::image::{Release, checksums, provenance, sbom};
 use crate::lock::Lock;
-use crate::profile::{Output, Profile};
+use crate::profile::Profile;
 use crate::recipe::{Built, Recipe};
 use crate::report::{self, Format, Reporter};
-use crate::tool::Tool;
 
+pub use prune::prune;
 use steps::{Context, Handles};
+pub use verify::verify;
 
 /// Everything a build is told.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct Options {
     pub kernel_source: Option<PathBuf>,
     /// Fetch nothing.
     pub offline: bool,
+    /// Take nothing but what the locks name, also when the mirrors have moved on.
+    pub release: bool,
     /// Processes a step may run.
     pub jobs: usize,
     /// How progress is shown.
@@ -94,17 +98,69 @@ fn context(options: &Options) -> Result<Context> {
         fetcher: options.fetcher(),
         release: release(options)?,
         options: options.clone(),
+        substituted: Vec::new(),
     };
     steps::command_line(&context)?;
     Ok(context)
 }
 
+/// What a build leaves.
+#[derive(Debug)]
+struct Finished {
+    /// The images, in the order of [`crate::profile::Output::ALL`].
+    files: Vec<PathBuf>,
+    /// The output of the step `tools`.
+    tools: PathBuf,
+}
+
 /// Builds what the profile names into the output directory; returns the files' paths.
+///
+/// Where the mirrors no longer have a locked package, the newest of its suite takes its place,
+/// unless this is a release.
 pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
-    let context = context(options)?;
+    finish(options).map(|finished| finished.files)
+}
+
+fn finish(options: &Options) -> Result<Finished> {
+    let mut context = context(options)?;
+    loop {
+        match attempt(&context) {
+            Ok(finished) => return Ok(finished),
+            Err(error) => substitute(&mut context, error)?,
+        }
+    }
+}
+
+/// Makes up for an error that says that a package is gone; gives back every other.
+fn substitute(context: &mut Context, error: anyhow::Error) -> Result<()> {
+    let gone = match error.downcast_ref::<Gone>() {
+        Some(gone) if !context.options.release => gone.package.clone(),
+        _ => return Err(error),
+    };
+    let taken = archive::substitute(&mut context.lock, &gone, &context.fetcher)?;
+    // The kernel is locked apart, with the config that was made for it.
+    if taken.is_empty() {
+        return Err(error);
+    }
+    for Substitution { locked, used } in &taken {
+        report::warn(
+            context.options.format,
+            &format!(
+                "no mirror has {} {} ({}) any more; taking {} instead, which the archive signed. \
+                 This image is not what the lock names, and its provenance says so",
+                locked.name, locked.version, locked.arch, used.version
+            ),
+        );
+    }
+    context.substituted.extend(taken);
+    Ok(())
+}
+
+fn attempt(context: &Context) -> Result<Finished> {
+    let options = &context.options;
     let mut recipe = Recipe::default();
-    let handles = steps::add(&mut recipe, &context)?;
-    let outputs = outputs::add(&mut recipe, &context, &handles)?;
+    let handles = steps::add(&mut recipe, context)?;
+    let outputs = outputs::add(&mut recipe, context, &handles)?;
     let reporter = Reporter::new(options.format, recipe.steps().len());
     let built = recipe.run(&options.cache, &reporter)?;
     fs::create_dir_all(&options.out).or_fail(
@@ -115,71 +171,58 @@ pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
     for (output, handle) in outputs {
         let name = context.file(output);
         let target = options.out.join(&name);
-        place(&built.dir(&handle).join(&name), &target)?;
+        place::copy(&built.dir(&handle).join(&name), &target)?;
         reporter.output(&target);
         files.push(target);
     }
-    describe(&context, &handles, &built, &files)?;
-    Ok(files)
-}
-
-/// Copies a finished output under its final name, which it gets only when it is whole.
-fn place(from: &Path, target: &Path) -> Result<()> {
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(format!(".part{}", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let copied = Tool::new("cp")
-        .args([
-            "--recursive",
-            "--sparse=always",
-            "--reflink=auto",
-            "--no-target-directory",
-        ])
-        .arg(from)
-        .arg(&partial)
-        .run()
-        .or_fail(
-            format!("writing {}", target.display()),
-            "free disk space there",
-        );
-    let moved = copied.and_then(|()| {
-        if target.is_dir() {
-            remove_tree(target)?;
-        }
-        fs::rename(&partial, target).with_context(|| format!("writing {}", target.display()))
-    });
-    if moved.is_err() && partial.is_dir() {
-        remove_tree(&partial)?;
-    } else if moved.is_err() {
-        // It may never have been made; the first error is the one to report.
-        let _ = fs::remove_file(&partial);
+    for description in describe(context, &handles, &built, &files)? {
+        reporter.output(&description);
     }
-    moved
+    Ok(Finished {
+        files,
+        tools: built.dir(&handles.tools).to_owned(),
+    })
 }
 
-/// Writes checksums, bill of materials and provenance beside the images.
-fn describe(context: &Context, handles: &Handles, built: &Built, files: &[PathBuf]) -> Result<()> {
-    let out = &context.options.out;
-    let stem = context.release.stem();
+/// Writes checksums, bill of materials and provenance beside the images; returns their paths.
+fn describe(
+    context: &Context,
+    handles: &Handles,
+    built: &Built,
+    files: &[PathBuf],
+) -> Result<[PathBuf; 3]> {
+    let (release, out) = (&context.release, &context.options.out);
+    let described = [
+        out.join(format!("{}.spdx.json", release.stem())),
+        out.join(format!("{}.provenance.json", release.stem())),
+        out.join("SHA256SUMS"),
+    ];
+    let [bill, origin, sums] = &described;
     let components = components(context, handles, built)?;
-    let sbom_file = out.join(format!("{stem}.spdx.json"));
-    sbom::write(&sbom_file, &context.release, &components)?;
-    let sums = out.join("SHA256SUMS");
+    place::whole(bill, |file| sbom::write(file, release, &components))?;
     let mut all = files.to_vec();
-    all.push(sbom_file);
-    checksums::write(&sums, &all)?;
-    provenance::write(
-        &out.join(format!("{stem}.provenance.json")),
-        &context.release,
-        &outputs::provenance(context, &all)?,
-    )
+    all.push(bill.clone());
+    let provenance = outputs::provenance(context, &all)?;
+    place::whole(origin, |file| provenance::write(file, release, &provenance))?;
+    all.push(origin.clone());
+    place::whole(sums, |file| checksums::write(file, &all))?;
+    Ok(described)
 }
 
 fn components(context: &Context, handles: &Handles, built: &Built) -> Result<Vec<sbom::Component>> {
     let arch = context.release.arch;
     let mut found = components::debian(&context.lock, arch);
     found.push(components::kernel(&context.options.source)?);
-    found.extend(components::crates(&context.options.source, arch)?);
+    let compilers = context.compilers(
+        built.dir(&handles.toolchain),
+        built.dir(&handles.sysroot),
+        &handles.toolchain.key,
+    )?;
+    found.extend(components::crates(
+        &context.options.source,
+        arch,
+        &compilers.rust(),
+    )?);
     let go = crate::rootfs::go::go_program(built.dir(&handles.go_tools))?;
     found.extend(components::go_modules(&go, built.dir(&handles.go))?);
     Ok(found)
@@ -224,109 +267,4 @@ pub fn sbom(options: &Options) -> Result<()> {
         "{}\n",
         sbom::document(&context.release, &components)?
     ))
-}
-
-/// Builds `image` again, from an empty cache but for fetched files, and compares every byte.
-pub fn verify(options: &Options, image: &Path) -> Result<()> {
-    let output = Output::ALL
-        .into_iter()
-        .find(|output| {
-            output.suffix().contains('.') && image.to_string_lossy().ends_with(output.suffix())
-        })
-        .ok_or_else(|| {
-            Failure::new(
-                format!("{} has no ending of an image format", image.display()),
-                "give an image under the name the builder gave it",
-            )
-        })?;
-    let out = tempfile::tempdir_in(options.cache.root()).context("creating a directory")?;
-    let mut again = options.clone();
-    again.profile.output = vec![output];
-    again.out = out.path().to_owned();
-    let files = build(&again)?;
-    let rebuilt = files.first().context("the build wrote no file")?;
-    match first_difference(image, rebuilt)? {
-        None => report::print(&format!(
-            "{} is what this source tree builds\n",
-            image.display()
-        )),
-        Some(offset) => Err(Failure::new(
-            format!(
-                "{} differs from its rebuild at byte {offset}",
-                image.display()
-            ),
-            "build from the commit, version and keys it was built from; \
-             `mkimage inspect` on both shows which part it is",
-        )),
-    }
-}
-
-/// The offset of the first byte in which two files differ; the end of the shorter counts.
-fn first_difference(a: &Path, b: &Path) -> Result<Option<u64>> {
-    const BLOCK: usize = 1 << 20;
-    let open =
-        |path: &Path| fs::File::open(path).with_context(|| format!("opening {}", path.display()));
-    let (left, right) = (open(a)?, open(b)?);
-    let (mut x, mut y) = (vec![0; BLOCK], vec![0; BLOCK]);
-    let mut offset = 0;
-    loop {
-        let (n, m) = (
-            read_block(&left, &mut x, offset)?,
-            read_block(&right, &mut y, offset)?,
-        );
-        let (one, two) = (
-            x.get(..n).unwrap_or_default(),
-            y.get(..m).unwrap_or_default(),
-        );
-        if one != two {
-            let same = one.iter().zip(two).take_while(|(p, q)| p == q).count();
-            return Ok(Some(offset + same as u64));
-        }
-        if n < BLOCK {
-            return Ok(None);
-        }
-        offset += n as u64;
-    }
-}
-
-/// Fills as much of `buffer` as the file has from `offset`.
-fn read_block(file: &fs::File, buffer: &mut [u8], offset: u64) -> Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + filled as u64)? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_differing_byte_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, content: &[u8]| {
-            let path = dir.path().join(name);
-            fs::write(&path, content).unwrap();
-            path
-        };
-        let mut long = vec![7; (1 << 20) + 9];
-        let a = write("a", &long);
-        assert_eq!(first_difference(&a, &write("b", &long)).unwrap(), None);
-        long[(1 << 20) + 3] = 8;
-        let c = write("c", &long);
-        assert_eq!(first_difference(&a, &c).unwrap(), Some((1 << 20) + 3));
-        long.truncate(5);
-        assert_eq!(first_difference(&a, &write("d", &long)).unwrap(), Some(5));
-    }
-
-    #[test]
-    fn an_output_that_cannot_be_copied_leaves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        place(&dir.path().join("missing"), &dir.path().join("image")).unwrap_err();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::steps::{Context, Handles, INITRAMFS, command_line};
+use crate::archive::Substitution;
 use crate::cache::{KeyBuilder, sha256_file};
 use crate::error::Result;
 use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
@@ -243,5 +244,14 @@ pub fn provenance(context: &Context, outputs: &[PathBuf]) -> Result<provenance::
         outputs: outputs.to_vec(),
         materials,
         parameters: serde_json::to_value(&choices)?,
+        substituted: context
+            .substituted
+            .iter()
+            .map(|Substitution { locked, used }| provenance::Substituted {
+                package: format!("pkg:deb/debian/{}?arch={}", locked.name, locked.arch),
+                locked: locked.version.clone(),
+                used: used.version.clone(),
+            })
+            .collect(),
     })
 }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 
 use super::Options;
 use crate::arch::Arch;
+use crate::archive::Substitution;
 use crate::cache::{Key, KeyBuilder};
 use crate::error::{Failure, Result};
 use crate::fetch::Fetcher;
@@ -41,6 +42,8 @@ pub struct Context {
     pub fetcher: Fetcher,
     /// The image's name, architecture and date.
     pub release: Release,
+    /// Where `lock` is no longer what the lock file names.
+    pub substituted: Vec<Substitution>,
 }
 
 impl Context {
@@ -58,7 +61,7 @@ impl Context {
     }
 
     /// The compilers in the earlier steps' outputs; their scripts live beside the cache's steps.
-    fn compilers(&self, toolchain: &Path, sysroot: &Path, key: &Key) -> Result<Compilers> {
+    pub fn compilers(&self, toolchain: &Path, sysroot: &Path, key: &Key) -> Result<Compilers> {
         let bin = self.options.cache.root().join("bin").join(key.as_str());
         Compilers::write(Locked::new(toolchain), sysroot, self.arch(), &bin)
     }
@@ -75,6 +78,10 @@ impl Context {
 /// The steps that later ones and the caller need.
 #[derive(Debug)]
 pub struct Handles {
+    /// The compilers.
+    pub toolchain: Handle,
+    /// What is compiled and linked against.
+    pub sysroot: Handle,
     /// Image tools: xorriso, mksquashfs, GRUB's.
     pub tools: Handle,
     /// Boot loaders as data: systemd-boot, GRUB's modules.
@@ -106,6 +113,8 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools])?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
+        toolchain,
+        sysroot,
         tools,
         boot,
         go_tools,
@@ -188,7 +197,7 @@ fn go_programs<'a>(
         .step(&go_tools.key);
     let key = go::Inputs::key(&module, context.arch(), key)?.finish();
     let (toolchain, sysroot, go_tools) = (toolchain.clone(), sysroot.clone(), go_tools.clone());
-    Ok(recipe.add("go", key, move |built, out, _| {
+    Ok(recipe.add("go", key, move |built, out, scratch| {
         let compilers =
             context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
         let inputs = go::Inputs {
@@ -198,7 +207,7 @@ fn go_programs<'a>(
             cache: &context.options.cache.root().join("go"),
         };
         inputs.fetch(context.options.offline)?;
-        inputs.build(out)
+        inputs.build(out, scratch)
     }))
 }
 
@@ -209,13 +218,18 @@ fn daemons<'a>(
     [toolchain, sysroot]: [&Handle; 2],
 ) -> Result<Handle> {
     let version = &context.release.version;
-    let key = KeyBuilder::new("daemons")
-        .step(&toolchain.key)
-        .step(&sysroot.key);
-    let key = rust::Inputs::key(&context.options.source, version, key)?;
-    let key = key.add("arch", context.arch().to_string()).finish();
     let (toolchain, sysroot) = (toolchain.clone(), sysroot.clone());
-    Ok(recipe.add("daemons", key, move |built, out, _| {
+    let key_of = {
+        let arch = context.arch().to_string();
+        let (toolchain, sysroot) = (toolchain.key.clone(), sysroot.key.clone());
+        move |sources: &Path| {
+            let key = KeyBuilder::new("daemons").step(&toolchain).step(&sysroot);
+            let key = rust::Inputs::key(sources, version, key)?;
+            Ok::<_, anyhow::Error>(key.add("arch", &arch).finish())
+        }
+    };
+    let key = key_of(&context.options.source)?;
+    Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
         let compilers =
             context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
         let inputs = rust::Inputs {
@@ -225,6 +239,13 @@ fn daemons<'a>(
             target: &context.options.cache.root().join("cargo"),
         };
         inputs.fetch(context.options.offline)?;
+        let _alone = context.options.cache.lock("cargo")?;
+        if key_of(&inputs.copy()?)? != key {
+            return Err(Failure::new(
+                "the sources changed after the build began",
+                "build again",
+            ));
+        }
         inputs.build(out)
     }))
 }

@@ -15,6 +15,7 @@ mod testing;
 mod tests;
 
 pub mod checksums;
+pub mod compare;
 pub mod fat;
 pub mod gcp;
 pub mod grub;

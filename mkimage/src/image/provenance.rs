@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Release, checksums, output};
@@ -27,6 +28,19 @@ pub struct Provenance {
     pub materials: Vec<Material>,
     /// What the user chose: the profile as JSON.
     pub parameters: Value,
+    /// Packages that are not what the lock names.
+    pub substituted: Vec<Substituted>,
+}
+
+/// A package that the mirrors no longer have in its locked version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Substituted {
+    /// Its package URL, without a version.
+    pub package: String,
+    /// The version in the lock.
+    pub locked: String,
+    /// The version in the image.
+    pub used: String,
 }
 
 /// Names the meaning of `externalParameters`; raised when that changes.
@@ -63,6 +77,7 @@ pub fn statement(release: &Release, provenance: &Provenance) -> Result<String> {
                     "version": release.version,
                     "arch": release.arch.to_string(),
                     "sourceDateEpoch": release.epoch,
+                    "substituted": provenance.substituted,
                 },
                 "resolvedDependencies": materials,
             },
@@ -97,6 +112,11 @@ mod tests {
                 material("pkg:deb/b"),
             ],
             parameters: json!({"output": ["raw"]}),
+            substituted: vec![Substituted {
+                package: "pkg:deb/a".into(),
+                locked: "1".into(),
+                used: "2".into(),
+            }],
         };
         let one = statement(&release(), &provenance).unwrap();
         provenance.materials.reverse();
@@ -114,5 +134,7 @@ mod tests {
         );
         assert_eq!(definition["resolvedDependencies"][0]["uri"], "pkg:deb/a");
         assert_eq!(definition["externalParameters"]["output"][0], "raw");
+        let substituted = &definition["internalParameters"]["substituted"][0];
+        assert_eq!(substituted["used"], "2");
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use crate::arch::Arch;
 use crate::cache::KeyBuilder;
 use crate::error::{Failure, Result};
+use crate::rootfs::cni;
 use crate::rootfs::toolchain::{Compilers, quote};
 use crate::tool::Tool;
 
@@ -22,10 +23,18 @@ const PLUGINS: &str = "github.com/containernetworking/plugins";
 const TAGS: &str =
     "no_btrfs,no_devmapper,no_zfs,no_tracing,no_rdt,urfave_cli_no_docs,osusergo,netgo";
 
+/// The version of what this module does; a change of how programs are built raises it.
+const RECIPE: &str = "2";
+
+/// The name of the module `rootfs/go`.
+const MODULE: &str = "corten/rootfs";
+
 /// Programs of one module that are built alike.
 struct Group {
     module: &'static str,
     packages: &'static [&'static str],
+    /// All packages become one program of this name (see [`cni`]), not one each.
+    combined: Option<&'static str>,
     /// The variable the linker writes the version into.
     version: &'static str,
     /// Whether it needs C: runc enters namespaces before Go's runtime starts.
@@ -36,6 +45,7 @@ const GROUPS: [Group; 3] = [
     Group {
         module: CONTAINERD,
         packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2"],
+        combined: None,
         version: "github.com/containerd/containerd/v2/version.Version",
         c: false,
     },
@@ -48,12 +58,14 @@ const GROUPS: [Group; 3] = [
             "plugins/meta/portmap",
             "plugins/ipam/host-local",
         ],
+        combined: Some(cni::PROGRAM),
         version: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
         c: false,
     },
     Group {
         module: RUNC,
         packages: &[""],
+        combined: None,
         version: "main.version",
         c: true,
     },
@@ -76,7 +88,10 @@ impl Inputs<'_> {
     /// Adds the inputs that are files of the repository to a step's key; the caller adds the
     /// keys of the unpacked trees.
     pub fn key(module: &Path, arch: Arch, key: KeyBuilder) -> Result<KeyBuilder> {
-        let key = key.add("revision", super::REVISION).add("tags", TAGS);
+        let key = key
+            .add("revision", super::REVISION)
+            .add("recipe", RECIPE)
+            .add("tags", TAGS);
         key.add("arch", arch.names().go)
             .file(&module.join("go.mod"))?
             .file(&module.join("go.sum"))
@@ -97,7 +112,7 @@ impl Inputs<'_> {
     }
 
     /// Builds every program into `out`; needs what [`Self::fetch`] brings, and no network.
-    pub fn build(&self, out: &Path) -> Result<()> {
+    pub fn build(&self, out: &Path, scratch: &Path) -> Result<()> {
         let gomod = std::fs::read_to_string(self.module.join("go.mod"))
             .with_context(|| format!("reading {}", self.module.join("go.mod").display()))?;
         for group in &GROUPS {
@@ -114,13 +129,36 @@ impl Inputs<'_> {
             if group.c {
                 tool = tool.arg("-buildmode=pie");
             }
-            tool.args(["-tags", &group.tags(), "-ldflags", &flags, "-o"])
-                .arg(out.join(""))
-                .args(group.paths())
-                .run()
+            tool = tool
+                .args(["-tags", &group.tags(), "-ldflags", &flags, "-o"])
+                .arg(out.join(""));
+            tool = match group.combined {
+                None => tool.args(group.paths()),
+                Some(program) => {
+                    let module = self.combine(group, &scratch.join(program))?;
+                    tool.dir(&module).arg(format!("./{program}"))
+                }
+            };
+            tool.run()
                 .with_context(|| format!("building {} {version}", group.module))?;
         }
         Ok(())
+    }
+
+    /// A module like `rootfs/go`, in `module`, that also holds the group's combined program.
+    fn combine(&self, group: &Group, module: &Path) -> Result<PathBuf> {
+        let found = self
+            .tool(Some("off"))?
+            .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}"])
+            .arg(group.module)
+            .output()?;
+        let sources = PathBuf::from(String::from_utf8_lossy(&found).trim());
+        cni::combine(&sources, group.packages, module, MODULE)?;
+        for name in ["go.mod", "go.sum"] {
+            std::fs::copy(self.module.join(name), module.join(name))
+                .with_context(|| format!("copying {name}"))?;
+        }
+        Ok(module.to_owned())
     }
 
     /// `go` with its whole environment set; `proxy` overrides where modules come from.
@@ -205,11 +243,16 @@ pub fn programs() -> Vec<&'static str> {
     let last = |path: &'static str| path.rsplit('/').next().unwrap_or(path);
     GROUPS
         .iter()
-        .flat_map(|group| {
-            group.packages.iter().map(move |package| match *package {
-                "" => last(group.module),
-                package => last(package),
-            })
+        .flat_map(|group| match group.combined {
+            Some(program) => vec![program],
+            None => group
+                .packages
+                .iter()
+                .map(|package| match *package {
+                    "" => last(group.module),
+                    package => last(package),
+                })
+                .collect(),
         })
         .collect()
 }
@@ -232,7 +275,8 @@ pub fn module_version<'a>(gomod: &'a str, module: &str) -> Result<&'a str> {
 /// The `go` program of the tree unpacked at `root`, whichever version it has.
 pub fn go_program(root: &Path) -> Result<PathBuf> {
     let lib = root.join("usr/lib");
-    for entry in std::fs::read_dir(&lib).with_context(|| format!("listing {}", lib.display()))? {
+    // Without that directory there is none either.
+    for entry in std::fs::read_dir(&lib).into_iter().flatten() {
         let program = entry?.path().join("bin/go");
         if program.is_file() {
             return Ok(program);
@@ -270,14 +314,9 @@ mod tests {
     #[test]
     fn programs_are_named_by_their_last_path_element() {
         let names = programs();
-        for name in [
-            "containerd",
-            "containerd-shim-runc-v2",
-            "runc",
-            "host-local",
-        ] {
+        for name in ["containerd", "containerd-shim-runc-v2", "runc", "cni"] {
             assert!(names.contains(&name), "{names:?}");
         }
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 4);
     }
 }

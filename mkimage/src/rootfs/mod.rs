@@ -1,13 +1,14 @@
 //! The root file system: a manifest names every file, and nothing else gets in.
 //!
 //! `rootfs/manifest.toml` is read by [`manifest`]; [`toolchain`] unpacks the locked compilers and
-//! image tools, [`go`] and [`rust`] build the programs, [`tree`] puts the files together,
-//! [`check`] refuses what must not be in an image, [`listing`] prints it for the golden file and
-//! [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of those
-//! that are not files in [`REVISION`].
+//! image tools, [`go`] (with [`cni`]) and [`rust`] build the programs, [`tree`] puts the files
+//! together, [`check`] refuses what must not be in an image, [`listing`] prints it for the golden
+//! file and [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of
+//! those that are not files in [`REVISION`].
 
 pub mod certs;
 pub mod check;
+pub mod cni;
 pub mod go;
 pub mod listing;
 pub mod manifest;
@@ -15,6 +16,7 @@ pub mod rust;
 pub mod squashfs;
 pub mod toolchain;
 pub mod tree;
+mod workspace;
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::rootfs::toolchain::{Compilers, quote};
+use crate::rootfs::workspace;
 use crate::tool::Tool;
 
 /// Cargo packages and their programs, built in one go.
@@ -59,9 +60,13 @@ pub struct Inputs<'a> {
     pub compilers: &'a Compilers,
     /// The version the programs report.
     pub version: &'a str,
-    /// Where cargo keeps compiled crates; its content changes no output.
+    /// Where the sources are copied to and cargo keeps compiled crates; what is there changes no
+    /// output.
     pub target: &'a Path,
 }
+
+/// The copy of the sources in [`Inputs::target`].
+const COPY: &str = "source";
 
 impl Inputs<'_> {
     /// Adds the inputs that are files of the repository to a step's key; the caller adds the
@@ -91,17 +96,29 @@ impl Inputs<'_> {
         tool.run().context("fetching the Rust crates")
     }
 
-    /// Builds every program into `out`; needs what [`Self::fetch`] brings, and no network.
+    /// Copies the sources to where cargo works on them, and returns that place. The caller sees to
+    /// it that no other build has the same [`Self::target`].
+    pub fn copy(&self) -> Result<PathBuf> {
+        let copy = self.target.join(COPY);
+        workspace::sync(self.workspace, &copy, &SOURCES)?;
+        Ok(copy)
+    }
+
+    /// Builds every program into `out` from what [`Self::copy`] copied; needs what [`Self::fetch`]
+    /// brings, and no network.
     pub fn build(&self, out: &Path) -> Result<()> {
         for group in &GROUPS {
             let target = self.target.join(group.name);
-            let mut tool = self.compile(group, &target)?.args([
-                "build",
-                "--release",
-                "--frozen",
-                "--target",
-                self.rust_target(),
-            ]);
+            let mut tool = self
+                .compile(group, &target)?
+                .dir(&self.target.join(COPY))
+                .args([
+                    "build",
+                    "--release",
+                    "--frozen",
+                    "--target",
+                    self.rust_target(),
+                ]);
             for package in group.packages {
                 tool = tool.args(["--package", package]);
             }
@@ -123,29 +140,8 @@ impl Inputs<'_> {
         self.compilers.arch.names().rust
     }
 
-    /// cargo, with nothing of the user's configuration that could change the output.
     fn cargo(&self) -> Tool {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-        let mut tool = Tool::new(program)
-            .dir(self.workspace)
-            .env("RUSTC", self.compilers.rust());
-        for name in [
-            "CARGO_HOME",
-            "RUSTUP_HOME",
-            "RUSTUP_TOOLCHAIN",
-            "SSL_CERT_FILE",
-        ] {
-            if let Some(value) = std::env::var_os(name) {
-                tool = tool.env(name, value);
-            }
-        }
-        for name in ["http_proxy", "https_proxy", "no_proxy"] {
-            if let Some(value) = std::env::var_os(name) {
-                tool = tool.env(name, value);
-            }
-        }
-        tool.env("RUSTC_WRAPPER", "")
-            .env("RUSTC_WORKSPACE_WRAPPER", "")
+        cargo(self.workspace, &self.compilers.rust())
     }
 
     fn compile(&self, group: &Group, target: &Path) -> Result<Tool> {
@@ -194,7 +190,7 @@ impl Inputs<'_> {
     /// Which directories of this machine the programs know under which neutral name.
     fn path_maps(&self, target: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
         let mut maps = vec![
-            (self.workspace.to_owned(), "/src"),
+            (self.target.join(COPY), "/src"),
             (target.to_owned(), "/target"),
             (self.compilers.sysroot.clone(), "/sysroot"),
             (self.compilers.toolchain.path(""), "/toolchain"),
@@ -217,6 +213,29 @@ impl Inputs<'_> {
         maps.sort();
         Ok(maps)
     }
+}
+
+/// cargo in `workspace`, with nothing of the user's configuration that could change the output.
+pub(crate) fn cargo(workspace: &Path, rustc: &Path) -> Tool {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut tool = Tool::new(program).dir(workspace).env("RUSTC", rustc);
+    for name in [
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "RUSTUP_TOOLCHAIN",
+        "SSL_CERT_FILE",
+    ] {
+        if let Some(value) = std::env::var_os(name) {
+            tool = tool.env(name, value);
+        }
+    }
+    for name in ["http_proxy", "https_proxy", "no_proxy"] {
+        if let Some(value) = std::env::var_os(name) {
+            tool = tool.env(name, value);
+        }
+    }
+    tool.env("RUSTC_WRAPPER", "")
+        .env("RUSTC_WORKSPACE_WRAPPER", "")
 }
 
 /// rustc's flags, separated as cargo wants them. Of several remappings the last that fits wins,

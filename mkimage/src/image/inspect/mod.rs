@@ -89,6 +89,9 @@ pub struct Image {
     pub sections: Vec<Section>,
     /// The files of its initramfs.
     pub initramfs: Vec<FileInfo>,
+    /// All its bytes.
+    #[serde(skip)]
+    pub data: Vec<u8>,
 }
 
 /// Looks into the image at `path`.
@@ -338,26 +341,35 @@ fn image(path: &str, data: &[u8]) -> Result<Image> {
         kernel: text(".uname")?,
         cmdline: text(".cmdline")?,
         initramfs: initramfs(archive).unwrap_or_default(),
+        data: data.to_vec(),
         sections,
     })
 }
 
 /// The files of an uncompressed newc archive.
-fn initramfs(mut archive: &[u8]) -> Result<Vec<FileInfo>> {
+fn initramfs(archive: &[u8]) -> Result<Vec<FileInfo>> {
+    let info = |(path, content): (String, Vec<u8>)| FileInfo {
+        path,
+        size: bytes::size(content.len()),
+    };
+    Ok(initramfs_files(archive)?.into_iter().map(info).collect())
+}
+
+/// The files of an uncompressed newc archive, with their content.
+pub(super) fn initramfs_files(mut archive: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     loop {
-        let reader =
+        let mut reader =
             cpio::newc::Reader::new(archive).context("its initramfs is not a cpio archive")?;
         if reader.entry().is_trailer() {
             return Ok(files);
         }
-        let (entry, regular) = (reader.entry(), 0o100_000);
-        if entry.mode() & 0o170_000 == regular {
-            let path = format!("/{}", entry.name());
-            files.push(FileInfo {
-                path,
-                size: entry.file_size().into(),
-            });
+        let regular = 0o100_000;
+        if reader.entry().mode() & 0o170_000 == regular {
+            let path = format!("/{}", reader.entry().name());
+            let mut content = Vec::new();
+            reader.read_to_end(&mut content)?;
+            files.push((path, content));
         }
         archive = reader.finish()?;
     }

@@ -1,0 +1,127 @@
+//! Puts finished outputs under their final names, whole or not at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::cache::remove_tree;
+use crate::error::{Remedy as _, Result};
+use crate::interrupt;
+use crate::tool::Tool;
+
+/// Copies a finished output under its final name.
+pub fn copy(from: &Path, target: &Path) -> Result<()> {
+    whole(target, |partial| {
+        Tool::new("cp")
+            .args([
+                "--recursive",
+                "--sparse=always",
+                "--reflink=auto",
+                "--no-target-directory",
+            ])
+            .arg(from)
+            .arg(partial)
+            .run()
+    })
+}
+
+/// Runs `write` with a name beside `target`, which then becomes `target`; if it fails, nothing of
+/// it stays and an older `target` is untouched.
+pub fn whole(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    sweep(target)?;
+    let partial = sibling(target, std::process::id());
+    let _tidy = interrupt::Partial::new(&partial);
+    let written = write(&partial).or_fail(
+        format!("writing {}", target.display()),
+        "free disk space there, or name another directory with --out",
+    );
+    let moved = written.and_then(|()| {
+        if target.is_dir() {
+            remove_tree(target)?;
+        }
+        fs::rename(&partial, target).with_context(|| format!("writing {}", target.display()))
+    });
+    if moved.is_err() && partial.is_dir() {
+        remove_tree(&partial)?;
+    } else if moved.is_err() {
+        // It may never have been made; the first error is the one to report.
+        let _ = fs::remove_file(&partial);
+    }
+    moved
+}
+
+/// The name of an output while the process `id` writes it.
+fn sibling(target: &Path, id: u32) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(format!(".part{id}"));
+    PathBuf::from(name)
+}
+
+/// Removes what killed builds left beside `target`.
+fn sweep(target: &Path) -> Result<()> {
+    let prefix = format!(
+        "{}.part",
+        target.file_name().unwrap_or_default().to_string_lossy()
+    );
+    let directory = target.parent().unwrap_or(Path::new(""));
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("listing {}", directory.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(Ok(id)) = name.strip_prefix(&prefix).map(str::parse::<u32>) else {
+            continue;
+        };
+        if Path::new("/proc").join(id.to_string()).exists() {
+            continue;
+        }
+        if entry.path().is_dir() {
+            remove_tree(&entry.path())?;
+        } else {
+            fs::remove_file(entry.path())
+                .with_context(|| format!("removing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_that_cannot_be_copied_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        copy(&dir.path().join("missing"), &dir.path().join("image")).unwrap_err();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_failure_keeps_the_old_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("image");
+        fs::write(&target, "old").unwrap();
+        whole(&target, |partial| {
+            fs::write(partial, "ha").unwrap();
+            anyhow::bail!("full")
+        })
+        .unwrap_err();
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_build_left_goes_and_a_running_one_s_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("image");
+        // No process has id 0; process 1 always runs.
+        let (dead, alive) = (sibling(&target, 0), sibling(&target, 1));
+        for path in [&dead, &alive] {
+            fs::write(path, "half").unwrap();
+        }
+        whole(&target, |partial| Ok(fs::write(partial, "new")?)).unwrap();
+        assert!(!dead.exists() && alive.exists());
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+    }
+}

@@ -1,0 +1,115 @@
+//! `mkimage cache prune`: removes from the cache what this source tree no longer needs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Options, context, outputs, steps};
+use crate::cache::remove_tree;
+use crate::error::Result;
+use crate::kernel::{self, source::SourceLock};
+use crate::profile::Output;
+use crate::recipe::Recipe;
+use crate::report::{self, Format};
+
+/// Removes finished steps that are not in the recipe for `options` (in any format), files that no
+/// lock names, and what ended builds left behind. Leaves alone what another build is making.
+pub fn prune(options: &Options) -> Result<()> {
+    let mut all = options.clone();
+    all.profile.output = Output::ALL.to_vec();
+    let context = context(&all)?;
+    let mut recipe = Recipe::default();
+    let handles = steps::add(&mut recipe, &context)?;
+    outputs::add(&mut recipe, &context, &handles)?;
+    let kept: BTreeSet<String> = recipe
+        .steps()
+        .iter()
+        .map(|step| format!("{}-{}", step.name, step.key.as_str()))
+        .collect();
+    let source = SourceLock::read(&all.source.join(kernel::CONFIG_DIR))?;
+    let fetched: BTreeSet<String> = context
+        .lock
+        .packages
+        .iter()
+        .map(|package| package.sha256.clone())
+        .chain([
+            source.kernel.package().sha256,
+            source.checker.package().sha256,
+        ])
+        .collect();
+    let root = options.cache.root();
+    let mut freed = 0;
+    for (directory, kept) in [
+        ("steps", &kept),
+        ("fetch", &fetched),
+        ("work", &BTreeSet::new()),
+    ] {
+        for name in names(&root.join(directory))? {
+            if kept.contains(&name) || in_use(&name) {
+                continue;
+            }
+            let Some(_lock) = options.cache.try_lock(&name)? else {
+                continue;
+            };
+            let path = root.join(directory).join(&name);
+            let size = size_of(&path)?;
+            remove_tree(&path)?;
+            freed += size;
+            tell(options.format, &format!("{directory}/{name}"), size)?;
+        }
+    }
+    match options.format {
+        Format::Text => report::print(&format!("{} MiB freed\n", freed >> 20)),
+        Format::Json => report::print(&format!("{}\n", serde_json::json!({"freed": freed}))),
+    }
+}
+
+/// Whether the name ends in the id of a running process, as those in `work` do.
+fn in_use(name: &str) -> bool {
+    let id = name.rsplit(['.', '-']).next().unwrap_or_default();
+    // Others begin with a dot: temporary, of a process we do not know.
+    name.starts_with('.') || (id.parse::<u32>().is_ok() && Path::new("/proc").join(id).exists())
+}
+
+fn tell(format: Format, removed: &str, size: u64) -> Result<()> {
+    report::print(&match format {
+        Format::Text => format!("{removed} ({} MiB)\n", size >> 20),
+        Format::Json => format!(
+            "{}\n",
+            serde_json::json!({"removed": removed, "size": size})
+        ),
+    })
+}
+
+/// The names in a directory, sorted.
+fn names(directory: &Path) -> Result<BTreeSet<String>> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("listing {}", directory.display()))?;
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// Bytes on disk below `path`.
+fn size_of(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut sum = 0;
+    for entry in walkdir::WalkDir::new(path) {
+        let entry = entry.with_context(|| format!("listing {}", path.display()))?;
+        sum += entry.metadata()?.blocks() * 512;
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_running_process_makes_is_in_use() {
+        assert!(in_use("kernel-00ff.1") && in_use("hardening-1") && in_use(".tmpAbc"));
+        assert!(!in_use("kernel-00ff.0") && !in_use("kernel"));
+    }
+}

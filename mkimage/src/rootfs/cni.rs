@@ -1,0 +1,141 @@
+//! One program for all CNI plugins, which looks at its name: they share nine tenths of their code.
+//!
+//! Each plugin is a `package main`, which Go cannot import. So the pinned sources are copied into
+//! a module made for the build, where each becomes a package with an exported `Main`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::error::{Failure, Result};
+
+/// The program's name and its package's directory in the module made here.
+pub const PROGRAM: &str = "cni";
+
+/// Makes the package [`PROGRAM`] in the Go module at `module`, from the plugins whose packages are
+/// at the `paths` below `sources`. `prefix` is the module's own name.
+pub fn combine(sources: &Path, paths: &[&str], module: &Path, prefix: &str) -> Result<()> {
+    let program = module.join(PROGRAM);
+    let (mut imports, mut table) = (String::new(), String::new());
+    for (index, path) in paths.iter().enumerate() {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        import(&sources.join(path), &program.join(name))?;
+        // A String takes every write.
+        let _ = writeln!(imports, "\tp{index} \"{prefix}/{PROGRAM}/{name}\"");
+        let _ = writeln!(table, "\t\"{name}\": p{index}.Main,");
+    }
+    let main = format!(
+        "package main\n\nimport (\n\t\"fmt\"\n\t\"os\"\n\t\"path/filepath\"\n\n{imports})\n\n\
+         var plugins = map[string]func(){{\n{table}}}\n\n\
+         func main() {{\n\
+         \tname := filepath.Base(os.Args[0])\n\
+         \tplugin, known := plugins[name]\n\
+         \tif !known {{\n\
+         \t\tfmt.Fprintf(os.Stderr, \"no CNI plugin is called %s\\n\", name)\n\
+         \t\tos.Exit(1)\n\
+         \t}}\n\
+         \tplugin()\n\
+         }}\n"
+    );
+    let file = program.join("main.go");
+    fs::write(&file, main).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Copies the Go files of one plugin, as a package that can be imported.
+fn import(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
+    let mut entries = 0;
+    for entry in fs::read_dir(from).with_context(|| format!("listing {}", from.display()))? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !name.ends_with(".go") || name.ends_with("_test.go") {
+            continue;
+        }
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let (text, is_entry) =
+            exported(&text).with_context(|| format!("{} is no main package", path.display()))?;
+        entries += usize::from(is_entry);
+        fs::write(to.join(&name), text).with_context(|| format!("writing {name}"))?;
+    }
+    if entries == 1 {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "{} has {entries} functions called main, not one",
+            from.display()
+        ),
+        "adapt mkimage/src/rootfs/cni.rs to this version of the plugins",
+    ))
+}
+
+/// The file as part of an importable package, and whether `main` was in it; `None` for a file of
+/// another package.
+fn exported(text: &str) -> Option<(String, bool)> {
+    let mut is_main_package = false;
+    let mut is_entry = false;
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        out.push_str(match line.trim_end() {
+            "package main" if !is_main_package => {
+                is_main_package = true;
+                "package plugin"
+            }
+            "func main() {" => {
+                is_entry = true;
+                "func Main() {"
+            }
+            _ => line,
+        });
+        out.push('\n');
+    }
+    is_main_package.then_some((out, is_entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_become_packages_of_one_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let plugin = dir.path().join("meta/firewall");
+        fs::create_dir_all(&plugin).unwrap();
+        fs::write(
+            plugin.join("a.go"),
+            "// package main\npackage main\n\nfunc main() {\n}\n",
+        )
+        .unwrap();
+        fs::write(plugin.join("b.go"), "package main\n\nvar x = 1\n").unwrap();
+        fs::write(plugin.join("b_test.go"), "package main\n").unwrap();
+        let module = dir.path().join("module");
+        combine(dir.path(), &["meta/firewall"], &module, "corten/rootfs").unwrap();
+        let read = |name: &str| fs::read_to_string(module.join("cni").join(name)).unwrap();
+        assert_eq!(
+            read("firewall/a.go"),
+            "// package main\npackage plugin\n\nfunc Main() {\n}\n"
+        );
+        assert!(read("main.go").contains("\tp0 \"corten/rootfs/cni/firewall\""));
+        assert!(read("main.go").contains("\t\"firewall\": p0.Main,"));
+        assert!(!module.join("cni/firewall/b_test.go").exists());
+    }
+
+    #[test]
+    fn a_plugin_without_a_main_function_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("odd")).unwrap();
+        fs::write(dir.path().join("odd/a.go"), "package main\n").unwrap();
+        let error = combine(dir.path(), &["odd"], &dir.path().join("m"), "m").unwrap_err();
+        assert!(
+            error.to_string().contains("has 0 functions called main"),
+            "{error}"
+        );
+    }
+}

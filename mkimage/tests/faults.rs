@@ -1,0 +1,387 @@
+//! A build that meets trouble ends in one clear error with its remedy, and never leaves a broken
+//! cache entry or a half-written image.
+//!
+//! Each test builds from a lock of one small package, served by a mirror that behaves as the test
+//! wants. With that package unpacked, a build gets as far as missing a Go compiler.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failing step is a failing test"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest as _, Sha256};
+
+/// Longest wait for what must happen at once.
+const SOON: Duration = Duration::from_secs(30);
+/// The program in the package, larger than a block of anything.
+const PROGRAM: &str = "usr/bin/tool";
+
+/// How the mirror answers a request for the package.
+#[derive(Clone)]
+enum Answer {
+    File(Vec<u8>),
+    /// After this long.
+    Slowly(Vec<u8>, Duration),
+    Missing,
+    /// The beginning, and then nothing.
+    Stall,
+}
+
+struct Mirror {
+    url: String,
+    /// Requests for the package so far.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Mirror {
+    fn start(answer: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (answer, count) = (answer.clone(), Arc::clone(&count));
+                thread::spawn(move || serve(stream, &answer, &count));
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn wait_for_request(&self) {
+        wait("a request", || self.asked.load(Ordering::SeqCst) > 0);
+    }
+}
+
+fn serve(mut stream: std::net::TcpStream, answer: &Answer, count: &AtomicUsize) {
+    let mut request = [0; 4096];
+    let read = stream.read(&mut request).unwrap_or(0);
+    let is_package = request[..read].starts_with(b"GET /pool/demo.deb ");
+    let mut send = |body: &[u8], size: usize| {
+        // The other end may be gone, which is what some tests are about.
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+        );
+        let _ = stream.write_all(body);
+    };
+    match answer {
+        Answer::File(body) if is_package => send(body, body.len()),
+        Answer::Slowly(body, wait) if is_package => {
+            count.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(*wait);
+            return send(body, body.len());
+        }
+        Answer::Stall if is_package => {
+            send(b"!<arch>", 1 << 20);
+            count.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(SOON * 4);
+            return;
+        }
+        _ => {
+            let _ = write!(
+                stream,
+                "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+        }
+    }
+    if is_package {
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < SOON, "no {what} within {SOON:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A Debian package with [`PROGRAM`] in it.
+fn package() -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    // Not a hole, and not to be compressed away.
+    let content: Vec<u8> = (0..1_u32 << 20)
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    header.set_size(content.len() as u64);
+    header.set_mode(0o755);
+    tar.append_data(&mut header, format!("./{PROGRAM}"), content.as_slice())
+        .expect("an entry");
+    let data = tar.into_inner().expect("an archive");
+    let mut deb = ar::Builder::new(Vec::new());
+    for (name, content) in [("debian-binary", &b"2.0\n"[..]), ("data.tar", &data)] {
+        let header = ar::Header::new(name.into(), content.len() as u64);
+        deb.append(&header, content).expect("a member");
+    }
+    deb.into_inner().expect("a package")
+}
+
+/// A source tree like the repository, whose lock names one package, with a cache of its own.
+struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(package: &[u8]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let repository = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+            .expect("the repository");
+        let source = dir.path().join("source");
+        fs::create_dir_all(source.join("rootfs")).expect("a directory");
+        for (from, to, except) in [
+            (repository.clone(), source.clone(), "rootfs"),
+            (
+                repository.join("rootfs"),
+                source.join("rootfs"),
+                "packages.lock",
+            ),
+        ] {
+            for entry in fs::read_dir(from).expect("the repository") {
+                let entry = entry.expect("an entry");
+                if entry.file_name() != except {
+                    symlink(entry.path(), to.join(entry.file_name())).expect("a link");
+                }
+            }
+        }
+        let lock = format!(
+            "[[package]]\nname = \"demo\"\nversion = \"1-1\"\narch = \"amd64\"\nsuite = \"trixie\"\n\
+             path = \"pool/demo.deb\"\nsize = {}\nsha256 = \"{}\"\nuse = \"toolchain\"\n",
+            package.len(),
+            hex::encode(Sha256::digest(package))
+        );
+        fs::write(source.join("rootfs/packages.lock"), lock).expect("a lock");
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `mkimage build` with more arguments, as the last words of `prefix`.
+    fn command(&self, mirror: &Mirror, prefix: &[&str], more: &[&str]) -> Command {
+        let mut words: Vec<&str> = prefix.to_vec();
+        words.push(env!("CARGO_BIN_EXE_mkimage"));
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .args(["build", "--output", "raw", "--source"])
+            .arg(self.path("source"))
+            .arg("--out")
+            .arg(self.path("out"))
+            .args(more)
+            .env("CORTEN_CACHE", self.path("cache"))
+            .env("CORTEN_MIRRORS", &mirror.url)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for name in ["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn build(&self, mirror: &Mirror, more: &[&str]) -> Output {
+        let output = self.command(mirror, &[], more).output();
+        output.expect("mkimage starts")
+    }
+
+    /// What is below a directory of the cache, by name.
+    fn cached(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path("cache").join(directory)).expect("the cache");
+        entries
+            .map(|entry| entry.expect("an entry").file_name().into_string())
+            .map(|name| name.expect("UTF-8"))
+            .collect()
+    }
+
+    /// Nothing was kept, and no image begun.
+    fn assert_untouched(&self) {
+        assert_eq!(self.cached("fetch"), [] as [&str; 0], "a broken download");
+        assert_eq!(self.cached("steps"), [] as [&str; 0], "a broken entry");
+        assert!(!self.path("out").exists(), "an output directory");
+    }
+
+    /// The package was unpacked, whole, and nothing half-made is left.
+    fn assert_unpacked(&self) {
+        let steps = self.cached("steps");
+        let step = steps.iter().find(|name| name.starts_with("toolchain-"));
+        let step = step.unwrap_or_else(|| panic!("no toolchain among {steps:?}"));
+        let program = self.path("cache/steps").join(step).join(PROGRAM);
+        assert_eq!(fs::metadata(program).expect("the program").len(), 4 << 20);
+        let left = self.cached("work");
+        assert!(
+            !left.iter().any(|name| name.starts_with("toolchain")),
+            "{left:?}"
+        );
+    }
+}
+
+/// The error text, which must be one error with its remedy.
+fn failed(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{text}");
+    assert_eq!(text.matches("mkimage: ").count(), 1, "{text}");
+    assert_eq!(text.matches("\nremedy: ").count(), 1, "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+/// As far as a build of one package gets.
+fn failed_for_want_of_go(output: &Output) {
+    let text = failed(output);
+    assert!(text.contains("no Go compiler"), "{text}");
+}
+
+#[test]
+fn other_content_than_the_locked_is_not_taken() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::File(b"something else".to_vec()));
+    let text = failed(&site.build(&mirror, &[]));
+    assert!(
+        text.contains("demo 1-1 is not what the lock names"),
+        "{text}"
+    );
+    site.assert_untouched();
+}
+
+#[test]
+fn a_release_takes_nothing_but_what_is_locked() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Missing);
+    let text = failed(&site.build(&mirror, &["--release"]));
+    assert!(text.contains("no mirror has demo 1-1"), "{text}");
+    assert!(text.contains("mkimage lock"), "{text}");
+    site.assert_untouched();
+}
+
+#[test]
+fn a_substitute_must_be_signed_by_the_archive() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Missing);
+    let text = failed(&site.build(&mirror, &[]));
+    assert!(text.contains("dists/trixie/InRelease"), "{text}");
+    site.assert_untouched();
+}
+
+#[test]
+fn a_full_disk_is_called_that_and_the_next_build_goes_on() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::File(package()));
+    // No file may grow beyond half a MiB, or one, as the shell counts.
+    let limited = [
+        "sh",
+        "-c",
+        "trap '' XFSZ; ulimit -f 1024; exec \"$@\"",
+        "sh",
+    ];
+    let output = site.command(&mirror, &limited, &[]).output();
+    let text = failed(&output.expect("mkimage starts"));
+    assert!(text.contains("free disk space in CORTEN_CACHE"), "{text}");
+    site.assert_untouched();
+    failed_for_want_of_go(&site.build(&mirror, &[]));
+    site.assert_unpacked();
+}
+
+#[test]
+fn a_missing_host_tool_is_named() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::File(package()));
+    let mut command = site.command(&mirror, &[], &[]);
+    let text = failed(
+        &command
+            .env("PATH", site.path("nothing"))
+            .output()
+            .expect("it"),
+    );
+    assert!(text.contains("clang-19 is not installed"), "{text}");
+    assert!(text.contains("make deps"), "{text}");
+    site.assert_untouched();
+}
+
+#[test]
+fn ctrl_c_says_how_to_go_on() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Stall);
+    let child = site.command(&mirror, &[], &[]).spawn().expect("mkimage");
+    mirror.wait_for_request();
+    signal(child.id(), Signal::INT);
+    let output = child.wait_with_output().expect("mkimage");
+    let text = failed(&output);
+    assert!(text.contains("mkimage: interrupted"), "{text}");
+    assert_eq!(output.status.code(), Some(130));
+    site.assert_untouched();
+}
+
+#[test]
+fn ctrl_c_stops_the_tool_that_runs() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Missing);
+    // The first tool of a build is the kernel's compiler, asked for its version.
+    let (tools, started) = (site.path("tools"), site.path("started"));
+    fs::create_dir(&tools).expect("a directory");
+    let script = format!(
+        "#!/bin/sh\necho $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600\n",
+        started.display()
+    );
+    fs::write(tools.join("clang-19"), script).expect("a script");
+    fs::set_permissions(tools.join("clang-19"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let mut path = tools.into_os_string();
+    path.push(":/usr/bin:/bin");
+    let mut command = site.command(&mirror, &[], &[]);
+    let child = command.env("PATH", path).spawn().expect("mkimage");
+    wait("tool", || started.exists());
+    signal(child.id(), Signal::TERM);
+    let output = child.wait_with_output().expect("mkimage");
+    assert!(failed(&output).contains("mkimage: interrupted"));
+    let tool = fs::read_to_string(&started).expect("its id");
+    let stat = Path::new("/proc").join(tool.trim()).join("stat");
+    // Nobody may be there to reap it.
+    wait("end of the tool", || {
+        fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+#[test]
+fn after_kill_9_the_next_build_goes_on() {
+    let site = Site::new(&package());
+    let stalled = Mirror::start(Answer::Stall);
+    let mut child = site.command(&stalled, &[], &[]).spawn().expect("mkimage");
+    stalled.wait_for_request();
+    child.kill().expect("SIGKILL");
+    child.wait().expect("mkimage");
+    site.assert_untouched();
+    let mirror = Mirror::start(Answer::File(package()));
+    failed_for_want_of_go(&site.build(&mirror, &[]));
+    site.assert_unpacked();
+}
+
+#[test]
+fn two_builds_at_once_share_the_work() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Slowly(package(), Duration::from_secs(1)));
+    let builds = [(); 2].map(|()| site.command(&mirror, &[], &[]).spawn().expect("mkimage"));
+    for build in builds {
+        failed_for_want_of_go(&build.wait_with_output().expect("mkimage"));
+    }
+    assert_eq!(mirror.asked.load(Ordering::SeqCst), 1, "fetched twice");
+    site.assert_unpacked();
+}
+
+fn signal(id: u32, signal: Signal) {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    kill_process(id.expect("an id"), signal).expect("a signal");
+}
