@@ -171,7 +171,7 @@ async fn configured(directory: &Path, names: &[&str]) -> SocketAddr {
         .unwrap();
     let tls = ServerTlsConfig::new()
         .identity(identity(&server))
-        .client_ca_root(Certificate::from_pem(&ca.crt));
+        .client_ca_root(Certificate::from_pem(&*ca.crt));
     serve(tls).await
 }
 

@@ -203,9 +203,12 @@ mod tests {
         let machine = &controlplane.machine;
         assert_eq!(machine.kind, MachineType::ControlPlane);
         assert_eq!(machine.cert_sans, ["10.0.0.1", "127.0.0.1", "node.example"]);
-        assert_eq!(machine.install_disk.as_deref(), Some("/dev/vda"));
+        assert_eq!(machine.install.disk.as_deref(), Some("/dev/vda"));
         assert_eq!(controlplane.cluster.name, "demo");
-        assert_eq!(controlplane.cluster.endpoint, "https://10.0.0.1:6443");
+        assert_eq!(
+            &*controlplane.cluster.control_plane.endpoint,
+            "https://10.0.0.1:6443"
+        );
 
         let worker = Document::parse(read("worker.yaml").as_bytes()).unwrap();
         worker.validate(Mode::Metal).unwrap();
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(client.context, "demo");
         assert_eq!(context.endpoints, ["10.0.0.1"]);
         let identity = context.identity().unwrap();
-        assert_eq!(identity.ca, ca.crt);
+        assert_eq!(identity.ca, *ca.crt);
         let chain = certificates_from_pem(identity.crt.as_bytes()).unwrap();
         let authorities = certificates_from_pem(ca.crt.as_bytes()).unwrap();
         let roles = verify_client(&chain, &authorities, SystemTime::now()).unwrap();

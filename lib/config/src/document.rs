@@ -1,24 +1,16 @@
-//! A document that has been read and found good.
+//! A config that has been read and found good.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::MAX_SIZE;
-use crate::check;
-use crate::extract::extract;
-use crate::problem::{Mark, Notes, Problems};
-use crate::schema::{self, Field, Shape};
-use crate::secret::Secret;
-use crate::tree::{self, Node};
-
-/// What a node is in its cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MachineType {
-    /// Runs the control plane. `init` is an old name for the first of them.
-    ControlPlane,
-    /// Runs workloads only.
-    Worker,
-}
+use crate::conflicts;
+use crate::kinds::{self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig};
+use crate::problem::{Notes, Problems, printable};
+use crate::read::{Reader, Value};
+use crate::stream;
+use crate::table::{self, Support};
+use crate::tree::Node;
+use crate::v1alpha1::{Cluster, Machine, V1Alpha1};
 
 /// Where a node runs, for what only some places need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,47 +19,8 @@ pub enum Mode {
     Metal,
     /// A machine whose image is its disk: nothing is installed.
     Cloud,
-}
-
-/// A certificate authority as a config carries it, decoded to PEM.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeyPair {
-    /// The certificate.
-    pub crt: String,
-    /// The private key; empty where only the certificate is known.
-    pub key: Secret,
-}
-
-/// The `machine` section, as far as the node reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
-    /// `machine.type`.
-    pub kind: MachineType,
-    /// `machine.token`: what a joining node shows to trustd.
-    pub token: Secret,
-    /// `machine.ca`: the authority of the API.
-    pub ca: Option<KeyPair>,
-    /// `machine.acceptedCAs`: further authorities whose clients are let in, PEM.
-    pub accepted_cas: Vec<String>,
-    /// `machine.certSANs`: further names of the API's certificate.
-    pub cert_sans: Vec<String>,
-    /// `machine.network.hostname`, or that of a `HostnameConfig` document.
-    pub hostname: Option<String>,
-    /// `machine.network.nameservers`.
-    pub nameservers: Vec<IpAddr>,
-    /// `machine.sysctls`, over the node's own.
-    pub sysctls: BTreeMap<String, String>,
-    /// `machine.install.disk`: a device path.
-    pub install_disk: Option<String>,
-}
-
-/// The `cluster` section, as far as the node reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
-    /// `cluster.clusterName`.
-    pub name: String,
-    /// `cluster.controlPlane.endpoint`: a URL.
-    pub endpoint: String,
+    /// A container: as a cloud, and it has the host's kernel.
+    Container,
 }
 
 /// A machine config, complete and checked. `Debug` shows no secret.
@@ -77,16 +30,14 @@ pub struct Document {
     pub machine: Machine,
     /// The `cluster` section.
     pub cluster: Cluster,
+    kinds: Vec<AnyKind>,
     source: String,
     trees: Vec<Node>,
 }
 
 impl std::fmt::Debug for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Document")
-            .field("machine", &self.machine)
-            .field("cluster", &self.cluster)
-            .finish_non_exhaustive()
+        f.debug_struct("Document").finish_non_exhaustive()
     }
 }
 
@@ -96,91 +47,44 @@ impl PartialEq for Document {
     }
 }
 
-const HOSTNAME_KIND: &[Field] = &[
-    Field {
-        name: "apiVersion",
-        shape: Shape::Text,
-        support: schema::Support::Acted,
-        secret: false,
-    },
-    Field {
-        name: "kind",
-        shape: Shape::Text,
-        support: schema::Support::Acted,
-        secret: false,
-    },
-    Field {
-        name: "hostname",
-        shape: Shape::Text,
-        support: schema::Support::Acted,
-        secret: false,
-    },
-    Field {
-        name: "auto",
-        shape: Shape::Text,
-        support: schema::Support::NotYet,
-        secret: false,
-    },
-];
-
 impl Document {
     /// Reads and checks a document, or a stream of them.
     ///
     /// # Errors
     /// Everything that is wrong with it, with line and column.
     pub fn parse(bytes: &[u8]) -> Result<Document, Problems> {
-        if bytes.len() > MAX_SIZE {
-            let message = format!("larger than {} MiB", MAX_SIZE / 1024 / 1024);
-            return Err(Problems::one(Mark::default(), message));
-        }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| Problems::one(Mark::default(), "not UTF-8 text"))?;
+        Document::read(bytes, false)
+    }
+
+    /// `all`: what is known but not supported yet is read like the rest.
+    pub(crate) fn read(bytes: &[u8], all: bool) -> Result<Document, Problems> {
         let mut notes = Notes::default();
-        let trees: Vec<Node> = tree::read(text, &mut notes).into_iter().flatten().collect();
-        if trees.is_empty() && notes.0.is_empty() {
-            notes.add(Mark::default(), "", "the config is empty");
-        }
+        let (text, trees) = stream::read(bytes, &mut notes)?;
         let mut root = None;
-        let mut hostname = None;
+        let mut found = Vec::new();
         for node in &trees {
+            let mut reader = Reader::new(&mut notes, all);
             match node.get("kind").and_then(Node::text) {
                 None if root.is_none() => {
-                    check::fields(node, schema::ROOT, "", &mut notes);
-                    root = Some(node);
+                    root = Some(V1Alpha1::read(node, &mut reader).unwrap_or_default());
                 }
                 None => notes.add(node.mark, "", "a second document without a kind"),
-                Some("HostnameConfig") => {
-                    check::fields(node, HOSTNAME_KIND, "", &mut notes);
-                    hostname = node.get("hostname");
-                }
-                Some(kind) => {
-                    let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
-                    notes.add(
-                        node.mark,
-                        "kind",
-                        format!("not supported yet: documents of kind {kind}"),
-                    );
-                }
+                Some(kind) => found.extend(read_kind(kind, node, &mut reader)),
             }
         }
-        let sections = root.map(|root| extract(root, hostname, &mut notes));
-        if root.is_none() && notes.0.is_empty() {
-            notes.add(
-                Mark::default(),
-                "",
-                "no v1alpha1 document (the one with version and machine)",
-            );
+        conflicts::check(&trees, &mut notes);
+        if root.is_none() && notes.is_empty() {
+            let message = "no v1alpha1 document (the one with version and machine)";
+            return Err(Problems::one(Default::default(), message));
         }
-        match (Problems::from_list(notes.0), sections) {
-            (None, Some((machine, cluster))) => Ok(Document {
-                machine,
-                cluster,
-                source: text.to_owned(),
-                trees,
-            }),
-            (Some(problems), _) => Err(problems),
-            (None, None) => Err(Problems::one(Mark::default(), "the config is empty")),
-        }
+        let root = root.unwrap_or_default();
+        notes.into_result(Document {
+            machine: root.machine,
+            cluster: root.cluster,
+            kinds: found,
+            source: text.to_owned(),
+            trees,
+        })
     }
 
     /// Checks what depends on where the node runs.
@@ -189,15 +93,69 @@ impl Document {
     /// Everything that is missing there.
     pub fn validate(&self, mode: Mode) -> Result<(), Problems> {
         let mut notes = Notes::default();
-        if mode == Mode::Metal && self.machine.install_disk.is_none() {
+        let install = &self.machine.install;
+        if mode == Mode::Metal && install.disk.is_none() && install.disk_selector.is_none() {
             let path = "machine.install.disk";
-            notes.add(
-                Mark::default(),
-                path,
-                format!("{path} is required to install on metal"),
-            );
+            let message = format!("{path} or diskSelector is required to install on metal");
+            notes.add(Default::default(), path, message);
         }
-        Problems::from_list(notes.0).map_or(Ok(()), Err)
+        notes.into_result(())
+    }
+
+    /// Settings that are good and still deserve a second thought.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.machine.kind == crate::MachineType::Init {
+            warnings.push("machine.type: init is an old name; use controlplane".to_owned());
+        }
+        if !self.machine.files.is_empty() {
+            warnings.push("machine.files is deprecated".to_owned());
+        }
+        if self
+            .cluster
+            .api_server
+            .disable_pod_security_policy
+            .is_some()
+        {
+            let text = "cluster.apiServer.disablePodSecurityPolicy has no effect any more";
+            warnings.push(text.to_owned());
+        }
+        warnings
+    }
+
+    /// Every document of a kind, in the order of the text.
+    pub fn all<'a, K: Kind + 'a>(&'a self) -> impl Iterator<Item = &'a K> {
+        self.kinds.iter().filter_map(K::of)
+    }
+
+    /// The node's name, if the config gives one.
+    #[must_use]
+    pub fn hostname(&self) -> Option<&str> {
+        let by_kind = self
+            .all::<HostnameConfig>()
+            .find_map(|config| config.hostname.as_deref());
+        by_kind.or(self.machine.network.hostname.as_deref())
+    }
+
+    /// Name servers to ask instead of those the network offers.
+    #[must_use]
+    pub fn nameservers(&self) -> Vec<IpAddr> {
+        let by_kind = self
+            .all::<ResolverConfig>()
+            .flat_map(|config| &config.nameservers);
+        let mut servers: Vec<IpAddr> = by_kind.filter_map(|server| server.address).collect();
+        servers.extend(&self.machine.network.nameservers);
+        servers
+    }
+
+    /// Kernel parameters, over the node's own.
+    #[must_use]
+    pub fn sysctls(&self) -> BTreeMap<&str, &str> {
+        let by_kind = self.all::<SysctlConfig>().flat_map(|config| &config.params);
+        let all = self.machine.sysctls.iter().chain(by_kind);
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
     }
 
     /// The text as it was given, secrets and all: for the STATE partition.
@@ -212,4 +170,33 @@ impl Document {
     pub fn redacted(&self) -> String {
         crate::redact::redacted(&self.trees)
     }
+
+    pub(crate) fn trees(&self) -> &[Node] {
+        &self.trees
+    }
+}
+
+fn read_kind(kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<AnyKind> {
+    let mark = node.get("kind").map_or(node.mark, |kind| kind.mark);
+    let Some(info) = kinds::kind(kind) else {
+        let names = kinds::KINDS
+            .iter()
+            .chain(kinds::KNOWN)
+            .map(|info| info.name);
+        let hint = table::nearest(kind, names)
+            .map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+        let message = format!("unknown kind: {}{hint}", printable(kind));
+        reader.notes.add(mark, "kind", message);
+        return None;
+    };
+    if node.get("apiVersion").and_then(Node::text) != Some("v1alpha1") {
+        reader.wrong_in(node, "apiVersion", "must be v1alpha1");
+    }
+    let read = kinds::KINDS.iter().any(|known| known.name == info.name);
+    if info.support == Support::Later && !(read && reader.reads(Support::Later)) {
+        let message = format!("not supported yet: documents of kind {}", info.name);
+        reader.notes.add(mark, "kind", message);
+        return None;
+    }
+    kinds::read_kind(info.name, node, reader)
 }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// Problems beyond this are only counted: more help nobody, and a hostile
+/// document must not make the answer larger than itself.
+const MAX_PROBLEMS: usize = 100;
+
 /// A place in the text, both counted from 1. `Ord` is reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Mark {
@@ -36,16 +40,10 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// `None` when there is nothing wrong.
-    pub(crate) fn from_list(mut list: Vec<Problem>) -> Option<Problems> {
-        list.sort_by(|a, b| (a.line, a.column, &a.path).cmp(&(b.line, b.column, &b.path)));
-        (!list.is_empty()).then_some(Problems(list))
-    }
-
     pub(crate) fn one(mark: Mark, message: impl Into<String>) -> Problems {
         let mut notes = Notes::default();
         notes.add(mark, "", message);
-        Problems(notes.0)
+        Problems(notes.list)
     }
 
     /// The problems, in reading order.
@@ -70,15 +68,60 @@ impl std::error::Error for Problems {}
 
 /// Collects problems while a document is read.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(pub(crate) Vec<Problem>);
+pub(crate) struct Notes {
+    list: Vec<Problem>,
+    further: usize,
+}
 
 impl Notes {
     pub(crate) fn add(&mut self, mark: Mark, path: &str, message: impl Into<String>) {
-        self.0.push(Problem {
+        if self.is_full() {
+            self.further += 1;
+            return;
+        }
+        self.list.push(Problem {
             line: mark.line,
             column: mark.column,
             path: path.to_owned(),
             message: message.into(),
         });
     }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether further problems are only counted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= MAX_PROBLEMS
+    }
+
+    /// `None` when there is nothing wrong.
+    pub(crate) fn into_problems(mut self) -> Option<Problems> {
+        self.list
+            .sort_by(|a, b| (a.line, a.column, &a.path).cmp(&(b.line, b.column, &b.path)));
+        if self.further > 0 {
+            self.list.push(Problem {
+                line: 0,
+                column: 0,
+                path: String::new(),
+                message: format!("and {} more problems", self.further),
+            });
+        }
+        (!self.list.is_empty()).then_some(Problems(self.list))
+    }
+
+    /// `Err` with everything noted, if anything was.
+    pub(crate) fn into_result<T>(self, good: T) -> Result<T, Problems> {
+        self.into_problems().map_or(Ok(good), Err)
+    }
+}
+
+/// Field names come from outside: what goes to a terminal or a log is short
+/// and without control characters.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .take(200)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }

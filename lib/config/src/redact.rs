@@ -1,105 +1,209 @@
-//! Writing a tree back, without its secrets.
+//! Trees without their secrets, and in one order.
 
-use crate::schema::{self, Field, Shape};
-use crate::tree::{Kind, Node};
+use std::collections::HashSet;
+
+use crate::emit;
+use crate::kinds::{self, HEADER};
+use crate::read::Section as _;
+use crate::stream::{Identity, identity};
+use crate::table::{self, Field, Shape};
+use crate::tree::{Content, Key, Node};
+use crate::v1alpha1::V1Alpha1;
 
 /// What stands in a secret's place.
-const HIDDEN: &str = "\"******\"";
+const HIDDEN: &str = "******";
+/// And in that of one the other config does not have.
+const HIDDEN_CHANGED: &str = "****** (changed)";
+
+/// The fields of a document; `None` for a kind nobody knows.
+pub(crate) fn table_of(node: &Node) -> Option<&'static [Field]> {
+    match identity(node).kind.as_str() {
+        "" => Some(V1Alpha1::TABLE),
+        kind => kinds::kind(kind).map(|info| info.table),
+    }
+}
 
 /// The documents as YAML, every secret replaced.
 pub(crate) fn redacted(trees: &[Node]) -> String {
-    let mut out = String::new();
-    for (index, tree) in trees.iter().enumerate() {
-        if index > 0 {
-            out.push_str("---\n");
-        }
-        value(tree, Some(Shape::Fields(schema::ROOT)), 0, &mut out);
-    }
-    out
+    let hidden: Vec<Node> = trees
+        .iter()
+        .map(|tree| hide(tree, &mut |_| HIDDEN))
+        .collect();
+    emit::stream(&hidden)
 }
 
-fn value(node: &Node, shape: Option<Shape>, depth: usize, out: &mut String) {
-    match &node.kind {
-        Kind::Scalar { text, plain } => {
-            out.push_str(&if *plain { text.clone() } else { quoted(text) });
-            out.push('\n');
+/// The same with everything in one order, so that only what differs looks
+/// different; secrets that `known` does not have are marked.
+pub(crate) fn canonical(trees: &[Node], known: Option<&[Node]>) -> String {
+    let secrets: Option<HashSet<String>> = known.map(|trees| {
+        let mut secrets = HashSet::new();
+        for tree in trees {
+            hide(tree, &mut |secret| {
+                secrets.insert(emit::document(secret));
+                HIDDEN
+            });
         }
-        Kind::List(items) if items.is_empty() => out.push_str("[]\n"),
-        Kind::Map(entries) if entries.is_empty() => out.push_str("{}\n"),
-        Kind::List(items) => {
+        secrets
+    });
+    let mut documents: Vec<(Identity, Node)> = trees
+        .iter()
+        .map(|tree| {
+            let mut place = |secret: &Node| match &secrets {
+                Some(secrets) if !secrets.contains(&emit::document(secret)) => HIDDEN_CHANGED,
+                _ => HIDDEN,
+            };
+            let hidden = hide(tree, &mut place);
+            let shape = table_of(tree).map(Shape::Fields);
+            (identity(tree), ordered(&hidden, shape))
+        })
+        .collect();
+    documents.sort_by(|(a, _), (b, _)| a.cmp(b));
+    emit::stream(documents.iter().map(|(_, node)| node))
+}
+
+type Place<'a> = &'a mut dyn FnMut(&Node) -> &'static str;
+
+fn hide(tree: &Node, place: Place<'_>) -> Node {
+    match table_of(tree) {
+        Some(table) => hidden(tree, Some(Shape::Fields(table)), place),
+        // Of what nobody knows, nothing but what it is.
+        None => Node::new(Content::Map(
+            tree.entries()
+                .iter()
+                .map(|(key, value)| {
+                    let open = HEADER.contains(&key.name.as_str()) || key.name == "name";
+                    let value = if open {
+                        value.clone()
+                    } else {
+                        text(place(value))
+                    };
+                    (key.clone(), value)
+                })
+                .collect(),
+        )),
+    }
+}
+
+fn hidden(node: &Node, shape: Option<Shape>, place: Place<'_>) -> Node {
+    let content = match (&node.content, shape) {
+        (Content::Scalar { .. }, Some(Shape::Secret)) if !node.is_empty() => {
+            return text(place(node));
+        }
+        (Content::Scalar { text, plain }, _) => Content::Scalar {
+            text: without_password(text),
+            plain: *plain,
+        },
+        (Content::List(items), shape) => {
             let inner = match shape {
-                Some(Shape::List(fields)) => Some(Shape::Fields(fields)),
+                Some(Shape::List(inner)) => Some(*inner),
                 _ => None,
             };
-            for item in items {
-                indent(depth, out);
-                out.push('-');
-                child(item, inner, depth, out);
-            }
+            Content::List(
+                items
+                    .iter()
+                    .map(|item| hidden(item, inner, place))
+                    .collect(),
+            )
         }
-        Kind::Map(entries) => {
-            for (key, item) in entries {
-                let field = match shape {
-                    Some(Shape::Fields(fields)) => find(fields, &key.name),
-                    _ => None,
-                };
-                indent(depth, out);
-                out.push_str(&quoted_if_needed(&key.name));
-                out.push(':');
-                if field.is_some_and(|field| field.secret) && !item.is_empty() {
-                    out.push(' ');
-                    out.push_str(HIDDEN);
-                    out.push('\n');
-                } else {
-                    child(item, field.map(|field| field.shape), depth, out);
-                }
-            }
-        }
-    }
-}
-
-fn child(item: &Node, shape: Option<Shape>, depth: usize, out: &mut String) {
-    let block = match &item.kind {
-        Kind::Scalar { .. } => false,
-        Kind::List(items) => !items.is_empty(),
-        Kind::Map(entries) => !entries.is_empty(),
+        (Content::Map(entries), shape) => Content::Map(
+            entries
+                .iter()
+                .map(|(key, value)| (key.clone(), entry(&key.name, value, shape, place)))
+                .collect(),
+        ),
     };
-    out.push(if block { '\n' } else { ' ' });
-    value(item, shape, depth + 1, out);
-}
-
-fn find<'a>(fields: &'a [Field], name: &str) -> Option<&'a Field> {
-    fields.iter().find(|field| field.name == name)
-}
-
-fn indent(depth: usize, out: &mut String) {
-    out.extend(std::iter::repeat_n("    ", depth));
-}
-
-fn quoted_if_needed(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    if starts && name.chars().all(plain) {
-        name.to_owned()
-    } else {
-        quoted(name)
+    Node {
+        mark: node.mark,
+        content,
     }
 }
 
-/// A double-quoted scalar.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
+fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> Node {
+    let field = match shape {
+        Some(Shape::Fields(table)) => table::find(table, name),
+        Some(Shape::Map(inner)) => return hidden(value, Some(*inner), place),
+        _ => None,
+    };
+    match field {
+        Some(field) if field.secret && !value.is_empty() => match &value.content {
+            // The names in a secret map say which secret changed.
+            Content::Map(entries) => Node::new(Content::Map(
+                entries
+                    .iter()
+                    .map(|(key, value)| (key.clone(), text(place(value))))
+                    .collect(),
+            )),
+            _ => text(place(value)),
+        },
+        field => hidden(value, field.map(|field| field.shape), place),
+    }
+}
+
+/// Credentials in a URL are secrets wherever the URL stands.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let end = rest.find(['/', '?', '#', ' ']).unwrap_or(rest.len());
+    match rest.get(..end).and_then(|authority| authority.rfind('@')) {
+        Some(at) => format!("{scheme}://{HIDDEN}{}", rest.get(at..).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+fn text(text: &str) -> Node {
+    Node::new(Content::Scalar {
+        text: text.to_owned(),
+        plain: false,
+    })
+}
+
+/// Fields in the order of the table, free names by name, text as text however
+/// it was quoted.
+fn ordered(node: &Node, shape: Option<Shape>) -> Node {
+    let content = match (&node.content, shape) {
+        (Content::Scalar { text, .. }, Some(Shape::Text(_) | Shape::Choice(_))) => {
+            Content::Scalar {
+                text: text.clone(),
+                plain: false,
             }
-            '\n' => out.push_str("\\n"),
-            c if c.is_control() => out.push_str(&format!("\\U{:08x}", u32::from(c))),
-            c => out.push(c),
         }
+        (Content::Scalar { .. }, _) => node.content.clone(),
+        (Content::List(items), shape) => {
+            let inner = match shape {
+                Some(Shape::List(inner)) => Some(*inner),
+                _ => None,
+            };
+            Content::List(items.iter().map(|item| ordered(item, inner)).collect())
+        }
+        (Content::Map(entries), shape) => {
+            let table = match shape {
+                Some(Shape::Fields(table)) => table,
+                _ => &[],
+            };
+            let rank = |key: &Key| {
+                let header = HEADER.iter().position(|name| *name == key.name);
+                let field = table::fields(table).position(|field| field.name == key.name);
+                (header.is_none(), header, field.is_none(), field)
+            };
+            let mut entries: Vec<(Key, Node)> = entries
+                .iter()
+                // What asks for nothing is no difference.
+                .filter(|(_, value)| table.is_empty() || !value.is_empty())
+                .map(|(key, value)| {
+                    let inner = match shape {
+                        Some(Shape::Map(inner)) => Some(*inner),
+                        _ => table::find(table, &key.name).map(|field| field.shape),
+                    };
+                    (key.clone(), ordered(value, inner))
+                })
+                .collect();
+            entries.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name)));
+            Content::Map(entries)
+        }
+    };
+    Node {
+        mark: node.mark,
+        content,
     }
-    out.push('"');
-    out
 }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use crate::read::{Reader, Value, scalar};
+use crate::table::Shape;
+use crate::tree::Node;
+
 /// A secret. `Debug` shows only that there is one.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
@@ -32,6 +36,15 @@ impl fmt::Debug for Secret {
             "<none>"
         } else {
             "<secret>"
+        })
+    }
+}
+
+impl Value for Secret {
+    const SHAPE: Shape = Shape::Secret;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a single value", |text| {
+            Some(Secret::new(text))
         })
     }
 }

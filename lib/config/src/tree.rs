@@ -3,9 +3,9 @@
 //! Built from the parser's events, not through serde: all problems are wanted
 //! at once, and a scalar's own text (`0123`, `yes`, `1.10`) must survive.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use crate::problem::{Mark, Notes};
 
@@ -13,16 +13,18 @@ use crate::problem::{Mark, Notes};
 const MAX_DEPTH: usize = 64;
 /// Nodes beyond this are refused, which also bounds what aliases can unfold.
 const MAX_NODES: usize = 200_000;
+/// Bytes of all scalars together, aliases unfolded.
+const MAX_BYTES: usize = 4 * crate::MAX_SIZE;
 
-/// A value with its place.
-#[derive(Debug, Clone)]
+/// A value with its place. Two are equal when they say the same, wherever.
+#[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) mark: Mark,
-    pub(crate) kind: Kind,
+    pub(crate) content: Content,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum Kind {
+#[derive(Clone)]
+pub(crate) enum Content {
     /// `plain` when written without quotes.
     Scalar {
         text: String,
@@ -32,69 +34,154 @@ pub(crate) enum Kind {
     Map(Vec<(Key, Node)>),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) mark: Mark,
     pub(crate) name: String,
 }
 
+impl PartialEq for Node {
+    fn eq(&self, other: &Node) -> bool {
+        match (&self.content, &other.content) {
+            (Content::Scalar { text, .. }, Content::Scalar { text: theirs, .. }) => {
+                text == theirs && self.is_text() == other.is_text()
+            }
+            (Content::List(items), Content::List(theirs)) => items == theirs,
+            (Content::Map(entries), Content::Map(theirs)) => {
+                entries.len() == theirs.len()
+                    && entries
+                        .iter()
+                        .all(|(key, value)| other.entry(&key.name) == Some(value))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A config is secret: not even a panic message shows one.
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node at {}:{}", self.mark.line, self.mark.column)
+    }
+}
+
 impl Node {
-    /// The value under a key, when this is a map that has it and it is not null.
-    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
-        let Kind::Map(entries) = &self.kind else {
-            return None;
-        };
-        entries
-            .iter()
-            .find(|(key, _)| key.name == name)
-            .map(|(_, v)| v)
-            .filter(|v| !v.is_null())
+    /// A value that was not read from a text.
+    pub(crate) fn new(content: Content) -> Node {
+        Node {
+            mark: Mark::default(),
+            content,
+        }
     }
 
-    /// The value at a dotted path.
-    pub(crate) fn at(&self, path: &str) -> Option<&Node> {
-        path.split('.').try_fold(self, |node, name| node.get(name))
+    /// The value under a key, when this is a map that has it.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Node> {
+        let (_, value) = self.entries().iter().find(|(key, _)| key.name == name)?;
+        Some(value)
+    }
+
+    /// The value under a key, when this is a map that has it and it is not null.
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+        self.entry(name).filter(|value| !value.is_null())
+    }
+
+    /// The fields of a map; none for anything else.
+    pub(crate) fn entries(&self) -> &[(Key, Node)] {
+        match &self.content {
+            Content::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The items of a list; none for anything else.
+    pub(crate) fn items(&self) -> &[Node] {
+        match &self.content {
+            Content::List(items) => items,
+            _ => &[],
+        }
     }
 
     /// A scalar's text.
     pub(crate) fn text(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Scalar { text, .. } if !self.is_null() => Some(text),
+        match &self.content {
+            Content::Scalar { text, .. } if !self.is_null() => Some(text),
             _ => None,
         }
     }
 
-    /// The texts of a list of scalars.
-    pub(crate) fn texts(&self) -> Vec<(&str, Mark)> {
-        let Kind::List(items) = &self.kind else {
-            return Vec::new();
-        };
-        items
-            .iter()
-            .filter_map(|item| Some((item.text()?, item.mark)))
-            .collect()
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar { text, plain: true }
+            if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    pub(crate) fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar { text, plain: true }
-            if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    /// Whether a scalar is text by YAML's core schema, not a number, a truth or null.
+    fn is_text(&self) -> bool {
+        match &self.content {
+            Content::Scalar { text, plain } => !plain || crate::emit::reads_as_text(text),
+            _ => false,
+        }
     }
 
     /// Whether the value asks for nothing: null, `""`, `[]`, `{}`.
     pub(crate) fn is_empty(&self) -> bool {
-        match &self.kind {
-            Kind::Scalar { text, .. } => text.is_empty() || self.is_null(),
-            Kind::List(items) => items.is_empty(),
-            Kind::Map(entries) => entries.is_empty(),
+        match &self.content {
+            Content::Scalar { text, .. } => text.is_empty() || self.is_null(),
+            Content::List(items) => items.is_empty(),
+            Content::Map(entries) => entries.is_empty(),
         }
     }
 
-    fn size(&self) -> usize {
-        1 + match &self.kind {
-            Kind::Scalar { .. } => 0,
-            Kind::List(items) => items.iter().map(Node::size).sum(),
-            Kind::Map(entries) => entries.iter().map(|(_, v)| 1 + v.size()).sum(),
+    /// Levels below it, itself one.
+    fn depth(&self) -> usize {
+        let below = match &self.content {
+            Content::Scalar { .. } => None,
+            Content::List(items) => items.iter().map(Node::depth).max(),
+            Content::Map(entries) => entries.iter().map(|(_, value)| value.depth()).max(),
+        };
+        1 + below.unwrap_or_default()
+    }
+
+    /// Nodes and bytes in it.
+    fn size(&self) -> (usize, usize) {
+        let sum = |(nodes, bytes): (usize, usize), (n, b): (usize, usize)| (nodes + n, bytes + b);
+        match &self.content {
+            Content::Scalar { text, .. } => (1, text.len()),
+            Content::List(items) => items.iter().map(Node::size).fold((1, 0), sum),
+            Content::Map(entries) => entries
+                .iter()
+                .map(|(key, value)| sum((1, key.name.len()), value.size()))
+                .fold((1, 0), sum),
         }
+    }
+}
+
+/// What a tree may still grow by, the limits of reading kept.
+pub(crate) struct Budget {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new() -> Budget {
+        Budget {
+            nodes: MAX_NODES,
+            bytes: MAX_BYTES,
+        }
+    }
+
+    /// Pays for a value that comes to stand `depth` levels deep.
+    pub(crate) fn pay(&mut self, value: &Node, depth: usize) -> Result<(), String> {
+        if depth + value.depth() > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        let (nodes, bytes) = value.size();
+        let rest = self
+            .nodes
+            .checked_sub(nodes)
+            .zip(self.bytes.checked_sub(bytes));
+        let (nodes, bytes) = rest.ok_or_else(|| format!("more than {MAX_NODES} values"))?;
+        *self = Budget { nodes, bytes };
+        Ok(())
     }
 }
 
@@ -103,6 +190,8 @@ struct Open {
     node: Node,
     /// The key that waits for its value.
     key: Option<Key>,
+    /// Keys seen, of a map.
+    seen: HashSet<String>,
     anchor: usize,
 }
 
@@ -115,13 +204,11 @@ pub(crate) fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
             Ok((event, span)) => builder.take(event, &span, notes),
             Err(error) => {
                 let at = error.marker();
-                Err((
-                    Mark {
-                        line: at.line(),
-                        column: at.col() + 1,
-                    },
-                    error.to_string(),
-                ))
+                let mark = Mark {
+                    line: at.line(),
+                    column: at.col() + 1,
+                };
+                Err((mark, not_yaml(&error.info())))
             }
         };
         if let Err((mark, message)) = outcome {
@@ -132,12 +219,25 @@ pub(crate) fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
     builder.documents
 }
 
+/// The parser's own words, but for its limit of depth, which looks ahead of ours.
+fn not_yaml(info: &str) -> String {
+    if info.contains("recursion limit") {
+        return too_deep();
+    }
+    format!("not YAML: {info}")
+}
+
+fn too_deep() -> String {
+    format!("nested more than {MAX_DEPTH} deep")
+}
+
 #[derive(Default)]
 struct Builder {
     documents: Vec<Option<Node>>,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
+    bytes: usize,
 }
 
 type Refusal = (Mark, String);
@@ -153,20 +253,23 @@ impl Builder {
                 self.documents.push(None);
                 self.anchors.clear();
             }
-            Event::Scalar(text, style, anchor, _) => {
-                let plain = style == ScalarStyle::Plain;
-                let node = Node {
-                    mark,
-                    kind: Kind::Scalar {
-                        text: text.into_owned(),
-                        plain,
-                    },
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count((1, text.len()), mark)?;
+                let quoted = is_string(tag.as_deref(), mark)?;
+                let content = Content::Scalar {
+                    text: text.into_owned(),
+                    plain: style == ScalarStyle::Plain && !quoted,
                 };
-                self.count(1, mark)?;
-                self.place(node, anchor, notes)?;
+                self.place(Node { mark, content }, anchor, notes)?;
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(mark, Kind::List(vec![]), anchor)?,
-            Event::MappingStart(_, anchor, _) => self.begin(mark, Kind::Map(vec![]), anchor)?,
+            Event::SequenceStart(_, anchor, tag) => {
+                is_string(tag.as_deref(), mark)?;
+                self.begin(mark, Content::List(vec![]), anchor)?;
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                is_string(tag.as_deref(), mark)?;
+                self.begin(mark, Content::Map(vec![]), anchor)?;
+            }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
                     self.place(open.node, open.anchor, notes)?;
@@ -174,31 +277,40 @@ impl Builder {
             }
             Event::Alias(anchor) => {
                 let unfinished = || (mark, "an alias to what contains it".to_owned());
-                let node = self.anchors.get(&anchor).cloned().ok_or_else(unfinished)?;
-                self.count(node.size(), mark)?;
-                self.place(node, 0, notes)?;
+                let size = self.anchors.get(&anchor).ok_or_else(unfinished)?.size();
+                self.count(size, mark)?;
+                if let Some(node) = self.anchors.get(&anchor).cloned() {
+                    self.place(node, 0, notes)?;
+                }
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn count(&mut self, more: usize, mark: Mark) -> Result<(), Refusal> {
-        self.nodes = self.nodes.saturating_add(more);
+    /// Before anything is copied.
+    fn count(&mut self, (nodes, bytes): (usize, usize), mark: Mark) -> Result<(), Refusal> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.nodes > MAX_NODES {
             return Err((mark, format!("more than {MAX_NODES} values")));
+        }
+        if self.bytes > MAX_BYTES {
+            let most = MAX_BYTES / 1024 / 1024;
+            return Err((mark, format!("its values take more than {most} MiB")));
         }
         Ok(())
     }
 
-    fn begin(&mut self, mark: Mark, kind: Kind, anchor: usize) -> Result<(), Refusal> {
-        self.count(1, mark)?;
+    fn begin(&mut self, mark: Mark, content: Content, anchor: usize) -> Result<(), Refusal> {
+        self.count((1, 0), mark)?;
         if self.open.len() >= MAX_DEPTH {
-            return Err((mark, format!("nested more than {MAX_DEPTH} deep")));
+            return Err((mark, too_deep()));
         }
         self.open.push(Open {
-            node: Node { mark, kind },
+            node: Node { mark, content },
             key: None,
+            seen: HashSet::new(),
             anchor,
         });
         Ok(())
@@ -207,8 +319,8 @@ impl Builder {
     /// Puts a finished node where it belongs.
     fn place(&mut self, node: Node, anchor: usize, notes: &mut Notes) -> Result<(), Refusal> {
         if anchor != 0 {
-            self.anchors.insert(anchor, node.clone());
             self.count(node.size(), node.mark)?;
+            self.anchors.insert(anchor, node.clone());
         }
         let Some(parent) = self.open.last_mut() else {
             if let Some(document) = self.documents.last_mut() {
@@ -216,21 +328,21 @@ impl Builder {
             }
             return Ok(());
         };
-        match (&mut parent.node.kind, parent.key.take()) {
-            (Kind::List(items), _) => items.push(node),
-            (Kind::Map(entries), Some(key)) => {
-                if entries.iter().any(|(known, _)| known.name == key.name) {
-                    notes.add(
-                        key.mark,
-                        "",
-                        format!("the field {:?} stands twice", key.name),
-                    );
-                } else {
+        match (&mut parent.node.content, parent.key.take()) {
+            (Content::List(items), _) => items.push(node),
+            (Content::Map(entries), Some(key)) => {
+                if parent.seen.insert(key.name.clone()) {
                     entries.push((key, node));
+                } else {
+                    let name = crate::problem::printable(&key.name);
+                    notes.add(key.mark, "", format!("the field {name:?} stands twice"));
                 }
             }
-            (Kind::Map(_), None) => match node.kind {
-                Kind::Scalar { text, .. } => {
+            (Content::Map(_), None) => match node.content {
+                Content::Scalar { text, plain: true } if text == "<<" => {
+                    return Err((node.mark, "merge keys (<<) are not supported".to_owned()));
+                }
+                Content::Scalar { text, .. } => {
                     parent.key = Some(Key {
                         mark: node.mark,
                         name: text,
@@ -238,8 +350,19 @@ impl Builder {
                 }
                 _ => return Err((node.mark, "a field's name must be text".to_owned())),
             },
-            (Kind::Scalar { .. }, _) => {}
+            (Content::Scalar { .. }, _) => {}
         }
         Ok(())
+    }
+}
+
+/// Whether a tag makes a plain scalar a string. Tags that change what a value
+/// is beyond that would be lost, so they are refused.
+fn is_string(tag: Option<&Tag>, mark: Mark) -> Result<bool, Refusal> {
+    let Some(tag) = tag else { return Ok(false) };
+    match (tag.handle(), tag.suffix(), tag.core_suffix()) {
+        ("!", "", _) | ("", "!", _) | (_, _, Some("str")) => Ok(true),
+        (_, _, Some("int" | "bool" | "float" | "null" | "map" | "seq")) => Ok(false),
+        _ => Err((mark, "YAML tags are not supported".to_owned())),
     }
 }

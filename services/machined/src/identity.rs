@@ -68,8 +68,8 @@ impl Identity {
         let names = names(network, &document.machine.cert_sans);
         let server = signer.server(&network.hostname, &names, now, corten_pki::NODE_LIFETIME)?;
         let ca = std::iter::once(&signer.pem().crt)
-            .chain(&document.machine.accepted_cas)
-            .cloned()
+            .map(String::as_str)
+            .chain(document.machine.accepted_cas.iter().map(|ca| &*ca.crt))
             .collect::<Vec<_>>()
             .join("\n");
         Ok(Identity { ca, server })

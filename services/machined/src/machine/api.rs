@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use corten_config::Document;
 use tokio::net::UnixListener;
 use tokio::time::{sleep, timeout};
 
@@ -66,12 +67,9 @@ impl Machine {
         let mut status = self.network_status();
         let now = SystemTime::now();
         let config = self.node.config();
-        if let Some(name) = config
-            .as_ref()
-            .and_then(|document| document.machine.hostname.as_ref())
-        {
+        if let Some(name) = config.as_ref().and_then(Document::hostname) {
             // The network takes it over in a moment; the certificate need not be made twice.
-            status.hostname.clone_from(name);
+            status.hostname = name.to_owned();
         }
         let identity = match config {
             Some(document) => Identity::from_config(&document, &status, now)?,

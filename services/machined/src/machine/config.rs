@@ -64,15 +64,15 @@ impl Machine {
 
 pub(super) fn wishes(document: &Document) -> Wishes {
     Wishes {
-        hostname: document.machine.hostname.clone(),
-        nameservers: document.machine.nameservers.clone(),
+        hostname: document.hostname().map(str::to_owned),
+        nameservers: document.nameservers(),
     }
 }
 
 fn apply_sysctls(document: &Document) {
-    for (key, value) in &document.machine.sysctls {
+    for (key, value) in document.sysctls() {
         if let Err(error) = corten_sys::sysctl::write(Path::new("/proc/sys"), key, value) {
-            console::warn(&format!("machine.sysctls {key} = {value}: {error}"));
+            console::warn(&format!("sysctl {key} = {value}: {error}"));
         }
     }
 }

@@ -1,0 +1,143 @@
+//! What documents may not say together.
+
+use std::collections::HashMap;
+
+use crate::problem::{Mark, Notes, printable};
+use crate::stream;
+use crate::tree::Node;
+
+/// Kinds that make or configure a link of their `name`.
+const LINKS: &[&str] = &[
+    "LinkConfig",
+    "DummyLinkConfig",
+    "BondConfig",
+    "BridgeConfig",
+    "VLANConfig",
+    "VRFConfig",
+    "VethConfig",
+    "WireguardConfig",
+];
+
+/// A kind, and the field of the document without a kind that says the same.
+const SAME: &[(&str, &[&str])] = &[
+    ("HostnameConfig", &["machine", "network", "hostname"]),
+    ("TimeSyncConfig", &["machine", "time"]),
+    ("ResolverConfig", &["machine", "network", "nameservers"]),
+    (
+        "StaticHostConfig",
+        &["machine", "network", "extraHostEntries"],
+    ),
+    ("KernelModuleConfig", &["machine", "kernel", "modules"]),
+    ("UdevRulesConfig", &["machine", "udev", "rules"]),
+    ("SysfsConfig", &["machine", "sysfs"]),
+    ("EnvironmentConfig", &["machine", "env"]),
+];
+
+/// Notes every document that contradicts one before it.
+pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
+    let mut documents = HashMap::new();
+    let mut links: HashMap<&str, Mark> = HashMap::new();
+    let mut members: HashMap<&str, Mark> = HashMap::new();
+    let root = trees.iter().find(|node| node.get("kind").is_none());
+    for node in trees.iter().filter(|node| node.get("kind").is_some()) {
+        let identity = stream::identity(node);
+        if let Some(first) = documents.insert(identity.clone(), node.mark) {
+            let what = printable(&identity.to_string());
+            notes.add(
+                node.mark,
+                "",
+                format!(
+                    "a second document {what}; the first is on line {}",
+                    first.line
+                ),
+            );
+            continue;
+        }
+        contradicts_root(node, &identity.kind, root, notes);
+        if !LINKS.contains(&identity.kind.as_str()) {
+            continue;
+        }
+        let own = node.get("name");
+        let peer = node.get("peer").and_then(|peer| peer.get("name"));
+        for name in [own, peer].into_iter().flatten() {
+            once(name, "the link", "is described twice", &mut links, notes);
+        }
+        for member in node.get("links").map(Node::items).unwrap_or_default() {
+            once(
+                member,
+                "the link",
+                "belongs to two others",
+                &mut members,
+                notes,
+            );
+        }
+    }
+    sysctls(trees, notes);
+}
+
+fn once<'a>(
+    node: &'a Node,
+    what: &str,
+    why: &str,
+    seen: &mut HashMap<&'a str, Mark>,
+    notes: &mut Notes,
+) {
+    let Some(name) = node.text() else { return };
+    if let Some(first) = seen.insert(name, node.mark) {
+        let name = printable(name);
+        notes.add(
+            node.mark,
+            "",
+            format!("{what} {name} {why}; first on line {}", first.line),
+        );
+    }
+}
+
+fn contradicts_root(node: &Node, kind: &str, root: Option<&Node>, notes: &mut Notes) {
+    for (_, path) in SAME.iter().filter(|(same, _)| *same == kind) {
+        let field = path
+            .iter()
+            .try_fold(root, |node, name| Some(node?.get(name)));
+        if let Some(field) = field.flatten().filter(|field| !field.is_empty()) {
+            let (path, line) = (path.join("."), field.mark.line);
+            notes.add(
+                node.mark,
+                kind,
+                format!("{kind} excludes {path} (line {line})"),
+            );
+        }
+    }
+}
+
+/// One parameter with two values would have the one that is set last.
+fn sysctls(trees: &[Node], notes: &mut Notes) {
+    let old = trees
+        .iter()
+        .filter_map(|node| node.get("machine")?.get("sysctls"));
+    let new = trees
+        .iter()
+        .filter(|node| node.get("kind").and_then(Node::text) == Some("SysctlConfig"))
+        .filter_map(|node| node.get("params"));
+    let mut seen = HashMap::new();
+    for (key, _) in old.chain(new).flat_map(Node::entries) {
+        let name = key.name.replace('/', ".");
+        if let Some(first) = seen.insert(name, key.mark) {
+            let name = printable(&key.name);
+            let line = first.line;
+            notes.add(
+                key.mark,
+                "",
+                format!("the sysctl {name} stands twice; first on line {line}"),
+            );
+        }
+    }
+}
+
+/// Every kind named above.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    LINKS
+        .iter()
+        .copied()
+        .chain(SAME.iter().map(|(kind, _)| *kind))
+}

@@ -1,0 +1,21 @@
+//! What differs between two configs, for a person.
+
+use similar::TextDiff;
+
+use crate::Document;
+use crate::redact;
+
+/// The difference as a unified diff, every secret replaced and marked where it
+/// changed. `None` when both say the same. Order and quotes do not count.
+#[must_use]
+pub fn diff(old: Option<&Document>, new: &Document) -> Option<String> {
+    let before = old
+        .map(|old| redact::canonical(old.trees(), None))
+        .unwrap_or_default();
+    let after = redact::canonical(new.trees(), old.map(Document::trees));
+    if before == after {
+        return None;
+    }
+    let diff = TextDiff::from_lines(&before, &after);
+    Some(diff.unified_diff().header("active", "new").to_string())
+}

@@ -1,0 +1,323 @@
+//! Links: what the kernel calls network devices.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::read::{Reader, choices, section};
+use crate::tree::Node;
+use crate::values::{Cidr, Endpoint, Expression, LinkName, Mac, WireguardKey, WireguardSecret};
+
+section! {
+    /// What every kind of link can have.
+    pub struct Link [check_link] {
+        Acted "up" up: Option<bool> = "Whether it is up; absent: yes";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "addresses" addresses: Vec<LinkAddress> = "Its addresses";
+        Acted "routes" routes: Vec<LinkRoute> = "Routes through it";
+        Acted "multicast" multicast: Option<bool> = "Whether it takes multicast packets";
+    }
+}
+
+fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
+    // RFC 791: no host may be asked to take less.
+    if link.mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
+        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
+    }
+    let mut seen = std::collections::HashSet::new();
+    if link
+        .addresses
+        .iter()
+        .any(|address| !seen.insert(address.address))
+    {
+        reader.wrong_in(node, "addresses", "has one address twice");
+    }
+}
+
+section! {
+    /// An address of a link.
+    pub struct LinkAddress {
+        Acted "address" address: Cidr = "The address and its network's prefix", required;
+        Acted "routePriority" route_priority: Option<u32> = "Metric of the route to that network";
+    }
+}
+
+section! {
+    /// A route through a link.
+    pub struct LinkRoute [check_route] {
+        Acted "destination" destination: Option<Cidr> = "Where it leads; absent: everywhere";
+        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
+        Acted "source" source: Option<IpAddr> = "From which address";
+        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "table" table: Option<u32> = "Routing table; absent: the main one";
+    }
+}
+
+fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
+    if route.destination.is_none() && route.gateway.is_none() {
+        reader.wrong(node.mark, "needs destination or gateway");
+    }
+    let family = |address: IpAddr| address.is_ipv4();
+    let families = [
+        route
+            .destination
+            .map(|destination| family(destination.address)),
+        route.gateway.map(family),
+        route.source.map(family),
+    ];
+    let mut given = families.iter().flatten();
+    if given
+        .next()
+        .is_some_and(|first| given.any(|other| other != first))
+    {
+        reader.wrong(node.mark, "mixes IPv4 and IPv6");
+    }
+}
+
+section! {
+    /// A physical link.
+    pub struct LinkConfig {
+        Acted "name" name: LinkName = "The link's name or alias", required;
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// Another name for a physical link.
+    pub struct LinkAliasConfig {
+        Acted "name" name: LinkName = "The alias; `%d` is a number", required;
+        Acted "selector" selector: Selector = "Which link", required;
+    }
+}
+
+section! {
+    /// What is chosen by an expression.
+    pub struct Selector {
+        Acted "match" expression: Expression = "True for what is meant", required;
+    }
+}
+
+section! {
+    /// A link that leads nowhere.
+    pub struct DummyLinkConfig {
+        Acted "name" name: LinkName = "The link's name", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+choices! {
+    /// How a bond shares the work.
+    pub enum BondMode {
+        BalanceRr = "balance-rr", ActiveBackup = "active-backup", BalanceXor = "balance-xor",
+        Broadcast = "broadcast", Lacp = "802.3ad", BalanceTlb = "balance-tlb", BalanceAlb = "balance-alb",
+    }
+}
+choices! {
+    /// What picks the link of a packet.
+    pub enum XmitHashPolicy {
+        Layer2 = "layer2", Layer34 = "layer3+4", Layer23 = "layer2+3", Encap23 = "encap2+3",
+        Encap34 = "encap3+4", VlanSrcMac = "vlan+srcmac",
+    }
+}
+choices! {
+    /// How often LACP speaks.
+    pub enum LacpRate { Slow = "slow", Fast = "fast", }
+}
+choices! {
+    /// Which ARP packets count.
+    pub enum ArpValidate {
+        None = "none", Active = "active", Backup = "backup", All = "all", Filter = "filter",
+        FilterActive = "filter_active", FilterBackup = "filter_backup",
+    }
+}
+choices! {
+    /// How many ARP targets must answer.
+    pub enum ArpAllTargets { Any = "any", All = "all", }
+}
+choices! {
+    /// Whose hardware address a bond uses.
+    pub enum FailOverMac { None = "none", Active = "active", Follow = "follow", }
+}
+choices! {
+    /// How an aggregator is chosen.
+    pub enum AdSelect { Stable = "stable", Bandwidth = "bandwidth", Count = "count", }
+}
+choices! {
+    /// When the primary link takes over again.
+    pub enum PrimaryReselect { Always = "always", Better = "better", Failure = "failure", }
+}
+choices! {
+    /// Whether LACP speaks first.
+    pub enum AdLacpActive { On = "on", Off = "off", }
+}
+
+section! {
+    /// Several links as one.
+    pub struct BondConfig [check_bond] {
+        Acted "name" name: LinkName = "The bond's name", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
+        Acted "links" links: Vec<LinkName> = "The links bonded", required;
+        Acted "bondMode" mode: BondMode = "How they share the work", required;
+        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
+        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
+        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
+        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Probed by neighbour solicitation";
+        Acted "arpValidate" arp_validate: Option<ArpValidate> = "Which ARP packets count";
+        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "How many targets must answer";
+        Acted "lacpRate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
+        Acted "adSelect" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
+        Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
+        Acted "adLACPActive" ad_lacp_active: Option<AdLacpActive> = "Whether LACP speaks first";
+        Acted "primary" primary: Option<LinkName> = "The preferred link";
+        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
+        Acted "resendIGMP" resend_igmp: Option<u32> = "IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
+        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Rebalance flows";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
+        Acted "peerNotifDelay" peer_notif_delay: Option<u32> = "Milliseconds between notifications";
+        Acted "missedMax" missed_max: Option<u8> = "Probes missed until a link is down";
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
+    if bond.miimon.is_some_and(|ms| ms > 0) && bond.arp_interval.is_some_and(|ms| ms > 0) {
+        reader.wrong_in(node, "arpInterval", "excludes miimon");
+    }
+    if bond
+        .primary
+        .as_ref()
+        .is_some_and(|primary| !bond.links.contains(primary))
+    {
+        reader.wrong_in(node, "primary", "must be one of links");
+    }
+    if bond.ns_ip6_targets.iter().any(IpAddr::is_ipv4) {
+        reader.wrong_in(node, "nsIp6Targets", "takes IPv6 addresses only");
+    }
+    if bond.arp_ip_targets.iter().any(IpAddr::is_ipv6) {
+        reader.wrong_in(node, "arpIpTargets", "takes IPv4 addresses only");
+    }
+}
+
+section! {
+    /// Several links as one network.
+    pub struct BridgeConfig {
+        Acted "name" name: LinkName = "The bridge's name", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
+        Acted "links" links: Vec<LinkName> = "The links bridged";
+        Acted "stp" stp: Stp = "Spanning tree";
+        Acted "vlan" vlan: VlanFiltering = "VLANs";
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// Spanning tree.
+    pub struct Stp {
+        Acted "enabled" enabled: bool = "Use it";
+    }
+}
+
+section! {
+    /// VLANs of a bridge.
+    pub struct VlanFiltering {
+        Acted "filtering" filtering: bool = "Keep VLANs apart";
+    }
+}
+
+choices! {
+    /// The protocol of a VLAN.
+    pub enum VlanMode { Dot1q = "802.1q", Dot1ad = "802.1ad", }
+}
+
+section! {
+    /// A VLAN on another link.
+    pub struct VLANConfig [check_vlan] {
+        Acted "name" name: LinkName = "The link's name", required;
+        Acted "vlanID" vlan_id: u16 = "1 to 4094", required;
+        Acted "vlanMode" vlan_mode: VlanMode = "The protocol";
+        Acted "parent" parent: LinkName = "The link it is on", required;
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+fn check_vlan(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
+    if node.get("vlanID").is_some() && !(1..=4094).contains(&vlan.vlan_id) {
+        reader.wrong_in(node, "vlanID", "must be from 1 to 4094");
+    }
+    if !vlan.parent.is_empty() && vlan.parent == vlan.name {
+        reader.wrong_in(node, "parent", "must be another link");
+    }
+}
+
+section! {
+    /// Links with routing tables of their own.
+    pub struct VRFConfig {
+        Acted "name" name: LinkName = "The link's name", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
+        Acted "links" links: Vec<LinkName> = "The links in it";
+        Acted "table" table: u32 = "Its routing table", required;
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// Two links joined back to back.
+    pub struct VethConfig {
+        Acted "name" name: LinkName = "One link's name", required;
+        Acted "peer" peer: VethPeer = "The other link", required;
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// The other end of a pair.
+    pub struct VethPeer {
+        Acted "name" name: LinkName = "The link's name", required;
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// A WireGuard tunnel.
+    pub struct WireguardConfig [check_wireguard] {
+        Acted "name" name: LinkName = "The link's name", required;
+        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
+        Acted "listenPort" listen_port: Option<u16> = "UDP port";
+        Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
+        Acted "peers" peers: Vec<WireguardPeer> = "The other ends";
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+fn check_wireguard(wireguard: &WireguardConfig, node: &Node, reader: &mut Reader<'_>) {
+    let mut keys = std::collections::HashSet::new();
+    if wireguard
+        .peers
+        .iter()
+        .any(|peer| !keys.insert(peer.public_key))
+    {
+        reader.wrong_in(node, "peers", "has one publicKey twice");
+    }
+}
+
+section! {
+    /// The other end of a tunnel.
+    pub struct WireguardPeer {
+        Acted "publicKey" public_key: WireguardKey = "Its key", required;
+        Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
+        Acted "endpoint" endpoint: Option<Endpoint> = "Where it is";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it";
+    }
+}

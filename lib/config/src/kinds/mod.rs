@@ -1,0 +1,138 @@
+//! Documents with a kind: which there are, and whether the node acts on them.
+//!
+//! One table, [`KINDS`], made from the list at the end of this file. Acting on
+//! a kind is a word there (`Later` to `Acted`), and on a field of one a word in
+//! its `section!` block.
+
+mod known;
+mod links;
+mod network;
+mod runtime;
+mod volumes;
+
+use crate::read::{self, Reader, Section};
+use crate::table::{Field, Support};
+use crate::tree::Node;
+
+pub use known::KNOWN;
+pub use links::*;
+pub use network::*;
+pub use runtime::*;
+pub use volumes::*;
+
+/// What a document of a kind has beside the kind's own fields.
+pub(crate) const HEADER: &[&str] = &["apiVersion", "kind"];
+
+/// A kind of documents.
+#[derive(Debug, Clone, Copy)]
+pub struct KindInfo {
+    /// As `kind:` says it.
+    pub name: &'static str,
+    /// What it is for; empty for one known by name only.
+    pub doc: &'static str,
+    /// Whether there can be several, told apart by `name`.
+    pub named: bool,
+    /// Whether we act on it.
+    pub support: Support,
+    /// Its fields, without those every document has.
+    pub table: &'static [Field],
+}
+
+/// A struct that is the content of a kind's documents.
+pub trait Kind: Sized {
+    /// As `kind:` says it.
+    const NAME: &'static str;
+    /// The content of a document, when it is of this kind.
+    fn of(any: &AnyKind) -> Option<&Self>;
+}
+
+macro_rules! kinds {
+    ($( $support:ident $count:ident $name:ident; )*) => {
+        /// A document with a kind, read and found good.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "each is the struct of its name")]
+        pub enum AnyKind { $( $name(Box<$name>), )* }
+
+        /// Every kind that is read. Those known by name only are in [`KNOWN`].
+        pub const KINDS: &[KindInfo] = &[ $( KindInfo {
+            name: stringify!($name),
+            doc: <$name as Section>::DOC,
+            named: kinds!(@$count),
+            support: Support::$support,
+            table: <$name as Section>::TABLE,
+        }, )* ];
+
+        $( impl Kind for $name {
+            const NAME: &'static str = stringify!($name);
+            fn of(any: &AnyKind) -> Option<&$name> {
+                match any {
+                    AnyKind::$name(content) => Some(content),
+                    _ => None,
+                }
+            }
+        } )*
+
+        /// Reads the content of a document of a kind in [`KINDS`].
+        pub(crate) fn read_kind(kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<AnyKind> {
+            match kind {
+                $( stringify!($name) => read::read_section(node, HEADER, reader)
+                    .map(|content| AnyKind::$name(Box::new(content))), )*
+                _ => None,
+            }
+        }
+    };
+    (@named) => { true };
+    (@single) => { false };
+}
+
+kinds! {
+    Acted single HostnameConfig;
+    Acted single ResolverConfig;
+    Acted single SysctlConfig;
+    Later named  LinkConfig;
+    Later named  LinkAliasConfig;
+    Later named  DummyLinkConfig;
+    Later named  BondConfig;
+    Later named  BridgeConfig;
+    Later named  VLANConfig;
+    Later named  VRFConfig;
+    Later named  VethConfig;
+    Later named  WireguardConfig;
+    Later named  DHCPv4Config;
+    Later named  DHCPv6Config;
+    Later named  Layer2VIPConfig;
+    Later named  BlackholeRouteConfig;
+    Later named  RoutingRuleConfig;
+    Later named  StaticHostConfig;
+    Later single TimeSyncConfig;
+    Later single NetworkDefaultActionConfig;
+    Later named  NetworkRuleConfig;
+    Later named  TCPProbeConfig;
+    Later named  HTTPProbeConfig;
+    Later named  VolumeConfig;
+    Later named  UserVolumeConfig;
+    Later named  RawVolumeConfig;
+    Later named  SwapVolumeConfig;
+    Later named  ExistingVolumeConfig;
+    Later single ZswapConfig;
+    Later single FilesystemTrimConfig;
+    Later single FilesystemScrubConfig;
+    Later named  KmsgLogConfig;
+    Later single EventSinkConfig;
+    Later single WatchdogTimerConfig;
+    Later named  TrustedRootsConfig;
+    Later single EnvironmentConfig;
+    Later named  ExtensionServiceConfig;
+    Later named  EtcFileConfig;
+    Later named  KernelModuleConfig;
+    Later single SysfsConfig;
+    Later single UdevRulesConfig;
+    Later single OOMConfig;
+    Later single SecurityProfileConfig;
+}
+
+/// A kind by its name, whether it is read or only known.
+#[must_use]
+pub fn kind(name: &str) -> Option<&'static KindInfo> {
+    KINDS.iter().chain(KNOWN).find(|kind| kind.name == name)
+}

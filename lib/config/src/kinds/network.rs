@@ -1,0 +1,306 @@
+//! The network beyond its links: names, resolvers, time, routes and the firewall.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::read::{Reader, choices, section};
+use crate::table::Support;
+use crate::tree::Node;
+use crate::values::{Cidr, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
+
+section! {
+    /// The node's name.
+    pub struct HostnameConfig [check_hostname] {
+        Acted "auto" auto: Option<AutoHostname> = "How a name is made; `stable`, from the machine's identity, is the only way yet";
+        Acted "hostname" hostname: Option<HostName> = "The name";
+    }
+}
+
+choices! {
+    /// How a node gets a name by itself.
+    pub enum AutoHostname { Stable = "stable", Address = "talos-addr", Off = "off", }
+}
+
+fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>) {
+    match (node.get("auto"), node.get("hostname")) {
+        (None, None) => reader.wrong_in(node, "hostname", "or auto is required"),
+        (Some(_), Some(_)) if config.auto != Some(AutoHostname::Off) => {
+            reader.wrong_in(node, "auto", "excludes hostname");
+        }
+        _ => {}
+    }
+    let other = config.auto.is_some_and(|auto| auto != AutoHostname::Stable);
+    if other && !reader.reads(Support::Later) {
+        reader.wrong_in(node, "auto", "is not supported yet but as stable");
+    }
+}
+
+section! {
+    /// Who answers names.
+    pub struct ResolverConfig {
+        Acted "nameservers" nameservers: Vec<NameServer> = "Asked instead of those the network offers";
+        Later "searchDomains" search_domains: SearchDomains = "Tried behind short names";
+        Held "hostDNS" host_dns: crate::v1alpha1::HostDns = "Name cache on the node";
+    }
+}
+
+section! {
+    /// A name server.
+    pub struct NameServer [check_name_server] {
+        Acted "address" address: Option<IpAddr> = "Its address", required;
+        Later "protocol" protocol: DnsProtocol = "How it is asked";
+        Later "tlsServerName" tls_server_name: Option<HostName> = "The name in its certificate";
+    }
+}
+
+choices! {
+    /// How a name server is asked.
+    pub enum DnsProtocol { Do53 = "do53", DoT = "dot", DoH = "doh", }
+}
+
+fn check_name_server(server: &NameServer, node: &Node, reader: &mut Reader<'_>) {
+    if server.tls_server_name.is_some() && server.protocol == DnsProtocol::Do53 {
+        reader.wrong_in(node, "tlsServerName", "needs protocol dot or doh");
+    }
+}
+
+section! {
+    /// Domains tried behind short names.
+    pub struct SearchDomains {
+        Acted "domains" domains: Vec<HostName> = "Tried in order";
+        Acted "disableDefault" disable_default: bool = "No search domain from the node's own name";
+    }
+}
+
+section! {
+    /// A line of `/etc/hosts`.
+    pub struct StaticHostConfig {
+        Acted "name" name: Option<IpAddr> = "The address", required;
+        Acted "hostnames" hostnames: Vec<HostName> = "Its names", required;
+    }
+}
+
+section! {
+    /// Where the time comes from.
+    pub struct TimeSyncConfig [check_time] {
+        Acted "enabled" enabled: Option<bool> = "Keep the time; absent: yes";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for it; 0 is for ever";
+        Acted "ntp" ntp: Option<Ntp> = "Network time servers";
+        Acted "ptp" ptp: Option<Ptp> = "Precision clocks";
+    }
+}
+
+fn check_time(config: &TimeSyncConfig, node: &Node, reader: &mut Reader<'_>) {
+    if config.ntp.is_some() && config.ptp.is_some() {
+        reader.wrong_in(node, "ptp", "excludes ntp");
+    }
+}
+
+section! {
+    /// Network time servers.
+    pub struct Ntp {
+        Acted "servers" servers: Vec<HostOrAddress> = "Asked all";
+        Later "useNTS" use_nts: bool = "Ask with proof";
+    }
+}
+
+section! {
+    /// Precision clocks.
+    pub struct Ptp {
+        Acted "devices" devices: Vec<crate::values::AbsolutePath> = "Such as `/dev/ptp0`", required;
+    }
+}
+
+section! {
+    /// DHCPv4 on a link.
+    pub struct DHCPv4Config [check_dhcpv4] {
+        Acted "name" name: LinkName = "The link", required;
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
+        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
+        Acted "ignoreRoutes" ignore_routes: Option<bool> = "Do not take routes";
+        Acted "clientIdentifier" client_identifier: ClientIdentifier = "Who the node says it is";
+        Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
+    }
+}
+
+section! {
+    /// DHCPv6 on a link.
+    pub struct DHCPv6Config [check_dhcpv6] {
+        Acted "name" name: LinkName = "The link", required;
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
+        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
+        Acted "clientIdentifier" client_identifier: ClientIdentifier = "Who the node says it is";
+        Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
+    }
+}
+
+choices! {
+    /// Who a node says it is to a DHCP server.
+    pub enum ClientIdentifier { None = "none", Mac = "mac", Duid = "duid", }
+}
+
+fn check_dhcpv4(config: &DHCPv4Config, node: &Node, reader: &mut Reader<'_>) {
+    check_duid(
+        config.client_identifier,
+        config.duid_raw.as_deref(),
+        node,
+        reader,
+    );
+}
+
+fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
+    check_duid(
+        config.client_identifier,
+        config.duid_raw.as_deref(),
+        node,
+        reader,
+    );
+}
+
+fn check_duid(kind: ClientIdentifier, raw: Option<&str>, node: &Node, reader: &mut Reader<'_>) {
+    let Some(raw) = raw else {
+        if kind == ClientIdentifier::Duid {
+            reader.wrong_in(node, "duidRaw", "is required with clientIdentifier: duid");
+        }
+        return;
+    };
+    let digits: String = raw.chars().filter(|c| *c != ':').collect();
+    // RFC 8415 section 11.1: a DUID is at most 130 octets.
+    let good = digits.len().is_multiple_of(2)
+        && (2..=260).contains(&digits.len())
+        && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if !good {
+        reader.wrong_in(node, "duidRaw", "must be hexadecimal");
+    }
+}
+
+section! {
+    /// An address shared with other nodes, moved by gratuitous ARP.
+    pub struct Layer2VIPConfig {
+        Acted "name" name: Option<IpAddr> = "The address", required;
+        Acted "link" link: LinkName = "The link it stands on", required;
+    }
+}
+
+section! {
+    /// A network whose packets are dropped.
+    pub struct BlackholeRouteConfig {
+        Acted "name" name: Cidr = "The network", required;
+        Acted "metric" metric: Option<u32> = "Lower wins";
+    }
+}
+
+choices! {
+    /// What a routing rule does.
+    pub enum RuleAction {
+        Unicast = "unicast", Blackhole = "blackhole", Unreachable = "unreachable", Prohibit = "prohibit",
+    }
+}
+
+section! {
+    /// Which packets look into which routing table.
+    pub struct RoutingRuleConfig [check_routing_rule] {
+        Acted "name" priority: u32 = "Priority, 1 to 32765; lower comes first", required;
+        Acted "src" src: Option<Cidr> = "From";
+        Acted "dst" dst: Option<Cidr> = "To";
+        Acted "table" table: Option<u32> = "Where to look";
+        Acted "action" action: RuleAction = "What happens";
+        Acted "iifName" iif_name: Option<LinkName> = "Came in by";
+        Acted "oifName" oif_name: Option<LinkName> = "Goes out by";
+        Acted "fwMark" fw_mark: Option<u32> = "Mark";
+        Acted "fwMask" fw_mask: Option<u32> = "Bits of the mark that count";
+    }
+}
+
+fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader<'_>) {
+    if node.get("name").is_some() && !(1..=32765).contains(&rule.priority) {
+        reader.wrong_in(node, "name", "must be a priority from 1 to 32765");
+    }
+    if rule.action == RuleAction::Unicast && rule.table.is_none() {
+        reader.wrong_in(node, "table", "is required with action unicast");
+    }
+}
+
+choices! {
+    /// What happens to packets no rule names.
+    pub enum DefaultAction { Accept = "accept", Block = "block", }
+}
+
+section! {
+    /// The firewall's word on what no rule names.
+    pub struct NetworkDefaultActionConfig {
+        Acted "ingress" ingress: DefaultAction = "To packets that come in", required;
+    }
+}
+
+choices! {
+    /// A protocol of the firewall.
+    pub enum Protocol { Tcp = "tcp", Udp = "udp", Icmp = "icmp", Icmpv6 = "icmpv6", }
+}
+
+section! {
+    /// Ports and who may come to them.
+    pub struct NetworkRuleConfig {
+        Acted "name" name: String = "Names the rule", required;
+        Acted "portSelector" port_selector: PortSelector = "Which ports", required;
+        Acted "ingress" ingress: Vec<IngressRule> = "Who may come", replace;
+    }
+}
+
+section! {
+    /// Ports of a protocol.
+    pub struct PortSelector [check_ports] {
+        Acted "ports" ports: Vec<Ports> = "Ports and ranges", replace;
+        Acted "protocol" protocol: Protocol = "The protocol", required;
+    }
+}
+
+fn check_ports(selector: &PortSelector, node: &Node, reader: &mut Reader<'_>) {
+    let has_ports = matches!(selector.protocol, Protocol::Tcp | Protocol::Udp);
+    if node.get("protocol").is_some() && has_ports != node.get("ports").is_some() {
+        let what = if has_ports {
+            "is required"
+        } else {
+            "must not be given for this protocol"
+        };
+        reader.wrong_in(node, "ports", what);
+    }
+}
+
+section! {
+    /// Who may come.
+    pub struct IngressRule [check_ingress] {
+        Acted "subnet" subnet: Cidr = "From this network", required;
+        Acted "except" except: Option<Cidr> = "But not from this part of it";
+    }
+}
+
+fn check_ingress(rule: &IngressRule, node: &Node, reader: &mut Reader<'_>) {
+    let inside =
+        |except: &Cidr| except.prefix > rule.subnet.prefix && rule.subnet.contains(except.address);
+    if rule.except.as_ref().is_some_and(|except| !inside(except)) {
+        reader.wrong_in(node, "except", "must be a part of subnet");
+    }
+}
+
+section! {
+    /// A TCP port whose answer says that the network works.
+    pub struct TCPProbeConfig {
+        Acted "name" name: String = "Names the probe", required;
+        Acted "interval" interval: Option<Duration> = "How often it is tried";
+        Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
+        Acted "endpoint" endpoint: Endpoint = "Where", required;
+        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+    }
+}
+
+section! {
+    /// A URL whose answer says that the network works.
+    pub struct HTTPProbeConfig {
+        Acted "name" name: String = "Names the probe", required;
+        Acted "interval" interval: Option<Duration> = "How often it is tried";
+        Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
+        Acted "url" url: Url = "Where", required;
+        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+    }
+}

@@ -1,0 +1,179 @@
+//! How the node runs: logs, events, kernel, certificates, services.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::read::{Reader, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::v1alpha1::names_are;
+use crate::values::{
+    AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, RootCertificates, Url,
+    is_kernel_setting, is_variable,
+};
+
+section! {
+    /// A receiver of kernel messages.
+    pub struct KmsgLogConfig [check_kmsg] {
+        Acted "name" name: String = "Names the receiver", required;
+        Acted "url" url: Url = "`tcp://host:port` or `udp://host:port`", required;
+    }
+}
+
+fn check_kmsg(config: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
+    let url: &str = &config.url;
+    let known = url.starts_with("tcp://") || url.starts_with("udp://");
+    let authority = url.split("://").nth(1).unwrap_or_default();
+    let port = authority
+        .trim_end_matches('/')
+        .rsplit_once(':')
+        .map(|(_, port)| port);
+    let ported = port.is_some_and(|port| port.parse::<u16>().is_ok());
+    if !(url.is_empty() || known && ported) {
+        reader.wrong_in(node, "url", "must be tcp://host:port or udp://host:port");
+    }
+}
+
+section! {
+    /// A receiver of events.
+    pub struct EventSinkConfig {
+        Acted "endpoint" endpoint: Endpoint = "Where", required;
+    }
+}
+
+section! {
+    /// The hardware watchdog.
+    pub struct WatchdogTimerConfig [check_watchdog] {
+        Acted "device" device: AbsolutePath = "Such as `/dev/watchdog0`", required;
+        Acted "timeout" timeout: Option<Duration> = "Without a sign of life for so long, the machine resets; 10 s or more";
+    }
+}
+
+fn check_watchdog(config: &WatchdogTimerConfig, node: &Node, reader: &mut Reader<'_>) {
+    if config
+        .timeout
+        .is_some_and(|timeout| timeout < Duration::from_secs(10))
+    {
+        reader.wrong_in(node, "timeout", "must be 10s or more");
+    }
+}
+
+section! {
+    /// Further authorities every program on the node believes.
+    pub struct TrustedRootsConfig {
+        Acted "name" name: String = "Names them", required;
+        Acted "certificates" certificates: RootCertificates = "Their certificates", required;
+    }
+}
+
+section! {
+    /// Variables of the node's services, such as those of a proxy.
+    pub struct EnvironmentConfig [check_environment] {
+        Acted "variables" variables: BTreeMap<String, String> = "The variables", secret;
+    }
+}
+
+fn check_environment(_: &EnvironmentConfig, node: &Node, reader: &mut Reader<'_>) {
+    names_are(node, "variables", is_variable, reader);
+}
+
+section! {
+    /// Files and variables of an extension's service.
+    pub struct ExtensionServiceConfig {
+        Acted "name" name: String = "The service", required;
+        Acted "configFiles" config_files: Vec<ExtensionFile> = "Files mounted into it", by(&["mountPath"]);
+        Acted "environment" environment: Vec<Assignment> = "Variables", secret;
+    }
+}
+
+section! {
+    /// A file for an extension's service.
+    pub struct ExtensionFile {
+        Acted "content" content: Secret = "Its content";
+        Acted "mountPath" mount_path: AbsolutePath = "Where it stands", required;
+    }
+}
+
+section! {
+    /// A file in `/etc`.
+    pub struct EtcFileConfig [check_etc_file] {
+        Acted "name" name: String = "Its path below `/etc`", required;
+        Acted "mode" mode: Option<FileMode> = "Its permissions";
+        Acted "contents" contents: Secret = "Its content";
+    }
+}
+
+fn check_etc_file(file: &EtcFileConfig, node: &Node, reader: &mut Reader<'_>) {
+    let bad = |part: &str| matches!(part, "" | "." | "..");
+    if !file.name.is_empty() && (file.name.split('/').any(bad) || file.name.contains('\0')) {
+        reader.wrong_in(node, "name", "must be a path below /etc");
+    }
+}
+
+section! {
+    /// A kernel module to load.
+    pub struct KernelModuleConfig {
+        Acted "name" name: ModuleName = "The module", required;
+        Acted "parameters" parameters: Vec<String> = "Such as `option=1`";
+    }
+}
+
+section! {
+    /// Kernel parameters.
+    pub struct SysctlConfig [check_params] {
+        Acted "params" params: BTreeMap<String, String> = "Values by name", required;
+    }
+}
+
+fn check_params(_: &SysctlConfig, node: &Node, reader: &mut Reader<'_>) {
+    names_are(node, "params", is_kernel_setting, reader);
+}
+
+section! {
+    /// Values under `/sys`.
+    pub struct SysfsConfig [check_sysfs] {
+        Acted "params" params: BTreeMap<String, String> = "Values by name", required;
+    }
+}
+
+fn check_sysfs(_: &SysfsConfig, node: &Node, reader: &mut Reader<'_>) {
+    names_are(node, "params", is_kernel_setting, reader);
+}
+
+section! {
+    /// Device rules.
+    pub struct UdevRulesConfig {
+        Acted "rules" rules: Vec<String> = "Lines of a rule file", required;
+    }
+}
+
+section! {
+    /// When memory runs out.
+    pub struct OOMConfig {
+        Acted "triggerExpression" trigger_expression: Option<Expression> = "When something is killed";
+        Acted "cgroupRankingExpression" cgroup_ranking_expression: Option<Expression> = "What is killed first";
+        Acted "strictCgroupClassOrdering" strict_cgroup_class_ordering: Option<bool> = "Never a better class before a worse one";
+        Acted "sampleInterval" sample_interval: Option<Duration> = "How often it is looked at";
+    }
+}
+
+section! {
+    /// Who may see what on the node.
+    pub struct SecurityProfileConfig {
+        Acted "workloadIsolation" workload_isolation: bool = "Workloads do not see the host's namespaces";
+    }
+}
+
+section! {
+    /// When filesystems tell disks what is free.
+    pub struct FilesystemTrimConfig {
+        Acted "interval" interval: Duration = "How often", required;
+    }
+}
+
+section! {
+    /// When filesystems are checked while in use.
+    pub struct FilesystemScrubConfig {
+        Acted "interval" interval: Duration = "How often", required;
+    }
+}

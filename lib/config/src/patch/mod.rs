@@ -1,0 +1,95 @@
+//! Changes to a config: documents to merge into it, or JSON patches (RFC 6902).
+
+mod json;
+mod merge;
+
+use crate::emit;
+use crate::problem::{Notes, Problems};
+use crate::stream;
+use crate::tree::{Content, Node};
+
+/// A change, read and found to be one.
+pub struct Patch(Form);
+
+enum Form {
+    /// Documents, each merged into the one of its kind and name.
+    Merge(Vec<Node>),
+    /// Operations on a config of a single document.
+    Json(Vec<json::Operation>),
+}
+
+impl std::fmt::Debug for Patch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Form::Merge(_) => "Patch (merge)",
+            Form::Json(_) => "Patch (JSON)",
+        })
+    }
+}
+
+impl Patch {
+    /// Reads a patch: a list is a JSON patch (in JSON or YAML), anything else
+    /// documents to merge.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its form, with line and column.
+    pub fn parse(bytes: &[u8]) -> Result<Patch, Problems> {
+        let mut notes = Notes::default();
+        let (_, trees) = stream::read(bytes, &mut notes)?;
+        let form = match trees.as_slice() {
+            [
+                Node {
+                    content: Content::List(items),
+                    ..
+                },
+            ] => Form::Json(
+                items
+                    .iter()
+                    .filter_map(|item| json::operation(item, &mut notes))
+                    .collect(),
+            ),
+            _ => {
+                for tree in &trees {
+                    merge::check(tree, &mut notes);
+                }
+                Form::Merge(trees)
+            }
+        };
+        notes.into_result(Patch(form))
+    }
+}
+
+/// Applies patches in order. Whether the result is a good config is for
+/// [`crate::Document::parse`] to say. Comments are not kept.
+///
+/// # Errors
+/// What is wrong with the config's form, or why a patch does not fit it.
+pub fn patch(config: &[u8], patches: &[Patch]) -> Result<String, Problems> {
+    let mut notes = Notes::default();
+    let (text, mut trees) = stream::read(config, &mut notes)?;
+    let text = text.to_owned();
+    notes.into_result(())?;
+    if patches.is_empty() {
+        return Ok(text);
+    }
+    for patch in patches {
+        let mut notes = Notes::default();
+        match &patch.0 {
+            Form::Merge(documents) => {
+                for document in documents {
+                    merge::document(&mut trees, document);
+                }
+            }
+            Form::Json(operations) => match trees.as_mut_slice() {
+                [tree] => json::apply(tree, operations, &mut notes),
+                _ => notes.add(
+                    Default::default(),
+                    "",
+                    "a JSON patch needs a config of one document; use a patch to merge",
+                ),
+            },
+        }
+        notes.into_result(())?;
+    }
+    Ok(emit::stream(&trees))
+}

@@ -1,0 +1,274 @@
+//! What going from one config to another means for a node.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::Document;
+use crate::reach;
+use crate::redact::table_of;
+use crate::stream::identity;
+use crate::table::{self, Shape, Support};
+use crate::tree::{Content, Node};
+
+/// What happens when a field changes.
+enum Effect {
+    /// These services are restarted.
+    Restarts(&'static [&'static str]),
+    /// It takes a reboot, for this reason.
+    Reboot(&'static str),
+}
+
+/// Fields with an effect beyond being applied at once, by the path they start
+/// with; the first that fits counts. `~` in front: only when something is removed.
+const EFFECTS: &[(&str, Effect)] = &[
+    (
+        "machine.type",
+        Effect::Reboot("a node becomes something else only from the start"),
+    ),
+    (
+        "~machine.sysctls",
+        Effect::Reboot("a kernel parameter goes back to its default"),
+    ),
+    (
+        "~SysctlConfig",
+        Effect::Reboot("a kernel parameter goes back to its default"),
+    ),
+    (
+        "~machine.sysfs",
+        Effect::Reboot("a kernel setting goes back to its default"),
+    ),
+    (
+        "~SysfsConfig",
+        Effect::Reboot("a kernel setting goes back to its default"),
+    ),
+    (
+        "~KernelModuleConfig",
+        Effect::Reboot("a kernel module is unloaded"),
+    ),
+    (
+        "KernelModuleConfig",
+        Effect::Reboot("a kernel module gets other parameters"),
+    ),
+    (
+        "machine.kernel",
+        Effect::Reboot("kernel modules are loaded at the start"),
+    ),
+    (
+        "machine.systemDiskEncryption",
+        Effect::Reboot("volumes are opened at the start"),
+    ),
+    (
+        "machine.disks",
+        Effect::Reboot("disks are mounted at the start"),
+    ),
+    (
+        "machine.files",
+        Effect::Reboot("files are written at the start"),
+    ),
+    ("machine.env", Effect::Restarts(&["containerd", "kubelet"])),
+    (
+        "EnvironmentConfig",
+        Effect::Restarts(&["containerd", "kubelet"]),
+    ),
+    ("machine.udev", Effect::Restarts(&["udevd"])),
+    ("UdevRulesConfig", Effect::Restarts(&["udevd"])),
+    (
+        "machine.baseRuntimeSpecOverrides",
+        Effect::Restarts(&["containerd"]),
+    ),
+    (
+        "TrustedRootsConfig",
+        Effect::Restarts(&["containerd", "kubelet"]),
+    ),
+    ("machine.kubelet", Effect::Restarts(&["kubelet"])),
+    ("cluster.etcd", Effect::Restarts(&["etcd"])),
+];
+
+/// A field that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The field, as in `machine.network.hostname` or `LinkConfig eth0: mtu`.
+    pub path: String,
+    /// Whether the new config no longer has it.
+    pub removed: bool,
+    /// Whether the node acts on it; if not, it is only kept.
+    pub acted: bool,
+}
+
+/// What a change of config does to a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Fields that differ, in the order of the new config, removed ones last.
+    pub changes: Vec<Change>,
+    /// Services that restart, those that run.
+    pub restarts: BTreeSet<&'static str>,
+    /// Why a reboot is needed until all of it holds; empty: none is.
+    pub reboot: BTreeSet<String>,
+    /// How the node might no longer be reached; empty: it stays reachable.
+    pub risks: Vec<String>,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.changes.is_empty() {
+            return f.write_str("nothing changes\n");
+        }
+        for change in &self.changes {
+            let sign = if change.removed { "-" } else { "~" };
+            let note = if change.acted {
+                ""
+            } else {
+                " (kept; this version does not act on it)"
+            };
+            writeln!(f, "{sign} {}{note}", change.path)?;
+        }
+        if !self.restarts.is_empty() {
+            let names: Vec<&str> = self.restarts.iter().copied().collect();
+            writeln!(f, "restarts: {}", names.join(", "))?;
+        }
+        for reason in &self.reboot {
+            writeln!(f, "needs a reboot: {reason}")?;
+        }
+        for risk in &self.risks {
+            writeln!(f, "may cut you off: {risk}")?;
+        }
+        if self.risks.is_empty() {
+            writeln!(f, "the node stays reachable")?;
+        }
+        Ok(())
+    }
+}
+
+/// What going from `old` to `new` means. `None`: the node has no config yet.
+#[must_use]
+pub fn plan(old: Option<&Document>, new: &Document) -> Plan {
+    let mut plan = Plan::default();
+    let before = old.map(Document::trees).unwrap_or_default();
+    let after = new.trees();
+    for tree in after {
+        let twin = before
+            .iter()
+            .find(|other| identity(other) == identity(tree));
+        compare(twin, Some(tree), &mut plan.changes);
+    }
+    for tree in before {
+        if !after.iter().any(|other| identity(other) == identity(tree)) {
+            compare(Some(tree), None, &mut plan.changes);
+        }
+    }
+    // A node without a config has nothing yet that could have to start again.
+    let Some(old) = old else { return plan };
+    for change in plan.changes.iter().filter(|change| change.acted) {
+        let fits = |pattern: &str| match pattern.strip_prefix('~') {
+            Some(start) => change.removed && starts(&change.path, start),
+            None => starts(&change.path, pattern),
+        };
+        match EFFECTS.iter().find(|(pattern, _)| fits(pattern)) {
+            Some((_, Effect::Restarts(services))) => plan.restarts.extend(*services),
+            Some((_, Effect::Reboot(why))) => {
+                plan.reboot.insert(format!("{why} ({})", change.path));
+            }
+            None => {}
+        }
+    }
+    plan.risks = reach::risks(old, new);
+    plan
+}
+
+fn starts(path: &str, start: &str) -> bool {
+    path.strip_prefix(start)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ', ':']))
+}
+
+fn compare(old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
+    let Some(some) = new.or(old) else { return };
+    let identity = identity(some);
+    let prefix = match identity.kind.as_str() {
+        "" => String::new(),
+        _ => identity.to_string(),
+    };
+    let support = match identity.kind.as_str() {
+        "" => Support::Acted,
+        kind => crate::kinds::kind(kind).map_or(Support::Later, |info| info.support),
+    };
+    if !prefix.is_empty() && (old.is_none() || new.is_none()) {
+        changes.push(Change {
+            path: prefix,
+            removed: new.is_none(),
+            acted: support == Support::Acted,
+        });
+        return;
+    }
+    let shape = table_of(some).map(Shape::Fields);
+    let acted = support == Support::Acted;
+    fields(old, new, shape, (&prefix, &prefix), acted, changes);
+}
+
+/// Descends into maps with known fields or free names; lists differ as a whole.
+fn fields(
+    old: Option<&Node>,
+    new: Option<&Node>,
+    shape: Option<Shape>,
+    (document, path): (&str, &str),
+    acted: bool,
+    changes: &mut Vec<Change>,
+) {
+    let given = |node: Option<&Node>| node.is_some_and(|node| !node.is_empty());
+    if !given(old) && !given(new) {
+        return;
+    }
+    let map = |node: Option<&Node>| {
+        node.is_none_or(|node| node.is_null() || matches!(node.content, Content::Map(_)))
+    };
+    let inner = |name: &str| match shape {
+        Some(Shape::Fields(table)) => {
+            table::find(table, name).map(|field| (field.shape, field.support))
+        }
+        Some(Shape::Map(inner)) => Some((*inner, Support::Acted)),
+        _ => None,
+    };
+    if map(old) && map(new) && matches!(shape, Some(Shape::Fields(_) | Shape::Map(_))) {
+        let names = |node: Option<&Node>| {
+            let entries = node.map(Node::entries).unwrap_or_default();
+            entries
+                .iter()
+                .map(|(key, _)| key.name.clone())
+                .collect::<Vec<_>>()
+        };
+        let mut all = names(new);
+        all.extend(names(old));
+        let mut seen = BTreeSet::new();
+        for name in all.into_iter().filter(|name| seen.insert(name.clone())) {
+            let step = match path {
+                "" => name.clone(),
+                path if path == document => format!("{path}: {name}"),
+                path => format!("{path}.{name}"),
+            };
+            let (shape, support) = inner(&name).unzip();
+            let acted = acted && support != Some(Support::Held);
+            let old = old.and_then(|node| node.entry(&name));
+            let new = new.and_then(|node| node.entry(&name));
+            fields(old, new, shape, (document, &step), acted, changes);
+        }
+        return;
+    }
+    let same = match (old, new) {
+        (Some(old), Some(new)) => same_value(old, new, shape),
+        _ => false,
+    };
+    if !same {
+        changes.push(Change {
+            path: crate::problem::printable(path),
+            removed: !given(new),
+            acted,
+        });
+    }
+}
+
+/// `1` and `"1"` are one text, but not one value of any other field.
+fn same_value(old: &Node, new: &Node, shape: Option<Shape>) -> bool {
+    match shape {
+        Some(Shape::Text(_) | Shape::Choice(_) | Shape::Secret) => old.text() == new.text(),
+        _ => old == new,
+    }
+}

@@ -1,0 +1,344 @@
+//! From a tree to structs, noting every problem on the way.
+//!
+//! [`section!`] declares a struct and its table in one block, a line per field:
+//! `SUPPORT "name" field: Type = "What it is for", flag, flag;` where the
+//! support is a variant of `Support` and a flag a function of `Field`.
+
+use std::collections::BTreeMap;
+
+use crate::problem::{Mark, Notes, printable};
+use crate::table::{self, Field, Shape, Support};
+use crate::tree::{Content, Node};
+
+/// Where a reading is, and what it has found wrong.
+pub(crate) struct Reader<'a> {
+    pub(crate) notes: &'a mut Notes,
+    path: String,
+    /// Fields that are not supported yet are read like the others.
+    all: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(notes: &'a mut Notes, all: bool) -> Reader<'a> {
+        Reader {
+            notes,
+            path: String::new(),
+            all,
+        }
+    }
+
+    /// Whether what is only known is read too.
+    pub(crate) fn reads(&self, support: Support) -> bool {
+        self.all || support != Support::Later
+    }
+
+    /// Runs `read` one step deeper.
+    pub(crate) fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        if length > 0 && !step.starts_with('[') {
+            self.path.push('.');
+        }
+        self.path.push_str(step);
+        let value = read(self);
+        self.path.truncate(length);
+        value
+    }
+
+    /// `here what`, such as "machine.type must be ...".
+    pub(crate) fn wrong(&mut self, mark: Mark, what: &str) {
+        let path = if self.path.is_empty() {
+            "the document".to_owned()
+        } else {
+            printable(&self.path)
+        };
+        self.notes.add(mark, &self.path, format!("{path} {what}"));
+    }
+
+    /// The same for a field of the section `node`, whether it is there or not.
+    pub(crate) fn wrong_in(&mut self, node: &Node, field: &str, what: &str) {
+        let mark = node.entry(field).map_or(node.mark, |value| value.mark);
+        self.within(field, |reader| reader.wrong(mark, what));
+    }
+}
+
+/// What a field can hold. `None` from `read`: it was wrong and is noted.
+pub(crate) trait Value: Sized {
+    const SHAPE: Shape;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
+}
+
+/// A map with a table; made by [`section!`].
+pub(crate) trait Section: Default {
+    /// What it is, in a line.
+    const DOC: &'static str;
+    const TABLE: &'static [Field];
+    /// Reads one field; `false` when it is none of the table's.
+    fn set(&mut self, name: &str, value: &Node, reader: &mut Reader<'_>) -> bool;
+    /// What must hold between fields.
+    fn check(&self, node: &Node, reader: &mut Reader<'_>);
+}
+
+/// Reads a section from a map. Names in `skip` belong to somebody else.
+pub(crate) fn read_section<S: Section>(
+    node: &Node,
+    skip: &[&str],
+    reader: &mut Reader<'_>,
+) -> Option<S> {
+    let Content::Map(entries) = &node.content else {
+        reader.wrong(node.mark, "must be a map of fields");
+        return None;
+    };
+    let mut section = S::default();
+    for (key, value) in entries
+        .iter()
+        .filter(|(key, _)| !skip.contains(&key.name.as_str()))
+    {
+        reader.within(&key.name, |reader| {
+            let Some(field) = table::find(S::TABLE, &key.name) else {
+                return unknown(key.mark, &key.name, S::TABLE, reader);
+            };
+            if value.is_null() || (value.is_empty() && !field.even_empty) {
+                // Asks for nothing.
+            } else if reader.reads(field.support) {
+                section.set(&key.name, value, reader);
+            } else {
+                let path = reader.path.clone();
+                reader
+                    .notes
+                    .add(key.mark, &path, format!("not supported yet: {path}"));
+            }
+        });
+    }
+    for field in table::fields(S::TABLE).filter(|field| field.required) {
+        if node.entry(field.name).is_none_or(Node::is_empty) {
+            reader.wrong_in(node, field.name, "is required");
+        }
+    }
+    section.check(node, reader);
+    Some(section)
+}
+
+fn unknown(mark: Mark, name: &str, known: &'static [Field], reader: &mut Reader<'_>) {
+    let hint = if reader.notes.is_full() {
+        None
+    } else {
+        table::nearest(name, table::fields(known).map(|field| field.name))
+    };
+    let hint = hint.map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+    let path = reader.path.clone();
+    reader.notes.add(
+        mark,
+        &path,
+        format!("unknown field: {}{hint}", printable(&path)),
+    );
+}
+
+/// A scalar that `parse` understands, else "must be WHAT".
+pub(crate) fn scalar<T>(
+    node: &Node,
+    reader: &mut Reader<'_>,
+    what: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Option<T> {
+    let value = node.text().and_then(parse);
+    if value.is_none() {
+        reader.wrong(node.mark, &format!("must be {what}"));
+    }
+    value
+}
+
+impl<T: Value> Value for Option<T> {
+    const SHAPE: Shape = T::SHAPE;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        T::read(node, reader).map(Some)
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    const SHAPE: Shape = Shape::List(&T::SHAPE);
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let Content::List(items) = &node.content else {
+            reader.wrong(node.mark, "must be a list");
+            return None;
+        };
+        let mut values = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let value = reader.within(&format!("[{index}]"), |reader| T::read(item, reader));
+            values.extend(value);
+        }
+        Some(values)
+    }
+}
+
+impl<T: Value + Default> Value for BTreeMap<String, T> {
+    const SHAPE: Shape = Shape::Map(&T::SHAPE);
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let Content::Map(entries) = &node.content else {
+            reader.wrong(node.mark, "must be a map");
+            return None;
+        };
+        let mut values = BTreeMap::new();
+        for (key, item) in entries {
+            let value = if item.is_empty() {
+                Some(T::default())
+            } else {
+                reader.within(&key.name, |reader| T::read(item, reader))
+            };
+            values.extend(value.map(|value| (key.name.clone(), value)));
+        }
+        Some(values)
+    }
+}
+
+impl Value for String {
+    const SHAPE: Shape = Shape::Text("text");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a single value", |text| Some(text.to_owned()))
+    }
+}
+
+impl Value for bool {
+    const SHAPE: Shape = Shape::Plain("true or false");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let value = truth(node);
+        if value.is_none() {
+            reader.wrong(node.mark, "must be true or false");
+        }
+        value
+    }
+}
+
+/// A boolean as YAML 1.2 writes it.
+fn truth(node: &Node) -> Option<bool> {
+    match &node.content {
+        Content::Scalar { text, plain: true } => match text.as_str() {
+            "true" | "True" | "TRUE" => Some(true),
+            "false" | "False" | "FALSE" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty = $what:literal;)*) => { $(
+        impl Value for $number {
+            const SHAPE: Shape = Shape::Plain($what);
+            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+                scalar(node, reader, $what, |text| text.parse().ok())
+            }
+        }
+    )* };
+}
+numbers! {
+    u8 = "a whole number from 0 to 255";
+    u16 = "a whole number from 0 to 65535";
+    u32 = "a whole number from 0 to 4294967295";
+    u64 = "a whole number, 0 or more";
+    i64 = "a whole number";
+}
+
+/// Declares a struct and its table (module documentation). `[f]` after the
+/// name: `f(&section, &node, &mut reader)` notes what does not fit together.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident $([$check:path])? {
+            $( $support:ident $key:literal $field:ident : $kind:ty = $doc:literal $(, $flag:ident $(($argument:expr))? )* ; )*
+            $( .. $embedded:ident : $inner:ty = $inner_doc:literal ; )?
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct $name {
+            $( #[doc = $doc] pub $field: $kind, )*
+            $( #[doc = $inner_doc] pub $embedded: $inner, )?
+        }
+
+        impl $crate::read::Section for $name {
+            const DOC: &'static str = concat!($($about),*);
+            const TABLE: &'static [$crate::table::Field] = &[
+                $( $crate::table::Field::new(
+                    $key, $doc, <$kind as $crate::read::Value>::SHAPE,
+                    $crate::table::Support::$support,
+                )$( .$flag($($argument)?) )*, )*
+                $( $crate::table::Field::embedded(
+                    <$inner as $crate::read::Section>::TABLE,
+                ), )?
+            ];
+
+            fn set(
+                &mut self,
+                name: &str,
+                value: &$crate::tree::Node,
+                reader: &mut $crate::read::Reader<'_>,
+            ) -> bool {
+                let _ = (&value, &mut *reader);
+                #[allow(clippy::match_single_binding, reason = "a section may have no field")]
+                match name {
+                    $( $key => {
+                        if let Some(value) = $crate::read::Value::read(value, reader) {
+                            self.$field = value;
+                        }
+                        true
+                    } )*
+                    $( _ if self.$embedded.set(name, value, reader) => true, )?
+                    _ => false,
+                }
+            }
+
+            fn check(&self, node: &$crate::tree::Node, reader: &mut $crate::read::Reader<'_>) {
+                let _ = (node, &mut *reader);
+                $( self.$embedded.check(node, reader); )?
+                $( $check(self, node, reader); )?
+            }
+        }
+
+        impl $crate::read::Value for $name {
+            const SHAPE: $crate::table::Shape =
+                $crate::table::Shape::Fields(<$name as $crate::read::Section>::TABLE);
+            fn read(
+                node: &$crate::tree::Node,
+                reader: &mut $crate::read::Reader<'_>,
+            ) -> Option<Self> {
+                $crate::read::read_section(node, &[], reader)
+            }
+        }
+    };
+}
+
+/// Declares an enum and the words of its variants; the first is the default.
+macro_rules! choices {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident { $first:ident = $first_word:literal, $( $variant:ident = $word:literal, )* }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub enum $name {
+            #[doc = concat!("`", $first_word, "`.")]
+            #[default]
+            $first,
+            $( #[doc = concat!("`", $word, "`.")] $variant, )*
+        }
+
+        impl $crate::read::Value for $name {
+            const SHAPE: $crate::table::Shape =
+                $crate::table::Shape::Choice(&[$first_word, $($word),*]);
+            fn read(
+                node: &$crate::tree::Node,
+                reader: &mut $crate::read::Reader<'_>,
+            ) -> Option<Self> {
+                let words: &[&str] = &[$first_word, $($word),*];
+                let what = format!("one of {}", words.join(", "));
+                $crate::read::scalar(node, reader, &what, |text| match text {
+                    $first_word => Some($name::$first),
+                    $( $word => Some($name::$variant), )*
+                    _ => None,
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {choices, section};

@@ -1,0 +1,371 @@
+use super::{EXAMPLES, future, future_problems, good, problems};
+use crate::kinds::{
+    BondConfig, KINDS, KNOWN, LinkConfig, NetworkRuleConfig, VolumeConfig, WireguardConfig,
+};
+
+/// A config with one more document.
+fn with(kind: &str, fields: &str) -> String {
+    let plain = good().replace(
+        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
+        "        hostname:\n",
+    );
+    format!("{plain}---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
+}
+
+fn all() -> String {
+    let plain = good().replace(
+        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
+        "        hostname:\n",
+    );
+    format!("{plain}---\n{EXAMPLES}")
+}
+
+#[test]
+fn every_kind_has_an_example_that_is_read() {
+    let document = future(&all());
+    for kind in KINDS {
+        assert!(
+            EXAMPLES.contains(&format!("kind: {}\n", kind.name)),
+            "{} has no example",
+            kind.name
+        );
+        assert!(!kind.doc.is_empty());
+    }
+    let link = document.all::<LinkConfig>().next().unwrap();
+    assert_eq!((&*link.name, link.link.mtu), ("enp0s3", Some(9000)));
+    assert_eq!(link.link.addresses[1].address.to_string(), "fd00::5/64");
+    let bond = document.all::<BondConfig>().next().unwrap();
+    assert_eq!((bond.links.len(), bond.miimon), (2, Some(100)));
+    let volume = document.all::<VolumeConfig>().next().unwrap();
+    let keys = &volume.encryption.as_ref().unwrap().keys;
+    assert!(keys[0].node_id.is_some() && keys[1].fixed.is_some());
+    let wireguard = document.all::<WireguardConfig>().next().unwrap();
+    assert_eq!(
+        wireguard.peers[0].endpoint.as_ref().unwrap().host,
+        "fd00::9"
+    );
+    let rule = document.all::<NetworkRuleConfig>().next().unwrap();
+    assert!(rule.port_selector.ports[1].contains(8005));
+    // Redaction knows every table.
+    let redacted = document.redacted();
+    for secret in [
+        "correct horse",
+        "AAAAAAAAAAAA",
+        "AgICAg",
+        "MONITOR",
+        "NFSMount",
+    ] {
+        assert!(!redacted.contains(secret), "{redacted}");
+    }
+}
+
+#[test]
+fn kinds_the_node_does_not_act_on_are_refused_by_name_each() {
+    let found = problems(&all());
+    let later: Vec<_> = KINDS
+        .iter()
+        .filter(|kind| kind.support == crate::table::Support::Later)
+        .collect();
+    for kind in &later {
+        let text = format!("not supported yet: documents of kind {}", kind.name);
+        assert!(
+            found.iter().any(|p| p.ends_with(&text)),
+            "{text}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn kinds_are_listed_once_and_named_ones_have_a_name() {
+    let mut names: Vec<_> = KINDS.iter().chain(KNOWN).map(|kind| kind.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for kind in KINDS {
+        let name = crate::table::find(kind.table, "name");
+        assert_eq!(
+            name.is_some_and(|field| field.required),
+            kind.named,
+            "{}",
+            kind.name
+        );
+    }
+    for name in crate::conflicts::names() {
+        assert!(KINDS.iter().any(|kind| kind.name == name), "{name}");
+    }
+}
+
+/// A kind, the fields of a document of it, and what is wrong with them.
+const SENSELESS: &[(&str, &str, &str)] = &[
+    (
+        "HostnameConfig",
+        "hostname: a..b",
+        "hostname must be a name of letters",
+    ),
+    (
+        "HostnameConfig",
+        "hostname: a\nauto: stable",
+        "auto excludes hostname",
+    ),
+    (
+        "ResolverConfig",
+        "nameservers: [{address: x}]",
+        "nameservers[0].address must be an IP address",
+    ),
+    (
+        "ResolverConfig",
+        "nameservers: [{address: 10.0.0.1, protocol: dns}]",
+        "must be one of do53, dot, doh",
+    ),
+    ("LinkConfig", "mtu: 9000", "name is required"),
+    (
+        "LinkConfig",
+        "name: eth0\nmtu: 10",
+        "mtu must be from 68 to 65536",
+    ),
+    (
+        "LinkConfig",
+        "name: a/b",
+        "name must be the name of a network link",
+    ),
+    (
+        "LinkConfig",
+        "name: e\naddresses: [{address: 10.0.0.1/33}]",
+        "addresses[0].address must be an address and prefix",
+    ),
+    (
+        "LinkConfig",
+        "name: e\naddresses: [{address: 10.0.0.1/8}, {address: 10.0.0.1/8}]",
+        "addresses has one address twice",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{metric: 1}]",
+        "routes[0] needs destination or gateway",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{destination: 10.0.0.0/8, gateway: 'fd00::1'}]",
+        "routes[0] mixes IPv4 and IPv6",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{gateway: 10.0.0.1, metrik: 3}]",
+        "did you mean \"metric\"?",
+    ),
+    (
+        "BondConfig",
+        "name: b\nlinks: [a]\nbondMode: 802.3ad\nmiimon: 1\narpInterval: 1",
+        "arpInterval excludes miimon",
+    ),
+    (
+        "BondConfig",
+        "name: b\nlinks: [a]\nbondMode: 802.3ad\nprimary: c",
+        "primary must be one of links",
+    ),
+    (
+        "BondConfig",
+        "name: b\nbondMode: 802.3ad",
+        "links is required",
+    ),
+    (
+        "VLANConfig",
+        "name: v\nvlanID: 5000\nparent: e",
+        "vlanID must be from 1 to 4094",
+    ),
+    (
+        "VLANConfig",
+        "name: v\nvlanID: 5\nparent: v",
+        "parent must be another link",
+    ),
+    (
+        "WireguardConfig",
+        "name: w\nprivateKey: c2hvcnQ=",
+        "privateKey must be base64 of a key of 32 bytes",
+    ),
+    (
+        "DHCPv4Config",
+        "name: e\nclientIdentifier: duid",
+        "duidRaw is required",
+    ),
+    (
+        "DHCPv4Config",
+        "name: e\nclientIdentifier: duid\nduidRaw: xyz",
+        "duidRaw must be hexadecimal",
+    ),
+    (
+        "StaticHostConfig",
+        "name: host\nhostnames: [a]",
+        "name must be an IP address",
+    ),
+    (
+        "RoutingRuleConfig",
+        "name: '0'\ntable: 1",
+        "name must be a priority from 1 to 32765",
+    ),
+    ("RoutingRuleConfig", "name: '5'", "table is required"),
+    (
+        "TimeSyncConfig",
+        "ntp: {servers: [a]}\nptp: {devices: [/dev/ptp0]}",
+        "ptp excludes ntp",
+    ),
+    (
+        "TimeSyncConfig",
+        "bootTimeout: 5",
+        "bootTimeout must be a duration",
+    ),
+    (
+        "NetworkDefaultActionConfig",
+        "ingress: drop",
+        "ingress must be one of accept, block",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp}",
+        "portSelector.ports is required",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: icmp, ports: [1]}",
+        "ports must not be given",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp, ports: [9-1]}",
+        "must be a port or a range",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp, ports: [1]}\ningress: [{subnet: 10.0.0.0/8, except: 11.0.0.0/16}]",
+        "except must be a part of subnet",
+    ),
+    ("VolumeConfig", "name: DATA", "name must be one of STATE"),
+    (
+        "VolumeConfig",
+        "name: STATE\nprovisioning: {minSize: 2GiB, maxSize: 1GiB}",
+        "maxSize must not be below minSize",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{slot: 0}]}",
+        "keys[0] needs exactly one of",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{nodeID: {}}, {slot: 0, nodeID: {}}]}",
+        "keys has one slot twice",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{nodeID: {}, lockToState: true}]}",
+        "must not lock STATE to itself",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a b\nprovisioning: {diskSelector: {match: x}}",
+        "name must be a name of letters",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a",
+        "provisioning needs diskSelector",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a\nvolumeType: directory\nfilesystem: {type: xfs}",
+        "filesystem must not be given for a directory",
+    ),
+    (
+        "KmsgLogConfig",
+        "name: a\nurl: http://x:1",
+        "url must be tcp://host:port",
+    ),
+    (
+        "EventSinkConfig",
+        "endpoint: nowhere",
+        "endpoint must be host:port",
+    ),
+    (
+        "WatchdogTimerConfig",
+        "device: /dev/watchdog\ntimeout: 1s",
+        "timeout must be 10s or more",
+    ),
+    (
+        "TrustedRootsConfig",
+        "name: a\ncertificates: x",
+        "certificates must be PEM certificates",
+    ),
+    (
+        "EnvironmentConfig",
+        "variables: {A-B: x}",
+        "variables has a name that cannot be one",
+    ),
+    (
+        "ExtensionServiceConfig",
+        "name: a\nenvironment: [novalue]",
+        "environment[0] must be NAME=value",
+    ),
+    (
+        "ExtensionServiceConfig",
+        "name: a\nconfigFiles: [{content: x, mountPath: ../x}]",
+        "mountPath must be an absolute path",
+    ),
+    (
+        "EtcFileConfig",
+        "name: ../shadow\ncontents: x",
+        "name must be a path below /etc",
+    ),
+    (
+        "EtcFileConfig",
+        "name: a\nmode: '999'",
+        "mode must be permissions in octal",
+    ),
+    (
+        "SysctlConfig",
+        "params: {a/../b: 1}",
+        "params has a name that cannot be one",
+    ),
+];
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_field() {
+    for (kind, fields, why) in SENSELESS {
+        let found = future_problems(&with(kind, fields));
+        assert!(
+            found.iter().any(|p| p.contains(why)),
+            "{kind} {fields}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn documents_may_not_contradict_each_other() {
+    for (more, why) in [
+        (
+            "kind: LinkConfig\nname: eth0\n---\napiVersion: v1alpha1\nkind: LinkConfig\nname: eth0",
+            "a second document LinkConfig eth0; the first is on line",
+        ),
+        (
+            "kind: LinkConfig\nname: eth0\n---\napiVersion: v1alpha1\nkind: DummyLinkConfig\nname: eth0",
+            "the link eth0 is described twice",
+        ),
+        (
+            "kind: BridgeConfig\nname: b\nlinks: [eth0]\n---\napiVersion: v1alpha1\nkind: VRFConfig\ntable: 1\nname: v\nlinks: [eth0]",
+            "the link eth0 belongs to two others",
+        ),
+        (
+            "kind: TimeSyncConfig\nntp: {servers: [a]}\n---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nntp: {servers: [b]}",
+            "a second document TimeSyncConfig",
+        ),
+        (
+            "kind: LinkConfig\nname: eth0\n---\nmachine: {}",
+            "a second document without a kind",
+        ),
+    ] {
+        let found = future_problems(&format!("{}---\napiVersion: v1alpha1\n{more}\n", good()));
+        assert!(found.iter().any(|p| p.contains(why)), "{more}: {found:?}");
+    }
+    let wrong = with("LinkConfig", "name: a").replace("apiVersion: v1alpha1", "apiVersion: v2");
+    assert!(future_problems(&wrong)[0].contains("apiVersion must be v1alpha1"));
+}

@@ -1,0 +1,89 @@
+//! Tests of the whole crate; what belongs to one file is tested there.
+
+mod emit;
+mod hostile;
+mod kinds;
+mod page;
+mod parse;
+mod patch;
+mod plan;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Document;
+
+const KEY_TEXT: &str = "c2VjcmV0LWtleS1ib2R5";
+/// Every kind that is read, with valid content.
+const EXAMPLES: &str = include_str!("examples.yaml");
+
+fn crt() -> String {
+    STANDARD.encode("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+}
+
+fn key() -> String {
+    let pem = format!(
+        "-----BEGIN ED25519 PRIVATE KEY-----\n{KEY_TEXT}\n-----END ED25519 PRIVATE KEY-----\n"
+    );
+    STANDARD.encode(pem)
+}
+
+fn good() -> String {
+    format!(
+        "version: v1alpha1
+debug: false
+persist: true
+machine:
+    type: controlplane
+    token: abcdef.0123456789abcdef
+    ca:
+        crt: {}
+        key: {}
+    certSANs: [node.example, 10.0.2.15]
+    network:
+        hostname: 'cp-1'
+        nameservers:
+            - 10.0.2.3
+    sysctls:
+        net.ipv4.ip_forward: \"1\"
+        vm.max_map_count: 262144
+    registries: {{}}
+    install:
+        disk: /dev/vda
+    features:
+        rbac: true
+        kubePrism: {{enabled: true, port: 7445}}
+cluster:
+    id: aaaa
+    secret: cluster-secret-value
+    controlPlane:
+        endpoint: https://10.0.2.15:6443
+    clusterName: demo
+",
+        crt(),
+        key()
+    )
+}
+
+fn document(text: &str) -> Document {
+    Document::parse(text.as_bytes()).unwrap()
+}
+
+/// As if everything that is known were supported.
+fn future(text: &str) -> Document {
+    Document::read(text.as_bytes(), true).unwrap()
+}
+
+fn problems(text: &str) -> Vec<String> {
+    match Document::parse(text.as_bytes()) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn future_problems(text: &str) -> Vec<String> {
+    match Document::read(text.as_bytes(), true) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    }
+}

@@ -1,0 +1,129 @@
+//! `docs/configuration.md` says what the tables say.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::kinds::{KINDS, KNOWN};
+use crate::read::Section as _;
+use crate::table::{self, Field, Shape, Support};
+use crate::v1alpha1::V1Alpha1;
+
+/// What stands below this line in the page is written by this test.
+const MARKER: &str =
+    "<!-- Below: written from the tables by `UPDATE=1 cargo test -p corten-config page`. -->\n";
+
+fn support(support: Support) -> &'static str {
+    match support {
+        Support::Acted => "yes",
+        Support::Held => "kept",
+        Support::Later => "not yet",
+    }
+}
+
+fn holds(shape: Shape) -> String {
+    match shape {
+        Shape::Text(what) | Shape::Plain(what) => what.to_owned(),
+        Shape::Choice(words) => words
+            .iter()
+            .map(|w| format!("`{w}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
+        Shape::Secret => "a secret".to_owned(),
+        Shape::Object => "anything".to_owned(),
+        Shape::Fields(_) => "fields".to_owned(),
+        Shape::List(inner) => format!("list: {}", holds(*inner)),
+        Shape::Map(inner) => format!("map: {}", holds(*inner)),
+    }
+}
+
+/// A row for each field; fields inside one that is not supported are not shown.
+fn rows(fields: &'static [Field], path: &str, descend: bool, out: &mut String) {
+    for field in table::fields(fields) {
+        let here = format!("{path}{}", field.name);
+        let required = if field.required { ", required" } else { "" };
+        let what = holds(field.shape);
+        // What a field of a refused kind will mean does not matter yet.
+        let acted = support(if descend {
+            field.support
+        } else {
+            Support::Later
+        });
+        writeln!(
+            out,
+            "| `{here}` | {what}{required} | {acted} | {} |",
+            field.doc
+        )
+        .unwrap();
+        let inner = match field.shape {
+            Shape::Fields(inner) => Some((inner, ".")),
+            Shape::List(Shape::Fields(inner)) => Some((*inner, "[].")),
+            Shape::Map(Shape::Fields(inner)) => Some((*inner, ".*.")),
+            _ => None,
+        };
+        if let Some((inner, step)) = inner.filter(|_| descend && field.support != Support::Later) {
+            rows(inner, &format!("{here}{step}"), descend, out);
+        }
+    }
+}
+
+fn generated() -> String {
+    let mut out = String::new();
+    let header = "| field | holds | acted on | what it is |\n|---|---|---|---|\n";
+    writeln!(out, "\n## The document without a kind\n\n{header}").unwrap();
+    out.truncate(out.len() - 1);
+    rows(V1Alpha1::TABLE, "", true, &mut out);
+    for wanted in [Support::Acted, Support::Later] {
+        let title = if wanted == Support::Acted {
+            "Kinds acted on"
+        } else {
+            "Kinds refused as not supported yet"
+        };
+        writeln!(out, "\n## {title}").unwrap();
+        for kind in KINDS.iter().filter(|kind| kind.support == wanted) {
+            let many = if kind.named {
+                "One for each `name`."
+            } else {
+                "One."
+            };
+            writeln!(
+                out,
+                "\n### {}\n\n{} {many}\n\n{header}",
+                kind.name,
+                sentence(kind.doc)
+            )
+            .unwrap();
+            out.truncate(out.len() - 1);
+            rows(kind.table, "", wanted == Support::Acted, &mut out);
+        }
+    }
+    let known: Vec<String> = KNOWN
+        .iter()
+        .map(|kind| format!("`{}`", kind.name))
+        .collect();
+    writeln!(out, "\n### Known by name only\n\n{}.", known.join(", ")).unwrap();
+    out
+}
+
+fn sentence(doc: &str) -> String {
+    let doc = doc.trim();
+    if doc.ends_with('.') {
+        doc.to_owned()
+    } else {
+        format!("{doc}.")
+    }
+}
+
+#[test]
+fn the_page_is_what_the_tables_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (intro, old) = page.split_once(MARKER).expect("the page has its marker");
+    let new = generated();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, format!("{intro}{MARKER}{new}")).unwrap();
+    } else {
+        let hint =
+            "docs/configuration.md is behind the tables: UPDATE=1 cargo test -p corten-config page";
+        assert!(old == new, "{hint}");
+    }
+}

@@ -1,0 +1,260 @@
+use super::{KEY_TEXT, document, future, future_problems, good, key, problems};
+use crate::{MachineType, Mode};
+
+#[test]
+fn a_generated_config_is_read() {
+    let document = document(&good());
+    let machine = &document.machine;
+    assert_eq!(machine.kind, MachineType::ControlPlane);
+    assert_eq!(machine.token.expose(), "abcdef.0123456789abcdef");
+    let ca = machine.ca.as_ref().unwrap();
+    assert!(ca.key.expose().contains("ED25519 PRIVATE KEY"));
+    assert!(ca.crt.starts_with("-----BEGIN CERTIFICATE"));
+    assert_eq!(machine.cert_sans, ["node.example", "10.0.2.15"]);
+    assert_eq!(document.hostname(), Some("cp-1"));
+    assert_eq!(
+        document.nameservers(),
+        ["10.0.2.3".parse::<std::net::IpAddr>().unwrap()]
+    );
+    assert_eq!(document.sysctls()["vm.max_map_count"], "262144");
+    assert_eq!(document.cluster.name, "demo");
+    assert_eq!(document.source(), good());
+    document.validate(Mode::Metal).unwrap();
+}
+
+#[test]
+fn every_problem_is_reported_at_once_with_its_place() {
+    let text = good()
+        .replace("hostname: 'cp-1'", "hostnam: cp-1")
+        .replace("type: controlplane", "type: master")
+        .replace("registries: {}", "files: [{path: /x}]")
+        .replace("rbac: true", "rbac: maybe")
+        .replace("https://10", "ftp://10")
+        .replace("- 10.0.2.3", "- 10.0.2.300");
+    assert_eq!(
+        problems(&text),
+        [
+            "line 5, column 11: machine.type must be one of controlplane, worker, init",
+            "line 12, column 9: unknown field: machine.network.hostnam; did you mean \"hostname\"?",
+            "line 14, column 15: machine.network.nameservers[0] must be an IP address",
+            "line 18, column 5: not supported yet: machine.files",
+            "line 22, column 15: machine.features.rbac must be true or false",
+            "line 28, column 19: cluster.controlPlane.endpoint must be a URL such as https://10.0.0.1:6443",
+        ]
+    );
+}
+
+#[test]
+fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
+    let base = good();
+    for empty in ["files: []", "files:", "time: {}", "env: null"] {
+        assert_eq!(
+            problems(&base.replace("registries: {}", empty)),
+            Vec::<String>::new()
+        );
+    }
+    for (field, path) in [
+        ("time: {servers: [a]}", "machine.time"),
+        ("disks: [{device: /dev/sdb}]", "machine.disks"),
+        ("kubelet: {extraArgs: {v: 4}}", "machine.kubelet.extraArgs"),
+    ] {
+        let found = problems(&base.replace("registries: {}", field));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].ends_with(&format!("not supported yet: {path}")),
+            "{found:?}"
+        );
+    }
+    let second = format!("{base}---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: x\n");
+    assert!(problems(&second)[0].contains("not supported yet: documents of kind UserVolumeConfig"));
+    let later = second.replace("UserVolumeConfig", "KubePrismConfig");
+    assert!(problems(&later)[0].contains("not supported yet: documents of kind KubePrismConfig"));
+    let unknown = second.replace("UserVolumeConfig", "UserVolumesConfig");
+    assert!(
+        problems(&unknown)[0]
+            .ends_with("unknown kind: UserVolumesConfig; did you mean \"UserVolumeConfig\"?")
+    );
+}
+
+#[test]
+fn required_fields_and_sections_are_missed_by_name() {
+    assert_eq!(
+        problems("version: v1alpha1\nmachine: {token: x}\n"),
+        [
+            "line 1, column 1: cluster is required",
+            "line 2, column 10: machine.type is required",
+        ]
+    );
+    let worker = good().replace("type: controlplane", "type: worker");
+    assert_eq!(
+        problems(&worker),
+        ["line 8, column 9: machine.ca must not have a key on a worker"]
+    );
+    let none = good().replace(
+        "    ca:\n",
+        "    acceptedCAs: []\n    ca: {}\n    x-dropped:\n",
+    );
+    assert!(
+        problems(&none)
+            .iter()
+            .any(|p| p.contains("machine.ca with crt and key is what a control plane node needs")),
+        "{:?}",
+        problems(&none)
+    );
+}
+
+#[test]
+fn documents_of_a_kind_are_read_beside_the_old_fields() {
+    let plain = good().replace(
+        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
+        "        hostname:\n",
+    );
+    let text = format!(
+        "{plain}---\napiVersion: v1alpha1\nkind: HostnameConfig\nhostname: other\n\
+         ---\napiVersion: v1alpha1\nkind: ResolverConfig\nnameservers: [{{address: 'fd00::1'}}]\n\
+         ---\napiVersion: v1alpha1\nkind: SysctlConfig\nparams: {{kernel.pid_max: 99999}}\n"
+    );
+    let document = document(&text);
+    assert_eq!(document.hostname(), Some("other"));
+    assert_eq!(document.nameservers()[0].to_string(), "fd00::1");
+    assert_eq!(document.sysctls()["kernel.pid_max"], "99999");
+    assert_eq!(document.sysctls()["net.ipv4.ip_forward"], "1");
+
+    let stable = text.replace("hostname: other", "auto: stable");
+    assert_eq!(super::document(&stable).hostname(), None);
+    let off = text.replace("hostname: other", "auto: off");
+    assert!(problems(&off)[0].contains("auto is not supported yet but as stable"));
+
+    // Two places that say the same thing would hide one of them.
+    let twice = text.replace(
+        "        hostname:\n",
+        "        hostname: a\n        nameservers: [10.0.0.1]\n",
+    );
+    let found = problems(&twice);
+    assert!(
+        found
+            .iter()
+            .any(|p| p.contains("HostnameConfig excludes machine.network.hostname (line 12)")),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .iter()
+            .any(|p| p.contains("ResolverConfig excludes machine.network.nameservers")),
+        "{found:?}"
+    );
+    let same = text.replace("kernel.pid_max", "net/ipv4/ip_forward");
+    assert!(
+        problems(&same)[0].contains("the sysctl net/ipv4/ip_forward stands twice"),
+        "{:?}",
+        problems(&same)
+    );
+}
+
+#[test]
+fn switching_protection_off_is_refused() {
+    for (from, to) in [
+        ("rbac: true", "rbac: false"),
+        ("persist: true", "persist: false"),
+    ] {
+        assert_eq!(problems(&good().replace(from, to)).len(), 1, "{to}");
+    }
+    let outside = good().replace("net.ipv4.ip_forward", "../../etc/x");
+    assert!(problems(&outside)[0].contains("machine.sysctls has a name that cannot be one"));
+}
+
+#[test]
+fn nothing_secret_is_shown() {
+    let document = document(&good());
+    let debug = format!("{document:?} {:?} {:?}", document.machine, document.cluster);
+    let redacted = document.redacted();
+    for secret in ["0123456789abcdef", KEY_TEXT, &key(), "cluster-secret-value"] {
+        assert!(!debug.contains(secret), "{debug}");
+        assert!(!redacted.contains(secret), "{redacted}");
+    }
+    // What is left is still the same document.
+    assert!(redacted.contains("hostname: cp-1\n"), "{redacted}");
+    assert!(
+        redacted.contains("endpoint: https://10.0.2.15:6443\n"),
+        "{redacted}"
+    );
+    let mut notes = crate::problem::Notes::default();
+    let again = crate::tree::read(&redacted, &mut notes);
+    assert!(notes.is_empty() && again.len() == 1);
+    // Problems quote no values either.
+    let broken = good()
+        .replace("type: controlplane", "type: worker")
+        .replace(&key(), "hunter2");
+    let all = problems(&broken).join("\n");
+    assert!(
+        !all.contains("hunter2") && all.contains("machine.ca.key"),
+        "{all}"
+    );
+}
+
+#[test]
+fn secrets_in_maps_files_and_urls_are_hidden_too() {
+    let text = good().replace(
+        "    registries: {}\n",
+        "    env: {https_proxy: 'http://u:hunter2@proxy:3128'}
+    files: [{path: /var/x, content: hunter2}]
+    logging: {destinations: [{endpoint: 'tcp://u:hunter2@log:514/x', format: json_lines}]}
+    registries: {config: {ghcr.io: {auth: {username: me, password: hunter2}}}}
+    network:
+        interfaces: [{interface: wg0, wireguard: {privateKey: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnQ=}}]
+",
+    );
+    let text = text.replacen(
+        "    network:\n        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
+        "",
+        1,
+    );
+    let redacted = future(&text).redacted();
+    assert!(
+        !redacted.contains("hunter2") && !redacted.contains("aHVudGVy"),
+        "{redacted}"
+    );
+    assert!(redacted.contains("https_proxy: \"******\""), "{redacted}");
+    assert!(redacted.contains("tcp://******@log:514/x"), "{redacted}");
+}
+
+#[test]
+fn the_old_network_form_is_checked() {
+    let with = |interface: &str| {
+        let text = good().replace(
+            "        nameservers:\n            - 10.0.2.3\n",
+            &format!("        interfaces:\n            - {interface}\n"),
+        );
+        future_problems(&text)
+    };
+    assert_eq!(
+        with("{interface: eth0, dhcp: true, vlans: [{vlanId: 5}]}"),
+        Vec::<String>::new()
+    );
+    for (bad, why) in [
+        ("{dhcp: true}", "needs either interface or deviceSelector"),
+        (
+            "{interface: eth0, deviceSelector: {driver: x}}",
+            "needs either",
+        ),
+        (
+            "{interface: eth0, vlans: [{vlanId: 4095}]}",
+            "vlans[0].vlanId must be from 1 to 4094",
+        ),
+        (
+            "{interface: eth0, addresses: [10.0.0.1]}",
+            "addresses[0] must be an address and prefix",
+        ),
+        (
+            "{interface: averylonginterface}",
+            "must be the name of a network link",
+        ),
+        (
+            "{interface: b, bond: {mode: fast}}",
+            "bond.mode must be one of balance-rr",
+        ),
+    ] {
+        let found = with(bad);
+        assert!(found.iter().any(|p| p.contains(why)), "{bad}: {found:?}");
+    }
+}

@@ -1,0 +1,204 @@
+use super::{crt, document, future, good, key};
+use crate::{Document, diff, plan};
+use base64::Engine as _;
+
+fn with(documents: &str) -> Document {
+    let plain = good().replace(
+        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
+        "        hostname:\n",
+    );
+    future(&format!(
+        "{plain}---\n{}",
+        documents.trim_start_matches("---\n")
+    ))
+}
+
+fn doc(kind: &str, fields: &str) -> String {
+    format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
+}
+
+#[test]
+fn a_diff_shows_what_changed_and_no_secret() {
+    let old = document(&good());
+    assert_eq!(diff(Some(&old), &old), None);
+    // Order and quotes are no difference.
+    let other = good()
+        .replace("hostname: 'cp-1'", "hostname: cp-1")
+        .replace(
+            "version: v1alpha1\ndebug: false\n",
+            "debug: false\nversion: \"v1alpha1\"\n",
+        );
+    assert_eq!(diff(Some(&old), &document(&other)), None);
+
+    let new = good()
+        .replace("cp-1", "cp-2")
+        .replace("abcdef.0123456789abcdef", "fedcba.hunter2hunter2hu");
+    let text = diff(Some(&old), &document(&new)).unwrap();
+    assert!(
+        text.contains("-        hostname: cp-1\n+        hostname: cp-2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("-    token: \"******\"\n+    token: \"****** (changed)\"\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("hunter2") && !text.contains("0123456789"),
+        "{text}"
+    );
+    // The cluster's secret is the same and no part of it.
+    assert!(!text.contains("secret:"), "{text}");
+    assert!(diff(None, &old).unwrap().contains("+version: v1alpha1\n"));
+}
+
+#[test]
+fn a_plan_names_fields_restarts_and_reboots() {
+    let old = document(&good());
+    assert_eq!(plan(Some(&old), &old).to_string(), "nothing changes\n");
+    assert!(plan(None, &old).reboot.is_empty());
+
+    let new = document(
+        &good()
+            .replace("cp-1", "cp-2")
+            .replace("        vm.max_map_count: 262144\n", "")
+            .replace("/dev/vda", "/dev/vdb")
+            .replace("- 10.0.2.3", "- 10.0.2.4"),
+    );
+    let plan = plan(Some(&old), &new);
+    assert_eq!(
+        plan.to_string(),
+        "~ machine.network.hostname
+~ machine.network.nameservers
+- machine.sysctls.vm.max_map_count
+~ machine.install.disk (kept; this version does not act on it)
+needs a reboot: a kernel parameter goes back to its default (machine.sysctls.vm.max_map_count)
+the node stays reachable
+"
+    );
+}
+
+#[test]
+fn documents_that_come_and_go_are_changes() {
+    let old = with(&doc("SysctlConfig", "params: {a: 1, b: 2}"));
+    let new = with(&doc("SysctlConfig", "params: {a: '1'}"));
+    let plan = plan(Some(&old), &new);
+    assert_eq!(plan.changes.len(), 1);
+    assert_eq!(plan.changes[0].path, "SysctlConfig: params.b");
+    assert!(
+        plan.changes[0].removed && !plan.reboot.is_empty(),
+        "{plan:?}"
+    );
+    let gone = super::super::plan(Some(&old), &document(&good()));
+    assert!(
+        gone.changes
+            .iter()
+            .any(|change| change.path == "SysctlConfig" && change.removed),
+        "{gone:?}"
+    );
+}
+
+#[test]
+fn what_cuts_the_operator_off_is_named() {
+    let link = doc(
+        "LinkConfig",
+        "name: eth0\naddresses: [{address: 10.0.0.5/24}]\nroutes: [{gateway: 10.0.0.1}]",
+    );
+    let dhcp = doc("DHCPv4Config", "name: eth0");
+    let block = doc("NetworkDefaultActionConfig", "ingress: block");
+    let rule = |subnet: &str| {
+        doc(
+            "NetworkRuleConfig",
+            &format!(
+                "name: api\nportSelector: {{ports: [50000], protocol: tcp}}\ningress: [{{subnet: {subnet}}}]"
+            ),
+        )
+    };
+    for (old, new, risk) in [
+        (
+            link.clone(),
+            link.replace("10.0.0.5", "10.0.0.6"),
+            "eth0 loses the address 10.0.0.5/24",
+        ),
+        (
+            link.clone(),
+            link.replace("name: eth0", "name: eth0\nup: false"),
+            "eth0 is switched off",
+        ),
+        (
+            link.clone(),
+            link.replace("\nroutes: [{gateway: 10.0.0.1}]", ""),
+            "eth0 loses its routes through a gateway",
+        ),
+        (
+            dhcp.clone(),
+            doc("HostnameConfig", "hostname: x"),
+            "eth0 no longer asks for addresses by DHCP",
+        ),
+        (
+            doc("HostnameConfig", "hostname: x"),
+            link.clone(),
+            "eth0 no longer asks for addresses by itself",
+        ),
+        (
+            link.clone(),
+            format!("{link}{}", doc("BridgeConfig", "name: br0\nlinks: [eth0]")),
+            "eth0 becomes a part of br0",
+        ),
+        (
+            link.clone(),
+            format!("{link}{block}"),
+            "the firewall lets nobody call port 50000",
+        ),
+        (
+            link.clone(),
+            format!("{link}{block}{}", rule("192.168.0.0/16")),
+            "be called only from 192.168.0.0/16",
+        ),
+    ] {
+        let plan = plan(Some(&with(&old)), &with(&new));
+        assert!(
+            plan.risks.iter().any(|text| text.contains(risk)),
+            "{risk}: {plan:?}"
+        );
+    }
+    // None of these is a risk.
+    let both = format!("{block}{}", rule("10.0.0.0/8"));
+    for (old, new) in [
+        (
+            link.clone(),
+            format!("{link}{}", doc("DummyLinkConfig", "name: d0")),
+        ),
+        (link.clone(), format!("{link}{dhcp}")),
+        (
+            format!("{link}{both}"),
+            format!("{link}{both}{}", doc("HostnameConfig", "hostname: x")),
+        ),
+        (format!("{link}{both}"), link.clone()),
+    ] {
+        let plan = plan(Some(&with(&old)), &with(&new));
+        assert_eq!(plan.risks, Vec::<String>::new(), "{new}");
+    }
+}
+
+#[test]
+fn a_changed_authority_and_name_are_risks() {
+    let old = document(&good());
+    let other = base64::engine::general_purpose::STANDARD
+        .encode("-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----\n");
+    let swapped = good().replace(&crt(), &other);
+    let risks = plan(Some(&old), &document(&swapped)).risks;
+    assert!(risks[0].contains("no longer in machine.ca"), "{risks:?}");
+    // Kept as accepted, nobody is locked out.
+    let kept = swapped.replace(
+        "    certSANs",
+        &format!("    acceptedCAs: [{{crt: {}}}]\n    certSANs", crt()),
+    );
+    assert!(plan(Some(&old), &document(&kept)).risks.is_empty());
+    let unnamed = good().replace("[node.example, 10.0.2.15]", "[10.0.2.15]");
+    let risks = plan(Some(&old), &document(&unnamed)).risks;
+    assert!(
+        risks[0].contains("no longer names node.example"),
+        "{risks:?}"
+    );
+    assert!(!format!("{:?}", plan(Some(&old), &document(&swapped))).contains(&key()));
+}

@@ -1,0 +1,155 @@
+//! `cluster`.
+
+use std::collections::BTreeMap;
+
+use super::{ApiServer, ControllerManager, Etcd, Proxy, Scheduler};
+use crate::read::{Reader, choices, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Object, Url};
+
+section! {
+    /// `cluster`.
+    pub struct Cluster [check] {
+        Held "id" id: Option<String> = "Names the cluster to the discovery service";
+        Held "secret" secret: Secret = "Encrypts what the discovery service carries";
+        Held "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers", required;
+        Held "clusterName" name: String = "The cluster's name";
+        Held "network" network: ClusterNetwork = "Its networks";
+        Held "token" token: Secret = "Kubernetes' token for joining nodes";
+        Held "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Encrypts secrets in etcd";
+        Held "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Encrypts secrets in etcd";
+        Held "ca" ca: Option<KeyPair> = "Kubernetes' authority";
+        Held "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities of Kubernetes";
+        Held "aggregatorCA" aggregator_ca: Option<KeyPair> = "Authority of the aggregation layer";
+        Held "serviceAccount" service_account: ServiceAccount = "Signs service account tokens";
+        Held "apiServer" api_server: ApiServer = "kube-apiserver";
+        Held "controllerManager" controller_manager: ControllerManager = "kube-controller-manager";
+        Held "proxy" proxy: Proxy = "kube-proxy";
+        Held "scheduler" scheduler: Scheduler = "kube-scheduler";
+        Held "discovery" discovery: Discovery = "How nodes find each other";
+        Held "etcd" etcd: Option<Etcd> = "etcd";
+        Later "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
+        Later "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
+        Later "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
+        Later "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
+        Later "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
+        Later "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
+        Later "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
+        Held "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Control plane nodes run workloads";
+    }
+}
+
+fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
+    if cluster.discovery.enabled == Some(true)
+        && (cluster.id.as_deref().is_none_or(str::is_empty) || cluster.secret.is_empty())
+    {
+        reader.wrong_in(node, "discovery", "needs cluster.id and cluster.secret");
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for manifest in &cluster.inline_manifests {
+        if !names.insert(&manifest.name) {
+            reader.wrong_in(node, "inlineManifests", "has two manifests of one name");
+        }
+    }
+}
+
+section! {
+    /// `cluster.controlPlane`.
+    pub struct ControlPlane {
+        Held "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
+        Held "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
+    }
+}
+
+section! {
+    /// `cluster.network`.
+    pub struct ClusterNetwork {
+        Later "cni" cni: Option<Cni> = "The network plugin";
+        Held "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
+        Held "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", replace;
+        Held "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", replace;
+    }
+}
+
+section! {
+    /// `cluster.network.cni`.
+    pub struct Cni [check_cni] {
+        Held "name" name: CniName = "Which plugin";
+        Held "urls" urls: Vec<Url> = "Manifests of a custom one";
+        Held "flannel" flannel: Option<Object> = "Options of flannel";
+    }
+}
+
+choices! {
+    /// A network plugin.
+    pub enum CniName { Flannel = "flannel", Custom = "custom", None = "none", }
+}
+
+fn check_cni(cni: &Cni, node: &Node, reader: &mut Reader<'_>) {
+    if !cni.urls.is_empty() && cni.name != CniName::Custom {
+        reader.wrong_in(node, "urls", "needs name: custom");
+    }
+}
+
+section! {
+    /// `cluster.serviceAccount`.
+    pub struct ServiceAccount {
+        Held "key" key: Base64Key = "The key";
+    }
+}
+
+section! {
+    /// `cluster.discovery`.
+    pub struct Discovery {
+        Held "enabled" enabled: Option<bool> = "Use it";
+        Held "registries" registries: DiscoveryRegistries = "Where nodes are announced";
+    }
+}
+
+section! {
+    /// `cluster.discovery.registries`.
+    pub struct DiscoveryRegistries {
+        Held "kubernetes" kubernetes: DiscoveryRegistry = "Annotations of Kubernetes nodes";
+        Held "service" service: DiscoveryRegistry = "The discovery service";
+    }
+}
+
+section! {
+    /// A place where nodes are announced.
+    pub struct DiscoveryRegistry {
+        Held "disabled" disabled: Option<bool> = "Do not use it";
+        Held "endpoint" endpoint: Option<Url> = "Its URL; of the service only";
+    }
+}
+
+section! {
+    /// `cluster.coreDNS`.
+    pub struct CoreDns {
+        Held "disabled" disabled: bool = "Leave it out";
+        Held "image" image: Option<String> = "Its image";
+    }
+}
+
+section! {
+    /// `cluster.externalCloudProvider`.
+    pub struct ExternalCloudProvider {
+        Held "enabled" enabled: bool = "Use one";
+        Held "manifests" manifests: Vec<Url> = "Its manifests";
+    }
+}
+
+section! {
+    /// A manifest to apply.
+    pub struct InlineManifest {
+        Held "name" name: String = "Its name", required;
+        Held "contents" contents: Secret = "YAML; may hold secrets";
+    }
+}
+
+section! {
+    /// `cluster.adminKubeconfig`.
+    pub struct AdminKubeconfig {
+        Held "certLifetime" cert_lifetime: Option<std::time::Duration> = "How long it is good for";
+    }
+}

@@ -1,0 +1,77 @@
+//! `machine.features`.
+
+use crate::read::{Reader, choices, section};
+use crate::tree::Node;
+
+section! {
+    /// `machine.features`.
+    pub struct Features [check] {
+        Acted "rbac" rbac: Option<bool> = "`true`: the API always checks roles";
+        Held "stableHostname" stable_hostname: Option<bool> = "A name made from the machine's identity";
+        Later "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
+        Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "`true`: key usage is always checked";
+        Held "diskQuotaSupport" disk_quota_support: bool = "Quotas on `/var`";
+        Held "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
+        Held "hostDNS" host_dns: HostDns = "Name cache on the node";
+        Later "imageCache" image_cache: ImageCache = "Images kept on the node";
+        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Which address comes first";
+    }
+}
+
+fn check(features: &Features, node: &Node, reader: &mut Reader<'_>) {
+    if features.rbac == Some(false) {
+        reader.wrong_in(
+            node,
+            "rbac",
+            "must not be false: the API always checks roles",
+        );
+    }
+    if features.apid_check_ext_key_usage == Some(false) {
+        let what = "must not be false: key usage is always checked";
+        reader.wrong_in(node, "apidCheckExtKeyUsage", what);
+    }
+}
+
+section! {
+    /// Access to the API from pods.
+    pub struct ApiAccess {
+        Held "enabled" enabled: bool = "Allow it";
+        Held "allowedRoles" allowed_roles: Vec<String> = "At most these roles";
+        Held "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "From these namespaces";
+    }
+}
+
+section! {
+    /// Balancer of the Kubernetes API on the node.
+    pub struct KubePrism {
+        Held "enabled" enabled: bool = "Run it";
+        Held "port" port: Option<u16> = "Its port on 127.0.0.1";
+    }
+}
+
+section! {
+    /// Name cache on the node.
+    pub struct HostDns [check_host_dns] {
+        Held "enabled" enabled: Option<bool> = "Run it";
+        Held "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "The cluster's DNS asks it";
+        Later "resolveMemberNames" resolve_member_names: Option<bool> = "It knows the cluster's nodes";
+    }
+}
+
+fn check_host_dns(dns: &HostDns, node: &Node, reader: &mut Reader<'_>) {
+    if dns.forward_kube_dns_to_host == Some(true) && dns.enabled != Some(true) {
+        reader.wrong_in(node, "forwardKubeDNSToHost", "needs enabled");
+    }
+}
+
+section! {
+    /// Images kept on the node.
+    pub struct ImageCache {
+        Held "localEnabled" local_enabled: bool = "Use them";
+    }
+}
+
+choices! {
+    /// Which of a node's addresses comes first.
+    pub enum SortAlgorithm { V1 = "v1", V2 = "v2", }
+}

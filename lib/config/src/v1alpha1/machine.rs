@@ -1,0 +1,303 @@
+//! `machine`, and the parts of it that need no file of their own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Features, InterfaceNetwork, Kubelet, MachineDisk, SystemDiskEncryption};
+use crate::read::{Reader, choices, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::values::{
+    AbsolutePath, AcceptedCa, Expression, FileMode, HostName, KeyPair, ModuleName, Object, Url,
+    is_kernel_setting, is_variable,
+};
+
+choices! {
+    /// What a node is in its cluster.
+    pub enum MachineType {
+        ControlPlane = "controlplane",
+        Worker = "worker",
+        Init = "init",
+    }
+}
+
+impl MachineType {
+    /// Whether it runs the control plane. `init` is an old name for the first that does.
+    #[must_use]
+    pub fn is_control_plane(self) -> bool {
+        self != MachineType::Worker
+    }
+}
+
+section! {
+    /// `machine`.
+    pub struct Machine [check] {
+        Acted "type" kind: MachineType = "What the node is in its cluster", required;
+        Held "token" token: Secret = "What a joining node shows to trustd";
+        Acted "ca" ca: Option<KeyPair> = "The authority of the API; with its key on control plane nodes";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are let in";
+        Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";
+        Later "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
+        Held "kubelet" kubelet: Kubelet = "The kubelet";
+        Later "pods" pods: Vec<Object> = "Static pods";
+        Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
+        Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
+        Held "install" install: Install = "The disk to install to";
+        Later "files" files: Vec<MachineFile> = "Files to write";
+        Later "env" env: BTreeMap<String, String> = "Variables of services", secret;
+        Later "time" time: Time = "Time servers";
+        Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
+        Later "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
+        Later "registries" registries: Registries = "Mirrors and credentials of image registries";
+        Later "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
+        Held "features" features: Features = "Switches";
+        Later "udev" udev: Udev = "Device rules";
+        Later "logging" logging: Logging = "Where logs are sent";
+        Later "kernel" kernel: Kernel = "Kernel modules";
+        Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
+        Later "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of containers' default specification";
+        Held "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
+        Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
+        Later "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+    }
+}
+
+fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
+    let known = |text| matches!(text, "controlplane" | "init" | "worker");
+    let kind = node.get("type").and_then(Node::text).is_some_and(known);
+    let has = |part: fn(&KeyPair) -> bool| machine.ca.as_ref().is_some_and(part);
+    if kind && machine.kind.is_control_plane() {
+        if !has(|ca| !ca.crt.is_empty() && !ca.key.is_empty()) && well_formed(node) {
+            reader.wrong_in(
+                node,
+                "ca",
+                "with crt and key is what a control plane node needs",
+            );
+        }
+    } else if kind && has(|ca| !ca.key.is_empty()) {
+        reader.wrong_in(node, "ca", "must not have a key on a worker");
+    } else if kind
+        && !has(|ca| !ca.crt.is_empty())
+        && machine.accepted_cas.is_empty()
+        && well_formed(node)
+    {
+        reader.wrong_in(
+            node,
+            "ca",
+            "with crt, or acceptedCAs, is what a worker needs",
+        );
+    }
+    for (field, good) in [
+        ("sysctls", is_kernel_setting as fn(&str) -> bool),
+        ("sysfs", is_kernel_setting),
+        ("env", is_variable),
+    ] {
+        names_are(node, field, good, reader);
+    }
+}
+
+/// Whether nothing in `machine.ca` is wrong already: no second complaint about it.
+fn well_formed(node: &Node) -> bool {
+    node.get("ca")
+        .is_none_or(|ca| ca.get("crt").is_none() || ca.get("key").is_none())
+}
+
+/// Checks the keys of a map: they become paths or variables.
+pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader: &mut Reader<'_>) {
+    let entries = node.get(field).map(Node::entries).unwrap_or_default();
+    reader.within(field, |reader| {
+        for (key, _) in entries.iter().filter(|(key, _)| !good(&key.name)) {
+            reader.wrong(key.mark, "has a name that cannot be one");
+        }
+    });
+}
+
+section! {
+    /// `machine.controlPlane`.
+    pub struct MachineControlPlane {
+        Later "controllerManager" controller_manager: Disabled = "kube-controller-manager on this node";
+        Later "scheduler" scheduler: Disabled = "kube-scheduler on this node";
+    }
+}
+
+section! {
+    /// A part that can be left out.
+    pub struct Disabled {
+        Held "disabled" disabled: bool = "Leave it out";
+    }
+}
+
+section! {
+    /// `machine.install`.
+    pub struct Install [check_install] {
+        Held "disk" disk: Option<AbsolutePath> = "The disk's device";
+        Later "diskSelector" disk_selector: Option<DiskSelector> = "What the disk is like";
+        Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
+        Held "image" image: Option<String> = "The installer image";
+        Later "extensions" extensions: Vec<InstallExtension> = "System extensions";
+        Held "bootloader" bootloader: Option<bool> = "Install a boot loader";
+        Held "wipe" wipe: bool = "Wipe the disk first";
+        Later "legacyBIOSSupport" legacy_bios_support: bool = "Mark the partition for old firmware";
+        Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Take the kernel parameters from the boot image";
+    }
+}
+
+fn check_install(install: &Install, node: &Node, reader: &mut Reader<'_>) {
+    if !install.extra_kernel_args.is_empty() && install.grub_use_uki_cmdline == Some(true) {
+        reader.wrong_in(node, "extraKernelArgs", "excludes grubUseUKICmdline");
+    }
+}
+
+section! {
+    /// `machine.install.diskSelector`.
+    pub struct DiskSelector {
+        Held "size" size: Option<Expression> = "Such as `>= 100GB`";
+        Held "name" name: Option<String> = "Pattern of the device's name";
+        Held "model" model: Option<String> = "Pattern of the model";
+        Held "serial" serial: Option<String> = "Pattern of the serial number";
+        Held "modalias" modalias: Option<String> = "Pattern of the modalias";
+        Held "uuid" uuid: Option<String> = "Pattern of the UUID";
+        Held "wwid" wwid: Option<String> = "Pattern of the world-wide id";
+        Held "type" kind: Option<DiskType> = "The technology";
+        Held "busPath" bus_path: Option<String> = "Pattern of the bus path";
+    }
+}
+
+choices! {
+    /// How a disk stores.
+    pub enum DiskType { Ssd = "ssd", Hdd = "hdd", Nvme = "nvme", Sd = "sd", }
+}
+
+section! {
+    /// A system extension to install.
+    pub struct InstallExtension {
+        Held "image" image: String = "The extension's image", required;
+    }
+}
+
+section! {
+    /// A file to write.
+    pub struct MachineFile {
+        Held "content" content: Secret = "Its content";
+        Held "permissions" permissions: Option<FileMode> = "Its permissions";
+        Held "path" path: AbsolutePath = "Where it stands", required;
+        Held "op" op: FileOperation = "How it comes to be";
+    }
+}
+
+choices! {
+    /// What is done to a file.
+    pub enum FileOperation { Create = "create", Append = "append", Overwrite = "overwrite", }
+}
+
+section! {
+    /// `machine.time`.
+    pub struct Time {
+        Held "disabled" disabled: bool = "Keep no time";
+        Held "servers" servers: Vec<String> = "Names of time servers, or PTP devices";
+        Held "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
+    }
+}
+
+section! {
+    /// `machine.registries`.
+    pub struct Registries {
+        Held "mirrors" mirrors: BTreeMap<String, LegacyMirror> = "Mirrors by registry; `*` is all others";
+        Held "config" config: BTreeMap<String, LegacyRegistry> = "Access by registry";
+    }
+}
+
+section! {
+    /// The mirrors of a registry.
+    pub struct LegacyMirror {
+        Held "endpoints" endpoints: Vec<Url> = "Tried in order";
+        Held "overridePath" override_path: bool = "The URL's path is the whole prefix";
+        Held "skipFallback" skip_fallback: bool = "Never ask the registry itself";
+    }
+}
+
+section! {
+    /// Access to a registry.
+    pub struct LegacyRegistry {
+        Held "tls" tls: LegacyRegistryTls = "Certificates";
+        Held "auth" auth: LegacyRegistryAuth = "Credentials";
+    }
+}
+
+section! {
+    /// Certificates for a registry.
+    pub struct LegacyRegistryTls {
+        Held "clientIdentity" client_identity: Option<KeyPair> = "What is shown to it";
+        Held "ca" ca: Option<crate::values::Base64Certificate> = "Who may have signed it";
+        Held "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
+    }
+}
+
+section! {
+    /// Credentials for a registry.
+    pub struct LegacyRegistryAuth {
+        Held "username" username: Option<String> = "User";
+        Held "password" password: Secret = "Password";
+        Held "auth" auth: Secret = "Both, in base64";
+        Held "identityToken" identity_token: Secret = "Token";
+    }
+}
+
+section! {
+    /// `machine.udev`.
+    pub struct Udev {
+        Held "rules" rules: Vec<String> = "Lines of a rule file";
+    }
+}
+
+section! {
+    /// `machine.logging`.
+    pub struct Logging {
+        Held "destinations" destinations: Vec<LogDestination> = "Where services' logs are sent";
+    }
+}
+
+section! {
+    /// A receiver of logs.
+    pub struct LogDestination {
+        Held "endpoint" endpoint: Url = "`tcp://host:port` or `udp://host:port`", required;
+        Held "format" format: LogFormat = "The form of a message";
+        Held "extraTags" extra_tags: BTreeMap<String, String> = "Fields added to each message";
+    }
+}
+
+choices! {
+    /// The form of forwarded logs.
+    pub enum LogFormat { JsonLines = "json_lines", }
+}
+
+section! {
+    /// `machine.kernel`.
+    pub struct Kernel {
+        Held "modules" modules: Vec<LegacyModule> = "Modules to load";
+    }
+}
+
+section! {
+    /// A kernel module.
+    pub struct LegacyModule {
+        Held "name" name: ModuleName = "Its name", required;
+        Held "parameters" parameters: Vec<String> = "Such as `option=1`";
+    }
+}
+
+section! {
+    /// A seccomp profile for pods.
+    pub struct SeccompProfile {
+        Held "name" name: String = "Its file name", required;
+        Held "value" value: Option<Object> = "The profile";
+    }
+}
+
+section! {
+    /// A name for an address.
+    pub struct ExtraHost {
+        Held "ip" ip: Option<std::net::IpAddr> = "The address", required;
+        Held "aliases" aliases: Vec<HostName> = "Its names";
+    }
+}

@@ -1,0 +1,63 @@
+//! The `v1alpha1` document: the one without a kind.
+
+mod cluster;
+mod disks;
+mod features;
+mod kubernetes;
+mod machine;
+mod network;
+
+use crate::read::{Reader, section};
+use crate::tree::Node;
+
+pub use cluster::*;
+pub use disks::*;
+pub use features::*;
+pub use kubernetes::*;
+pub use machine::*;
+pub use network::*;
+
+section! {
+    /// The whole document.
+    pub struct V1Alpha1 [check] {
+        Acted "version" version: String = "Always `v1alpha1`", required;
+        Held "debug" debug: bool = "Verbose services";
+        Acted "persist" persist: Option<bool> = "`true`: a config that is not kept is not supported";
+        Acted "machine" machine: Machine = "The machine";
+        Held "cluster" cluster: Cluster = "The cluster it belongs to";
+    }
+}
+
+fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
+    if !matches!(root.version.as_str(), "" | "v1alpha1") {
+        reader.wrong_in(node, "version", "must be v1alpha1");
+    }
+    if root.persist == Some(false) {
+        reader.wrong_in(
+            node,
+            "persist",
+            "must not be false: a config that is not kept is not supported",
+        );
+    }
+    // Sections that are missing say what they miss.
+    for name in ["machine", "cluster"] {
+        if node.entry(name).is_none_or(Node::is_empty) {
+            reader.wrong_in(node, name, "is required");
+        }
+    }
+    if root.machine.kind == MachineType::Worker {
+        let Some(cluster) = node.get("cluster") else {
+            return;
+        };
+        let secret =
+            |pair: &Option<crate::KeyPair>| pair.as_ref().is_some_and(|pair| !pair.key.is_empty());
+        reader.within("cluster", |reader| {
+            if secret(&root.cluster.ca) {
+                reader.wrong_in(cluster, "ca", "must not have a key on a worker");
+            }
+            if cluster.get("etcd").is_some() {
+                reader.wrong_in(cluster, "etcd", "must not be given to a worker");
+            }
+        });
+    }
+}

@@ -1,0 +1,108 @@
+//! Certificates and keys.
+
+use std::fmt;
+use std::ops::Deref;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::read::{Reader, Value, scalar, section};
+use crate::secret::Secret;
+use crate::table::Shape;
+use crate::tree::Node;
+
+/// A certificate: PEM here, base64 of it in the document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Base64Certificate(String);
+
+impl Deref for Base64Certificate {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Base64Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Value for Base64Certificate {
+    const SHAPE: Shape = Shape::Text("base64 of a PEM CERTIFICATE");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "base64 of a PEM CERTIFICATE", |text| {
+            decoded(text, "CERTIFICATE").map(Base64Certificate)
+        })
+    }
+}
+
+/// A private key: PEM here, base64 of it in the document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Base64Key(Secret);
+
+impl Deref for Base64Key {
+    type Target = Secret;
+    fn deref(&self) -> &Secret {
+        &self.0
+    }
+}
+
+impl Value for Base64Key {
+    const SHAPE: Shape = Shape::Secret;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "base64 of a PEM PRIVATE KEY", |text| {
+            decoded(text, "PRIVATE KEY").map(|pem| Base64Key(Secret::new(pem)))
+        })
+    }
+}
+
+/// PEM text out of its base64.
+fn decoded(text: &str, tag: &str) -> Option<String> {
+    let text: String = text.split_whitespace().collect();
+    let pem = String::from_utf8(STANDARD.decode(text).ok()?).ok()?;
+    holds(&pem, tag).then_some(pem)
+}
+
+fn holds(pem: &str, tag: &str) -> bool {
+    pem.contains("-----BEGIN ") && pem.contains(tag)
+}
+
+section! {
+    /// An authority as a config carries it.
+    pub struct KeyPair {
+        Acted "crt" crt: Base64Certificate = "The certificate";
+        Acted "key" key: Base64Key = "The private key; absent where only the certificate is known";
+    }
+}
+
+section! {
+    /// An authority that only checks.
+    pub struct AcceptedCa {
+        Acted "crt" crt: Base64Certificate = "The certificate";
+    }
+}
+
+/// One or more certificates as PEM text, comments between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RootCertificates(String);
+
+impl Deref for RootCertificates {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for RootCertificates {
+    const SHAPE: Shape = Shape::Text("PEM certificates");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "PEM certificates", |text| {
+            let ends = text.matches("-----END CERTIFICATE-----").count();
+            let whole = ends > 0 && ends == text.matches("-----BEGIN CERTIFICATE-----").count();
+            // A key that slipped in would be spread to every program on the node.
+            let only = !text.contains("PRIVATE KEY");
+            (whole && only).then(|| RootCertificates(text.to_owned()))
+        })
+    }
+}

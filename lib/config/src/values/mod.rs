@@ -1,0 +1,160 @@
+//! What scalars can hold, beyond plain text: a type per format.
+
+mod credential;
+mod network;
+mod quantity;
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::read::{Reader, Value, scalar};
+use crate::table::Shape;
+use crate::tree::Node;
+
+pub use credential::{AcceptedCa, Base64Certificate, Base64Key, KeyPair, RootCertificates};
+pub use network::{Cidr, Endpoint, Mac, Ports, WireguardKey, WireguardSecret};
+pub use quantity::{FileMode, MaxSize, Size};
+
+/// Declares a type of text that has passed a check.
+macro_rules! texts {
+    ($( $(#[$attribute:meta])* $name:ident = $what:literal, $check:expr; )*) => { $(
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct $name(String);
+
+        impl Deref for $name {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Value for $name {
+            const SHAPE: Shape = Shape::Text($what);
+            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+                let check: fn(&str) -> bool = $check;
+                scalar(node, reader, $what, |text| check(text).then(|| $name(text.to_owned())))
+            }
+        }
+    )* };
+}
+
+texts! {
+    /// A host or domain name: RFC 1123, with dots between the labels.
+    HostName = "a name of letters, digits and dashes in parts of at most 63", is_host_name;
+    /// A name or an IP address.
+    HostOrAddress = "a name or an IP address",
+        |text| text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text);
+    /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
+    LinkName = "the name of a network link, at most 15 characters", is_link_name;
+    /// A URL with a scheme and a host.
+    Url = "a URL such as https://example.org", is_url;
+    /// An `https` URL.
+    HttpsUrl = "a URL such as https://10.0.0.1:6443",
+        |text| text.starts_with("https://") && is_url(text);
+    /// An absolute path without `..`.
+    AbsolutePath = "an absolute path without ..", is_absolute_path;
+    /// The name of a volume: becomes a partition label and a directory.
+    VolumeName = "a name of letters, digits and dashes, at most 34", is_volume_name;
+    /// An expression that selects disks or links. Its syntax is checked where it is evaluated.
+    Expression = "an expression of at most 4096 characters",
+        |text| !text.trim().is_empty() && text.len() <= 4096;
+    /// A variable as `NAME=value`. Not shown: values carry credentials.
+    Assignment = "NAME=value",
+        |text| text.split_once('=').is_some_and(|(name, value)| is_variable(name) && !value.contains('\0'));
+    /// The name of a kernel module.
+    ModuleName = "the name of a kernel module",
+        |text| (1..=64).contains(&text.len())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+}
+
+/// A value of any form, kept as it is written for the program that understands it.
+#[derive(Clone, PartialEq)]
+pub struct Object(pub(crate) Node);
+
+impl Object {
+    /// It as a YAML document.
+    #[must_use]
+    pub fn yaml(&self) -> String {
+        crate::emit::document(&self.0)
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<object>")
+    }
+}
+
+impl Value for Object {
+    const SHAPE: Shape = Shape::Object;
+    fn read(node: &Node, _: &mut Reader<'_>) -> Option<Self> {
+        Some(Object(node.clone()))
+    }
+}
+
+pub(crate) fn is_host_name(name: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn is_link_name(name: &str) -> bool {
+    (1..=15).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && name
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%'))
+}
+
+/// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.
+fn is_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(usual)
+        && !host.is_empty()
+        && !host.starts_with(':')
+        && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn is_absolute_path(text: &str) -> bool {
+    text.starts_with('/')
+        && text.len() < 4096
+        && !text.contains('\0')
+        && !text.split('/').any(|part| part == "..")
+}
+
+fn is_volume_name(text: &str) -> bool {
+    (1..=34).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Whether an environment variable can be called so.
+pub(crate) fn is_variable(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(usual)
+}
+
+/// Whether a name, made a path under `/proc/sys` or `/sys`, stays there.
+pub(crate) fn is_kernel_setting(name: &str) -> bool {
+    let usual =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '*' | ':');
+    !name.is_empty() && !name.contains("..") && name.chars().all(usual)
+}

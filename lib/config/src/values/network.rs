@@ -1,0 +1,199 @@
+//! Addresses, names and keys of networks.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::is_host_name;
+use crate::read::{Reader, Value, scalar};
+use crate::secret::Secret;
+use crate::table::Shape;
+use crate::tree::Node;
+
+impl Value for IpAddr {
+    const SHAPE: Shape = Shape::Text("an IP address");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "an IP address", |text| text.parse().ok())
+    }
+}
+
+/// An address with the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cidr {
+    /// The address; bits behind the prefix may be set.
+    pub address: IpAddr,
+    /// At most 32 for IPv4, 128 for IPv6.
+    pub prefix: u8,
+}
+
+impl Cidr {
+    /// Reads `10.0.0.1/24` or `fd00::1/64`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Cidr> {
+        let (address, prefix) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let digits = prefix.bytes().all(|b| b.is_ascii_digit());
+        let prefix: u8 = prefix.parse().ok().filter(|_| digits)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then_some(Cidr { address, prefix })
+    }
+
+    /// Whether an address is in this network.
+    #[must_use]
+    pub fn contains(&self, other: IpAddr) -> bool {
+        // Both as 128 bits, IPv4 at the low end.
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let width: u32 = if self.address.is_ipv4() { 32 } else { 128 };
+        let host = width - u32::from(self.prefix);
+        self.address.is_ipv4() == other.is_ipv4()
+            && bits(self.address).checked_shr(host).unwrap_or_default()
+                == bits(other).checked_shr(host).unwrap_or_default()
+    }
+
+    /// Whether this is the network of all addresses.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.prefix == 0
+    }
+}
+
+impl Default for Cidr {
+    fn default() -> Cidr {
+        Cidr {
+            address: Ipv6Addr::UNSPECIFIED.into(),
+            prefix: 128,
+        }
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl Value for Cidr {
+    const SHAPE: Shape = Shape::Text("an address and prefix such as 10.0.0.1/24");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "an address and prefix such as 10.0.0.1/24";
+        scalar(node, reader, what, Cidr::parse)
+    }
+}
+
+/// A hardware address, 6 bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Value for Mac {
+    const SHAPE: Shape = Shape::Text("a hardware address such as 02:00:00:00:00:01");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "a hardware address such as 02:00:00:00:00:01";
+        scalar(node, reader, what, |text| {
+            let parts: Option<Vec<u8>> = text
+                .split([':', '-'])
+                .map(|part| {
+                    let hex = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+                    u8::from_str_radix(part, 16).ok().filter(|_| hex)
+                })
+                .collect();
+            parts?.try_into().ok().map(Mac)
+        })
+    }
+}
+
+/// `host:port`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// Not 0.
+    pub port: u16,
+}
+
+impl Value for Endpoint {
+    const SHAPE: Shape = Shape::Text("host:port");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "host:port", |text| {
+            let (host, port) = text.rsplit_once(':')?;
+            let port = port.parse().ok().filter(|port| *port != 0)?;
+            let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+            let good = match bare {
+                Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+                None => is_host_name(host),
+            };
+            let host = bare.unwrap_or(host).to_owned();
+            good.then_some(Endpoint { host, port })
+        })
+    }
+}
+
+/// A port, or `first-last`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// The lowest.
+    pub first: u16,
+    /// The highest; not below `first`.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Whether a port is among them.
+    #[must_use]
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl Value for Ports {
+    const SHAPE: Shape = Shape::Text("a port or a range such as 8000-8010");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(
+            node,
+            reader,
+            "a port or a range such as 8000-8010",
+            |text| {
+                let (first, last) = text.split_once('-').unwrap_or((text, text));
+                let ports = Ports {
+                    first: first.parse().ok()?,
+                    last: last.parse().ok()?,
+                };
+                (ports.first <= ports.last).then_some(ports)
+            },
+        )
+    }
+}
+
+/// A public WireGuard key: 32 bytes, base64 in the document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct WireguardKey(pub [u8; 32]);
+
+fn key(text: &str) -> Option<[u8; 32]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+impl Value for WireguardKey {
+    const SHAPE: Shape = Shape::Text("base64 of a key of 32 bytes");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "base64 of a key of 32 bytes";
+        scalar(node, reader, what, |text| key(text).map(WireguardKey))
+    }
+}
+
+/// A private or preshared WireGuard key, in base64.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WireguardSecret(pub Secret);
+
+impl Value for WireguardSecret {
+    const SHAPE: Shape = Shape::Secret;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "base64 of a key of 32 bytes";
+        scalar(node, reader, what, |text| {
+            key(text).map(|_| WireguardSecret(Secret::new(text)))
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Times, sizes and modes.
+
+use std::time::Duration;
+
+use crate::read::{Reader, Value, scalar};
+use crate::table::Shape;
+use crate::tree::Node;
+
+/// Nanoseconds of each unit a duration can be written in.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+impl Value for Duration {
+    const SHAPE: Shape = Shape::Text("a duration such as 1m30s");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a duration such as 1m30s", duration)
+    }
+}
+
+/// Numbers with units, largest first or not: `1h15m`, `1.5s`; or `0`.
+fn duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut total = 0_u64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (whole, after) = rest.split_at(digits);
+        let fraction = after.strip_prefix('.').map(|after| {
+            let end = after
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(after.len());
+            after.split_at(end)
+        });
+        let (fraction, after) = fraction.unwrap_or(("", after));
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, next) = after.split_at(end);
+        let (_, nanoseconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        let whole: u64 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().ok()?
+        };
+        total = total.checked_add(whole.checked_mul(*nanoseconds)?)?;
+        // Digits of the fraction, each a tenth of the one before; exact in integers.
+        let mut tenth = *nanoseconds;
+        for digit in fraction.bytes() {
+            tenth /= 10;
+            total = total.checked_add(tenth.checked_mul(u64::from(digit - b'0'))?)?;
+        }
+        rest = next;
+    }
+    (!text.is_empty()).then_some(Duration::from_nanos(total))
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// Reads `10GiB`, `1.5TB`, `100MB` or a number of bytes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Size> {
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let unit = unit.trim_start().to_ascii_lowercase();
+        let (letter, base) = match unit.strip_suffix("ib") {
+            Some(letter) => (letter, 1024_u128),
+            None => (unit.strip_suffix('b').unwrap_or(&unit), 1000),
+        };
+        let power = ["", "k", "m", "g", "t", "p"]
+            .iter()
+            .position(|l| *l == letter)?;
+        let factor = base.pow(u32::try_from(power).ok()?);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let places = u32::try_from(fraction.len()).ok().filter(|n| *n <= 6)?;
+        let scaled: u128 = format!("{whole}{fraction}").parse().ok()?;
+        let bytes = scaled.checked_mul(factor)? / 10_u128.pow(places);
+        u64::try_from(bytes)
+            .ok()
+            .filter(|_| !whole.is_empty())
+            .map(Size)
+    }
+}
+
+impl Value for Size {
+    const SHAPE: Shape = Shape::Text("a size such as 10GiB");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a size such as 10GiB", Size::parse)
+    }
+}
+
+/// The most a volume may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxSize {
+    /// Bytes.
+    Bytes(u64),
+    /// Hundredths of the disk, 1 to 100.
+    Percent(u8),
+}
+
+impl Default for MaxSize {
+    fn default() -> MaxSize {
+        MaxSize::Percent(100)
+    }
+}
+
+impl Value for MaxSize {
+    const SHAPE: Shape = Shape::Text("a size such as 10GiB, or 50%");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a size such as 10GiB, or 50%", |text| {
+            if let Some(number) = text.strip_suffix('%') {
+                let percent = number.parse().ok().filter(|n| (1..=100).contains(n))?;
+                return Some(MaxSize::Percent(percent));
+            }
+            Size::parse(text).map(|Size(bytes)| MaxSize::Bytes(bytes))
+        })
+    }
+}
+
+/// Permissions of a file, written in octal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+impl Value for FileMode {
+    const SHAPE: Shape = Shape::Text("permissions in octal such as 0o644");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "permissions in octal such as 0o644", |text| {
+            let digits = text.strip_prefix("0o").unwrap_or(text);
+            u32::from_str_radix(digits, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o7777)
+                .map(FileMode)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let seconds = |text| duration(text).map(|d| d.as_secs_f64());
+        assert_eq!(seconds("1m30s"), Some(90.0));
+        assert_eq!(seconds("1.5h"), Some(5400.0));
+        assert_eq!(seconds(".5s"), Some(0.5));
+        assert_eq!(seconds("0"), Some(0.0));
+        for bad in [
+            "",
+            "1",
+            "s",
+            ".",
+            "1d",
+            "-1s",
+            "1s ",
+            "99999999999999999999h",
+            "1e9s",
+            ".",
+        ] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let bytes = |text| Size::parse(text).map(|size| size.0);
+        assert_eq!(bytes("10GiB"), Some(10 << 30));
+        assert_eq!(bytes("1.5 TB"), Some(1_500_000_000_000));
+        assert_eq!(bytes("512"), Some(512));
+        for bad in [
+            "",
+            "GiB",
+            "1..5GB",
+            "-1",
+            "1XB",
+            "1.0000000001TB",
+            "999999999PB",
+            ".5GB",
+        ] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+}
