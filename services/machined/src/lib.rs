@@ -14,6 +14,7 @@
 
 mod boot;
 mod cmdline;
+mod config_store;
 mod console;
 mod controllers;
 mod finish;

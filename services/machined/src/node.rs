@@ -1,7 +1,7 @@
 //! The port between the API server and the node: a handler may read a view or
 //! submit a named action, nothing else (docs/architecture.md, "Data flow").
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
 use corten_resources::Store;
@@ -73,6 +73,18 @@ pub enum Action {
     Shutdown,
 }
 
+/// How a config takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apply {
+    /// Kept, and active at once.
+    Now,
+    /// Kept, and active after the next reboot.
+    Staged,
+    /// Active at once, not kept, and taken back after this time unless another
+    /// config is applied to stay.
+    Try(Duration),
+}
+
 /// Why a submission was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
@@ -82,9 +94,13 @@ pub enum SubmitError {
     /// The node cannot do this in its present stage.
     #[error("{0}")]
     Refused(String),
+    /// The node could not do what it should be able to.
+    #[error("{0}")]
+    Failed(String),
 }
 
-/// The node, as the API server sees it. Cheap calls: nothing here blocks.
+/// The node, as the API server sees it. Cheap calls: nothing but `apply_config`
+/// blocks.
 pub trait Node: Send + Sync + 'static {
     /// What the node does now.
     fn stage(&self) -> Stage;
@@ -94,12 +110,13 @@ pub trait Node: Send + Sync + 'static {
     fn store(&self) -> &Store;
     /// The active machine config, if there is one.
     fn config(&self) -> Option<Document>;
+    /// Whether this node could serve by a config.
+    fn check_config(&self, document: &Document) -> Result<(), SubmitError>;
     /// Hands over a validated config, whole. From maintenance the node goes on to `Running`.
-    fn apply_config(&self, document: Document) -> Result<(), SubmitError>;
+    /// Where configs are kept, it is on the disk when this returns, which may take a while.
+    fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError>;
     /// Whether an applied config survives a reboot.
-    fn config_is_kept(&self) -> bool {
-        false
-    }
+    fn config_is_kept(&self) -> bool;
     /// Starts an action and returns at once.
     fn submit(&self, action: Action) -> Result<(), SubmitError>;
 }

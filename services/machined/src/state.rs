@@ -1,22 +1,25 @@
 //! The node as the API sees it: views out, a config or an action in.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use corten_config::Document;
 use corten_resources::Store;
 use tokio::sync::{mpsc, watch};
 
+use crate::config_store::ConfigStore;
 use crate::identity;
-use crate::node::{Action, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError};
+use crate::node::{
+    Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+};
 use crate::supervisor::Supervisor;
 
 /// What a handler has asked for.
 #[derive(Debug)]
 pub enum Request {
-    /// A validated config, from now on the active one.
-    Apply(Box<Document>),
+    /// A validated config; kept already if it shall be.
+    Apply(Box<Document>, Apply),
     /// The end of this boot.
     Act(Action),
 }
@@ -31,6 +34,8 @@ pub struct NodeState {
     ending: AtomicBool,
     supervisor: Supervisor,
     store: Store,
+    /// Where configs are kept, from the moment the volume is there.
+    kept: OnceLock<ConfigStore>,
     /// machined as a service among services.
     own: ServiceView,
 }
@@ -61,6 +66,7 @@ impl NodeState {
             ending: AtomicBool::new(false),
             supervisor,
             store: Store::new(),
+            kept: OnceLock::new(),
             own,
         };
         (Arc::new(state), receiver)
@@ -79,6 +85,16 @@ impl NodeState {
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
         self.config.send_replace(Some(document));
+    }
+
+    /// From now on configs are kept there.
+    pub fn keep_configs(&self, store: ConfigStore) {
+        let _ = self.kept.set(store);
+    }
+
+    /// Where configs are kept.
+    pub fn config_store(&self) -> Option<&ConfigStore> {
+        self.kept.get()
     }
 
     fn check_not_ending(&self) -> Result<(), SubmitError> {
@@ -109,10 +125,32 @@ impl Node for NodeState {
         self.config.borrow().clone()
     }
 
-    fn apply_config(&self, document: Document) -> Result<(), SubmitError> {
+    fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
+        identity::check(document).map_err(|error| SubmitError::Refused(error.to_string()))
+    }
+
+    fn config_is_kept(&self) -> bool {
+        self.kept.get().is_some()
+    }
+
+    fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError> {
         self.check_not_ending()?;
-        identity::check(&document).map_err(|error| SubmitError::Refused(error.to_string()))?;
-        let request = Request::Apply(Box::new(document));
+        self.check_config(&document)?;
+        match (how, self.kept.get()) {
+            (Apply::Now | Apply::Staged, Some(store)) => store
+                .save(document.source())
+                .map_err(|error| SubmitError::Failed(format!("cannot keep the config: {error}")))?,
+            (Apply::Staged, None) => {
+                let text = "mode staged needs a STATE volume to keep the config on; there is none";
+                return Err(SubmitError::Refused(text.to_owned()));
+            }
+            (Apply::Try(_), _) if self.config.borrow().is_none() => {
+                let text = "mode try needs a config to go back to; this node has none yet";
+                return Err(SubmitError::Refused(text.to_owned()));
+            }
+            (Apply::Now | Apply::Try(_), _) => {}
+        }
+        let request = Request::Apply(Box::new(document), how);
         self.requests
             .send(request)
             .map_err(|_| SubmitError::Busy("the end of this boot"))

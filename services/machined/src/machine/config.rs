@@ -8,35 +8,86 @@ use corten_config::Document;
 
 use super::api::keeps_old;
 use super::{Machine, describe};
+use crate::config_store::{ConfigStore, STATE};
 use crate::console;
 use crate::identity;
 use crate::network::Wishes;
-use crate::node::Stage;
+use crate::node::{Apply, Stage};
 use crate::services::ApiMode;
 
 /// A config that was put into the image when it was built.
 const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
 
 impl Machine {
-    /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
+    /// The config that was kept comes first, then the one in the image.
     pub(super) fn load_config(&self) {
+        if let Some(store) = ConfigStore::on_volume(Path::new(STATE)) {
+            let loaded = store.load();
+            self.node.keep_configs(store);
+            for complaint in &loaded.complaints {
+                console::warn(complaint);
+            }
+            if let Some(document) = loaded.document {
+                self.remember(&document);
+                return self.start_with(document, STATE);
+            }
+        }
+        self.load_embedded();
+    }
+
+    fn start_with(&self, document: Document, whence: &str) {
+        match identity::check(&document) {
+            Ok(()) => {
+                apply_sysctls(&document);
+                self.node.set_config(document);
+            }
+            Err(error) => {
+                console::warn(&format!(
+                    "the config of {whence} is not used: {}",
+                    describe(&error)
+                ));
+            }
+        }
+    }
+
+    /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
+    fn load_embedded(&self) {
         let bytes = match fs::read(EMBEDDED) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return console::warn(&format!("cannot read {EMBEDDED}: {error}")),
         };
-        let usable = match Document::parse(&bytes) {
-            Ok(document) => identity::check(&document)
-                .map(|()| document)
-                .map_err(|error| describe(&error)),
-            Err(problems) => Err(problems.to_string()),
-        };
-        match usable {
-            Ok(document) => {
-                apply_sysctls(&document);
-                self.node.set_config(document);
+        match Document::parse(&bytes) {
+            Ok(document) => self.start_with(document, EMBEDDED),
+            Err(problems) => console::warn(&format!("{EMBEDDED} is not used: {problems}")),
+        }
+    }
+
+    /// A config that was accepted takes effect as it was asked to.
+    pub(super) fn take_over(&self, document: Document, how: Apply) {
+        match how {
+            Apply::Now => {
+                self.remember(&document);
+                self.activate(document);
             }
-            Err(why) => console::warn(&format!("{EMBEDDED} is not used: {why}")),
+            Apply::Staged => console::say("a machine config was kept for the next boot"),
+            Apply::Try(patience) => {
+                let seconds = patience.as_secs();
+                console::say(&format!("a machine config is tried for {seconds} s"));
+                self.activate(document);
+            }
+        }
+    }
+
+    /// Should the next config turn out to be unusable, this is what is left.
+    fn remember(&self, document: &Document) {
+        let Some(store) = self.node.config_store() else {
+            return;
+        };
+        if let Err(error) = store.remember(document.source()) {
+            console::warn(&format!(
+                "cannot remember the config as a good one: {error}"
+            ));
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod api;
 mod config;
+mod trial;
 
 use std::fmt;
 use std::io;
@@ -14,7 +15,7 @@ use corten_sys::power::End;
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
 use crate::cmdline::Cmdline;
@@ -26,6 +27,7 @@ use crate::power_button;
 use crate::services::{ApiMode, SYSLOGD_SOCKET, table};
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Places, Supervisor, logs};
+use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
@@ -95,6 +97,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
     machine.run_controllers()?;
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
+    let mut trial: Option<Trial> = None;
     let end = loop {
         tokio::select! {
             ended = &mut boot, if booting => {
@@ -106,15 +109,22 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
                 }
             }
             Some(request) = requests.recv() => match request {
-                Request::Apply(document) => {
+                Request::Apply(document, how) => {
+                    trial = Trial::next(trial, how, machine.node.config(), Instant::now());
                     sleep(ANSWER_GRACE).await;
-                    machine.activate(*document);
+                    machine.take_over(*document, how);
                 }
                 Request::Act(action) => {
                     sleep(ANSWER_GRACE).await;
                     break action;
                 }
             },
+            () = Trial::over(trial.as_ref()) => {
+                if let Some(Trial { before, .. }) = trial.take() {
+                    console::say("the time of the tried config is up: going back to the one before");
+                    machine.activate(before);
+                }
+            }
             Some(()) = pressed.recv() => {
                 console::say("the power button was pressed");
                 break Action::Shutdown;

@@ -1,19 +1,25 @@
 //! What changes the node: a config, a reboot, a shutdown.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_config::Document;
-use similar::TextDiff;
 use tonic::Status;
 
 use super::service::Machine;
-use crate::node::{Action, Node, Stage, SubmitError};
+use crate::node::{Action, Apply, Node, Stage, SubmitError};
 
 /// Said when the config would not survive a reboot.
 const NOT_KEPT: &str =
-    "this version keeps the config in memory only: the node starts without it after a reboot";
+    "this node keeps the config in memory only: it starts without it after a reboot";
+/// How long a config is tried when the caller does not say.
+const TRY: Duration = Duration::from_secs(60);
+/// A trial longer than this is a mistake: nobody watches it end.
+const LONGEST_TRY: Duration = Duration::from_secs(24 * 3600);
 
-pub(super) fn apply(
+pub(super) async fn apply(
     machine: &Machine,
     request: api::ApplyConfigurationRequest,
 ) -> Result<api::ApplyConfigurationResponse, Status> {
@@ -22,67 +28,89 @@ pub(super) fn apply(
             "another configuration is being applied",
         ));
     };
-    let node = machine.node.as_ref();
-    let maintenance = node.stage() == Stage::Maintenance;
-    let document = Document::parse(&request.data)
-        .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
-    supported(request.mode(), maintenance)?;
-    let (details, warnings) = if request.dry_run {
-        (dry_run(node.config().as_ref(), &document), Vec::new())
-    } else {
-        node.apply_config(document)
-            .map_err(|error| refused(&error))?;
-        let kept = node.config_is_kept();
-        let warnings = if kept {
-            Vec::new()
-        } else {
-            vec![NOT_KEPT.to_owned()]
-        };
-        (
-            "Applied configuration without a reboot".to_owned(),
-            warnings,
-        )
-    };
-    let reply = api::ApplyConfiguration {
-        metadata: None,
-        warnings,
-        mode: Mode::NoReboot.into(),
-        mode_details: details,
-    };
+    let node = machine.node.clone();
+    // Parsing a large config and writing it to a slow disk both take their time.
+    let reply = tokio::task::spawn_blocking(move || blocking(&node, &request))
+        .await
+        .map_err(|_| Status::internal("applying the config failed"))??;
     Ok(api::ApplyConfigurationResponse {
         messages: vec![reply],
     })
 }
 
-/// Every mode we honour means: activate now, without a reboot.
-fn supported(mode: Mode, maintenance: bool) -> Result<(), Status> {
-    match mode {
-        Mode::Auto | Mode::NoReboot => Ok(()),
-        Mode::Reboot if maintenance => Ok(()),
+fn blocking(
+    node: &Arc<dyn Node>,
+    request: &api::ApplyConfigurationRequest,
+) -> Result<api::ApplyConfiguration, Status> {
+    let document = Document::parse(&request.data)
+        .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
+    let how = how(request, node.stage() == Stage::Maintenance)?;
+    let mut warnings = document.warnings();
+    let details = if request.dry_run {
+        node.check_config(&document)
+            .map_err(|error| refused(&error))?;
+        dry_run(node.config().as_ref(), &document)
+    } else {
+        let kept = node.config_is_kept() || matches!(how, Apply::Try(_));
+        node.apply_config(document, how)
+            .map_err(|error| refused(&error))?;
+        warnings.extend((!kept).then(|| NOT_KEPT.to_owned()));
+        match how {
+            Apply::Now => "Applied configuration without a reboot".to_owned(),
+            Apply::Staged => "Staged configuration to be applied after the next reboot".to_owned(),
+            Apply::Try(patience) => format!(
+                "Applied configuration without a reboot\nIt is tried for {} s and then taken back, unless a configuration is applied in another mode",
+                patience.as_secs()
+            ),
+        }
+    };
+    let mode = match how {
+        Apply::Now => Mode::NoReboot,
+        Apply::Staged => Mode::Staged,
+        Apply::Try(_) => Mode::Try,
+    };
+    Ok(api::ApplyConfiguration {
+        metadata: None,
+        warnings,
+        mode: mode.into(),
+        mode_details: details,
+    })
+}
+
+fn how(request: &api::ApplyConfigurationRequest, maintenance: bool) -> Result<Apply, Status> {
+    match request.mode() {
+        Mode::Auto | Mode::NoReboot => Ok(Apply::Now),
+        Mode::Reboot if maintenance => Ok(Apply::Now),
         Mode::Reboot => Err(Status::unimplemented(
             "mode reboot is not supported: apply without a reboot, then reboot the node",
         )),
-        Mode::Staged => Err(Status::unimplemented(
-            "mode staged is not supported yet: this version cannot keep a config for the next boot",
-        )),
-        Mode::Try => Err(Status::unimplemented(
-            "mode try is not supported yet: this version cannot take a config back",
-        )),
+        Mode::Staged => Ok(Apply::Staged),
+        Mode::Try => {
+            let patience = match request.try_mode_timeout {
+                None => TRY,
+                Some(timeout) => Duration::try_from(timeout)
+                    .ok()
+                    .filter(|patience| !patience.is_zero() && *patience <= LONGEST_TRY)
+                    .ok_or_else(|| {
+                        Status::invalid_argument(
+                            "try_mode_timeout must be more than 0 and at most 24h",
+                        )
+                    })?,
+            };
+            Ok(Apply::Try(patience))
+        }
     }
 }
 
-/// The change as a unified diff of both documents, without their secrets.
+/// The change as a diff of both configs without their secrets, and what follows from it.
 fn dry_run(active: Option<&Document>, new: &Document) -> String {
-    let old = active.map(Document::redacted).unwrap_or_default();
-    let new = new.redacted();
-    if old == new {
-        return "Dry run: no change (secrets are not compared).".to_owned();
+    match corten_config::diff(active, new) {
+        None => "Dry run: the configuration does not change".to_owned(),
+        Some(diff) => {
+            let plan = corten_config::plan(active, new);
+            format!("Dry run, nothing was applied:\n{diff}\n{plan}")
+        }
     }
-    let diff = TextDiff::from_lines(&old, &new);
-    format!(
-        "Dry run, nothing was applied:\n{}",
-        diff.unified_diff().header("active", "new")
-    )
 }
 
 pub(super) fn reboot(
@@ -118,7 +146,12 @@ pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status>
 }
 
 fn refused(error: &SubmitError) -> Status {
-    Status::failed_precondition(error.to_string())
+    match error {
+        SubmitError::Busy(_) | SubmitError::Refused(_) => {
+            Status::failed_precondition(error.to_string())
+        }
+        SubmitError::Failed(_) => Status::internal(error.to_string()),
+    }
 }
 
 /// A random id by which events of this action can be told from others'.

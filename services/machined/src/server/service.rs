@@ -118,7 +118,9 @@ impl MachineService for Machine {
         &self,
         request: Request<api::ApplyConfigurationRequest>,
     ) -> Answer<api::ApplyConfigurationResponse> {
-        apply::apply(self, request.into_inner()).map(Response::new)
+        apply::apply(self, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {

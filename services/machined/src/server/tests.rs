@@ -18,11 +18,14 @@ use tonic::{Code, Request};
 use tower::service_fn;
 
 use super::{Paths, serve_from};
-use crate::node::{Action, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError};
+use crate::node::{
+    Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+};
 
 #[derive(Default)]
 pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
+    applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
     store: Store,
 }
@@ -61,8 +64,20 @@ impl Node for Remembering {
         self.config.lock().unwrap().clone()
     }
 
-    fn apply_config(&self, document: Document) -> Result<(), SubmitError> {
+    fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
+        match document.hostname() {
+            Some("impossible") => Err(SubmitError::Refused("not that one".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn config_is_kept(&self) -> bool {
+        false
+    }
+
+    fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError> {
         *self.config.lock().unwrap() = Some(document);
+        self.applied.lock().unwrap().push(how);
         Ok(())
     }
 
@@ -243,6 +258,7 @@ async fn a_config_is_applied_whole_or_not_at_all() {
         .into_inner();
     let details = &reply.messages[0].mode_details;
     assert!(details.contains("+        hostname: first"), "{details}");
+    assert!(details.contains("the node stays reachable"), "{details}");
     assert!(!details.contains("very.secret"), "{details}");
     assert!(world.node.config().is_none());
 
@@ -257,14 +273,63 @@ async fn a_config_is_applied_whole_or_not_at_all() {
     assert_eq!(reply.warnings.len(), 1);
     assert_eq!(world.node.config().unwrap().source(), good);
 
-    for mode in [Mode::Reboot, Mode::Staged, Mode::Try] {
-        let refused = world
-            .client
-            .apply_configuration(applying(&good, mode))
-            .await
-            .unwrap_err();
-        assert_eq!(refused.code(), Code::Unimplemented, "{mode:?}");
+    let refused = world
+        .client
+        .apply_configuration(applying(&good, Mode::Reboot))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn modes_reach_the_node_and_a_dry_run_does_not() {
+    let mut world = world();
+    let good = config_text();
+    let mut long = applying(&good, Mode::Try);
+    long.try_mode_timeout = prost_types::Duration::try_from(Duration::from_secs(300)).ok();
+    let mut dry = applying(&good.replace("first", "second"), Mode::Staged);
+    dry.dry_run = true;
+    for (request, mode, details) in [
+        (
+            applying(&good, Mode::NoReboot),
+            Mode::NoReboot,
+            "without a reboot",
+        ),
+        (
+            applying(&good, Mode::Staged),
+            Mode::Staged,
+            "after the next reboot",
+        ),
+        (applying(&good, Mode::Try), Mode::Try, "tried for 60 s"),
+        (long, Mode::Try, "tried for 300 s"),
+        (dry, Mode::Staged, "~ machine.network.hostname"),
+    ] {
+        let reply = world.client.apply_configuration(request).await.unwrap();
+        let reply = reply.into_inner().messages.remove(0);
+        assert_eq!(reply.mode(), mode);
+        assert!(
+            reply.mode_details.contains(details),
+            "{}",
+            reply.mode_details
+        );
     }
+    let applied = world.node.applied.lock().unwrap().clone();
+    let tries = [60, 300].map(|seconds| Apply::Try(Duration::from_secs(seconds)));
+    assert_eq!(applied, [Apply::Now, Apply::Staged, tries[0], tries[1]]);
+
+    // What the node would refuse, a dry run refuses.
+    let mut impossible = applying(&good.replace("first", "impossible"), Mode::Auto);
+    impossible.dry_run = true;
+    let refused = world
+        .client
+        .apply_configuration(impossible)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.message(), "not that one");
+    let mut never = applying(&good, Mode::Try);
+    never.try_mode_timeout = Some(prost_types::Duration::default());
+    let refused = world.client.apply_configuration(never).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
 #[tokio::test]

@@ -1,0 +1,254 @@
+//! The machine config between boots. A power cut at any moment leaves the old
+//! or the new config, whole.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `config.yaml` | the config of the next boot |
+//! | `config.good.yaml` | the last one that became active |
+//! | `config.previous.yaml` | the one before that |
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use corten_config::Document;
+
+/// Where the STATE volume is mounted.
+pub const STATE: &str = "/system/state";
+
+const CURRENT: &str = "config.yaml";
+const GOOD: &str = "config.good.yaml";
+const PREVIOUS: &str = "config.previous.yaml";
+/// What a write that was cut off leaves behind; the next one starts it anew.
+const UNFINISHED: &str = ".config.new";
+
+/// A directory that holds the config.
+#[derive(Debug, Clone)]
+pub struct ConfigStore {
+    directory: PathBuf,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The newest config that can be used, if there is one.
+    pub document: Option<Document>,
+    /// Why newer ones cannot, for the console.
+    pub complaints: Vec<String>,
+}
+
+impl ConfigStore {
+    /// The store on a volume; `None` when none is mounted there, and what is
+    /// written would be gone after a reboot.
+    #[must_use]
+    pub fn on_volume(mount_point: &Path) -> Option<ConfigStore> {
+        let volume = fs::metadata(mount_point).ok()?;
+        let parent = fs::metadata(mount_point.parent()?).ok()?;
+        (volume.is_dir() && volume.dev() != parent.dev()).then(|| ConfigStore::at(mount_point))
+    }
+
+    fn at(directory: &Path) -> ConfigStore {
+        ConfigStore {
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// Makes a config that of the next boot. Once this returns, it is on the disk.
+    ///
+    /// # Errors
+    /// The volume is full or broken; the old config is still there.
+    pub fn save(&self, text: &str) -> io::Result<()> {
+        self.write(text)?;
+        self.rename(UNFINISHED, CURRENT)
+    }
+
+    /// Remembers a config that has become active, and the one before it.
+    ///
+    /// # Errors
+    /// The volume is full or broken; what was remembered still is.
+    pub fn remember(&self, text: &str) -> io::Result<()> {
+        let good = match fs::read_to_string(self.directory.join(GOOD)) {
+            Ok(good) if good == text => return Ok(()),
+            Ok(good) => Some(good),
+            Err(_) => None,
+        };
+        // A damaged one would only push a usable one out.
+        if good.is_some_and(|good| Document::parse(good.as_bytes()).is_ok()) {
+            self.rename(GOOD, PREVIOUS)?;
+        }
+        self.write(text)?;
+        self.rename(UNFINISHED, GOOD)
+    }
+
+    /// The newest config that can be used.
+    #[must_use]
+    pub fn load(&self) -> Loaded {
+        let mut loaded = Loaded::default();
+        for name in [CURRENT, GOOD, PREVIOUS] {
+            let path = self.directory.join(name);
+            let parsed = match fs::read(&path) {
+                Ok(bytes) => Document::parse(&bytes).map_err(|problems| problems.to_string()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => Err(error.to_string()),
+            };
+            match parsed {
+                Ok(document) => {
+                    if !loaded.complaints.is_empty() {
+                        let text = format!("using {} instead", path.display());
+                        loaded.complaints.push(text);
+                    }
+                    loaded.document = Some(document);
+                    break;
+                }
+                Err(why) => {
+                    let text = format!("{} cannot be used: {why}", path.display());
+                    loaded.complaints.push(text);
+                }
+            }
+        }
+        loaded
+    }
+
+    /// Writes the unfinished file and waits until the disk has it.
+    fn write(&self, text: &str) -> io::Result<()> {
+        let path = self.directory.join(UNFINISHED);
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            });
+        if written.is_err() {
+            // On a full volume it would take what little there is.
+            let _ = fs::remove_file(&path);
+        }
+        written
+    }
+
+    /// Renames and waits until the disk has the new name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.directory.join(from), self.directory.join(to))?;
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn config(hostname: &str) -> String {
+        // A worker needs no key.
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network: {{hostname: {hostname}}}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        )
+    }
+
+    fn store() -> (tempfile::TempDir, ConfigStore) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ConfigStore::at(directory.path());
+        (directory, store)
+    }
+
+    fn name(loaded: &Loaded) -> Option<&str> {
+        loaded.document.as_ref().and_then(Document::hostname)
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_private() {
+        let (directory, store) = store();
+        assert!(store.load().document.is_none());
+        for hostname in ["a", "b"] {
+            store.save(&config(hostname)).unwrap();
+            let loaded = store.load();
+            assert_eq!(
+                (name(&loaded), loaded.complaints.len()),
+                (Some(hostname), 0)
+            );
+        }
+        let mode = fs::metadata(directory.path().join(CURRENT))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!directory.path().join(UNFINISHED).exists());
+    }
+
+    #[test]
+    fn a_config_that_cannot_be_used_gives_way_to_the_last_good_one() {
+        let (directory, store) = store();
+        for hostname in ["a", "b", "b"] {
+            store.save(&config(hostname)).unwrap();
+            store.remember(&config(hostname)).unwrap();
+        }
+        let damage = |file: &str| fs::write(directory.path().join(file), "machine: [").unwrap();
+        damage(CURRENT);
+        let loaded = store.load();
+        assert_eq!(name(&loaded), Some("b"));
+        assert!(loaded.complaints[0].contains("config.yaml cannot be used: line 1"));
+        assert!(
+            loaded.complaints[1].contains("using"),
+            "{:?}",
+            loaded.complaints
+        );
+        // As after going back to a version that knows less.
+        damage(GOOD);
+        assert_eq!(name(&store.load()), Some("a"));
+        // What is damaged never pushes out what is not.
+        store.remember(&config("c")).unwrap();
+        damage(GOOD);
+        assert_eq!(name(&store.load()), Some("a"));
+        damage(PREVIOUS);
+        let loaded = store.load();
+        assert!(loaded.document.is_none());
+        assert_eq!(loaded.complaints.len(), 3);
+    }
+
+    #[test]
+    fn a_power_cut_leaves_the_old_or_the_new_config() {
+        let (directory, store) = store();
+        store.save(&config("old")).unwrap();
+        store.remember(&config("old")).unwrap();
+        let new = config("new");
+        // The write was cut off after any number of bytes: the old one counts,
+        // and the next write does not trip over the rest.
+        for length in 0..=new.len() {
+            fs::write(directory.path().join(UNFINISHED), &new[..length]).unwrap();
+            let loaded = store.load();
+            assert_eq!((name(&loaded), loaded.complaints.len()), (Some("old"), 0));
+        }
+        store.save(&new).unwrap();
+        assert_eq!(name(&store.load()), Some("new"));
+        // Between the two renames of `remember` the current one is whole.
+        store.rename(GOOD, PREVIOUS).unwrap();
+        assert_eq!(name(&store.load()), Some("new"));
+        fs::write(directory.path().join(CURRENT), "").unwrap();
+        assert_eq!(name(&store.load()), Some("old"));
+    }
+
+    #[test]
+    fn a_failed_write_changes_nothing() {
+        let (directory, store) = store();
+        store.save(&config("old")).unwrap();
+        // A directory in the way fails the write whoever runs the test.
+        fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
+        store.save(&config("new")).unwrap_err();
+        assert_eq!(name(&store.load()), Some("old"));
+    }
+
+    #[test]
+    fn only_a_mounted_volume_keeps_anything() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(ConfigStore::on_volume(directory.path()).is_none());
+        assert!(ConfigStore::on_volume(Path::new("/no/such/place")).is_none());
+        assert!(ConfigStore::on_volume(Path::new("/proc")).is_some());
+    }
+}

@@ -1,0 +1,100 @@
+//! A config on trial: active, not kept, and taken back unless it is confirmed.
+
+use corten_config::Document;
+use tokio::time::Instant;
+
+use crate::node::Apply;
+
+/// A trial under way.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// What is active again afterwards.
+    pub(super) before: Document,
+    /// When.
+    pub(super) until: Instant,
+}
+
+impl Trial {
+    /// What is on trial once another config has been accepted. `active` is the
+    /// config before that.
+    pub(super) fn next(
+        trial: Option<Trial>,
+        how: Apply,
+        active: Option<Document>,
+        now: Instant,
+    ) -> Option<Trial> {
+        match how {
+            // Confirmed, or replaced by something that is meant to stay.
+            Apply::Now => None,
+            // For the next boot: what is tried now still ends.
+            Apply::Staged => trial,
+            Apply::Try(patience) => {
+                // One trial after another leads back to before the first.
+                let before = trial.map(|trial| trial.before).or(active)?;
+                Some(Trial {
+                    before,
+                    until: now + patience,
+                })
+            }
+        }
+    }
+
+    /// Waits for the end of a trial; without one for ever.
+    pub(super) async fn over(trial: Option<&Trial>) {
+        match trial {
+            Some(trial) => tokio::time::sleep_until(trial.until).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn config(hostname: &str) -> Document {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network: {{hostname: {hostname}}}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        Document::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn trials_lead_back_to_what_was_confirmed() {
+        let now = Instant::now();
+        let minute = Apply::Try(Duration::from_secs(60));
+        let first = Trial::next(None, minute, Some(config("a")), now).unwrap();
+        assert_eq!(first.before.hostname(), Some("a"));
+        assert_eq!(first.until, now + Duration::from_secs(60));
+
+        let later = now + Duration::from_secs(30);
+        let second = Trial::next(Some(first), minute, Some(config("b")), later).unwrap();
+        assert_eq!(second.before.hostname(), Some("a"));
+        assert_eq!(second.until, later + Duration::from_secs(60));
+
+        let staged = Trial::next(Some(second), Apply::Staged, Some(config("c")), later).unwrap();
+        assert_eq!(staged.before.hostname(), Some("a"));
+        assert!(Trial::next(Some(staged), Apply::Now, Some(config("c")), later).is_none());
+        // Nothing to go back to.
+        assert!(Trial::next(None, minute, None, now).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_trial_ends_when_its_time_is_up() {
+        let now = Instant::now();
+        let trial = Trial::next(
+            None,
+            Apply::Try(Duration::from_millis(20)),
+            Some(config("a")),
+            now,
+        );
+        Trial::over(trial.as_ref()).await;
+        assert!(now.elapsed() >= Duration::from_millis(20));
+        let never = tokio::time::timeout(Duration::from_millis(20), Trial::over(None)).await;
+        never.unwrap_err();
+    }
+}
