@@ -1,13 +1,18 @@
 //! The command line.
 
+mod config;
+
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::endpoint::Endpoint;
 use crate::table::Format;
-use crate::units::parse_duration;
+
+pub(crate) use config::{
+    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, Machineconfig, PatchConfig, Validate,
+    ValidateMode,
+};
 
 const AFTER: &str = "\
 Which node answers:
@@ -74,6 +79,11 @@ pub(crate) enum Verb {
     /// Make configs and secrets; talks to no node
     #[command(subcommand)]
     Gen(Gen),
+    /// Change machine configs; talks to no node
+    #[command(subcommand, visible_alias = "mc")]
+    Machineconfig(Machineconfig),
+    /// Check a machine config as a node would; talks to no node
+    Validate(Validate),
     /// Give a node its machine config
     #[command(visible_alias = "apply")]
     ApplyConfig(ApplyConfig),
@@ -98,70 +108,6 @@ pub(crate) enum Verb {
     Reboot(Reboot),
     /// Shut nodes down; returns once they have accepted
     Shutdown(Shutdown),
-}
-
-/// `gen`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Gen {
-    /// Write controlplane.yaml, worker.yaml and cortenconfig with new secrets
-    Config(GenConfig),
-}
-
-/// `gen config`.
-#[derive(Debug, Args)]
-pub(crate) struct GenConfig {
-    /// The name of the cluster
-    pub(crate) cluster: String,
-    /// Where Kubernetes will answer, such as https://10.0.0.1:6443. The host is
-    /// also the endpoint in the client config
-    pub(crate) endpoint: String,
-    /// The directory to write to
-    #[arg(short, long, alias = "output", value_name = "DIR", default_value = ".")]
-    pub(crate) output_dir: PathBuf,
-    /// Further names and addresses the nodes' certificates shall carry
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub(crate) additional_sans: Vec<String>,
-    /// The disk to install to
-    #[arg(long, value_name = "DEVICE", default_value = "/dev/sda")]
-    pub(crate) install_disk: String,
-    /// The domain of the cluster's DNS
-    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
-    pub(crate) dns_domain: String,
-    /// Overwrite files: the secrets in them are lost
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-/// `apply-config`.
-#[derive(Debug, Args)]
-pub(crate) struct ApplyConfig {
-    /// The machine config; - is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// How the node takes it over
-    #[arg(short, long, value_enum, default_value = "auto")]
-    pub(crate) mode: ApplyMode,
-    /// Only say what would change
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// With --mode try: how long until the node goes back to the old config
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-}
-
-/// How a config is applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ApplyMode {
-    /// As the node thinks best
-    Auto,
-    /// At once, and refused if that takes a reboot
-    NoReboot,
-    /// With a reboot
-    Reboot,
-    /// Kept, and in force after the next reboot
-    Staged,
-    /// At once, and taken back after a while
-    Try,
 }
 
 /// `version`.
@@ -310,6 +256,13 @@ mod tests {
             "gen config c https://h:6443 -o /d --additional-sans a,b --force",
             "gen config c https://h:6443 --output /d",
             "apply-config -i -n 10.0.0.1 -f c.yaml -m no-reboot --cert-fingerprint x",
+            "apply -f c.yaml -p @a.yaml --config-patch machine:{} --dry-run",
+            "gen config c https://h:6443 --config-patch @a --config-patch-worker @b --config-patch-control-plane @c --with-secrets s.yaml",
+            "gen secrets -o s.yaml --force",
+            "machineconfig patch c.yaml -p @a.yaml --patch x:1 -o out.yaml",
+            "mc patch -p @a.yaml -",
+            "validate -c c.yaml -m cloud --strict",
+            "validate --config c.yaml --mode metal",
             "services",
             "service etcd status",
             "ps -s cpu",
@@ -330,6 +283,8 @@ mod tests {
             "",
             "nonsense",
             "apply-config",
+            "machineconfig patch c.yaml",
+            "validate -c c.yaml -m boat",
             "logs",
             "logs a --tail -2",
             "memory -e a:b:c",

@@ -3,7 +3,7 @@
 //! Owns: the command line, the client config file, new machine configs with
 //! their secrets, and how answers look on a terminal.
 //! Never does: anything on a node but through the API. It holds no state of
-//! its own, and it prints no secret.
+//! its own, and prints no secret but in a config it was asked to write.
 //! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
 //! On a laptop: `cargo run -p cortenctl -- gen config demo https://127.0.0.1:6443 -o /tmp/demo`.
 //!
@@ -13,9 +13,11 @@
 mod answers;
 mod cli;
 mod clientconfig;
+mod configfile;
 mod connect;
 mod endpoint;
 mod failure;
+mod files;
 mod lines;
 mod table;
 mod tls;

@@ -1,22 +1,18 @@
 //! `apply-config`: a machine config for one or more nodes.
 
-use std::io::Read as _;
-use std::path::Path;
-
-use anyhow::Context as _;
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::{ApplyConfigurationRequest, ApplyConfigurationResponse};
 
 use crate::answers::ask;
 use crate::cli::{ApplyConfig, ApplyMode};
+use crate::configfile;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::printable;
 
 /// The request, with the file read. No error quotes the file: it has secrets.
 pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
-    let data =
-        read(&args.file).with_context(|| format!("machine config {}", args.file.display()))?;
+    let data = configfile::patched(configfile::read(&args.file)?, &args.config_patch)?;
     let mode = match args.mode {
         ApplyMode::Auto => Mode::Auto,
         ApplyMode::NoReboot => Mode::NoReboot,
@@ -34,26 +30,6 @@ pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, F
         dry_run: args.dry_run,
         try_mode_timeout,
     })
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    // One byte more than allowed shows that there is more than allowed.
-    let limit = corten_config::MAX_SIZE as u64 + 1;
-    let mut data = Vec::new();
-    if path == Path::new("-") {
-        std::io::stdin().lock().take(limit).read_to_end(&mut data)?;
-    } else {
-        std::fs::File::open(path)?
-            .take(limit)
-            .read_to_end(&mut data)?;
-    }
-    anyhow::ensure!(
-        data.iter().any(|byte| !byte.is_ascii_whitespace()),
-        "it is empty"
-    );
-    let most = corten_config::MAX_SIZE;
-    anyhow::ensure!(data.len() <= most, "larger than {} MiB", most / 1024 / 1024);
-    Ok(data)
 }
 
 pub(crate) async fn run(
@@ -91,6 +67,7 @@ pub(crate) async fn run(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
@@ -98,6 +75,7 @@ mod tests {
     fn args(file: &Path, mode: ApplyMode) -> ApplyConfig {
         ApplyConfig {
             file: file.into(),
+            config_patch: Vec::new(),
             mode,
             dry_run: true,
             timeout: Duration::from_secs(90),

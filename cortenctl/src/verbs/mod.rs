@@ -3,17 +3,19 @@
 mod apply;
 mod generate;
 mod logs;
+mod machineconfig;
 mod memory;
 mod mounts;
 mod power;
 mod processes;
 mod service;
+mod validate;
 mod version;
 
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
-use crate::cli::{Cli, Gen, Verb};
+use crate::cli::{Cli, Gen, Machineconfig, Verb};
 use crate::connect::routes;
 use crate::failure::Failure;
 use crate::table::{self, Format, Table};
@@ -23,6 +25,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.global;
     match cli.verb {
         Verb::Gen(Gen::Config(args)) => generate::config(&args),
+        Verb::Gen(Gen::Secrets(args)) => generate::secrets(&args),
+        Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
+        Verb::Validate(args) => validate::run(&args),
         Verb::ApplyConfig(args) => {
             let request = apply::request(&args)?;
             apply::run(routes(&global).await?, request).await

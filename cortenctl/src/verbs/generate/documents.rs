@@ -36,6 +36,7 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
             },
             "cluster": {
                 "secretboxEncryptionSecret": secrets.secretbox,
+                "aescbcEncryptionSecret": secrets.aescbc,
                 "ca": pair(secrets.kubernetes.pem()),
                 "aggregatorCA": pair(secrets.aggregator.pem()),
                 "serviceAccount": { "key": STANDARD.encode(&secrets.service_account_key) },
@@ -44,6 +45,9 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
             },
         }),
     );
+    if let Some(Value::Object(fields)) = root.get_mut("cluster") {
+        fields.retain(|_, value| value != "");
+    }
     root
 }
 
@@ -107,7 +111,7 @@ fn merge(base: &mut Value, more: Value) {
     }
 }
 
-fn pair(pem: &CertificateAndKey) -> Value {
+pub(super) fn pair(pem: &CertificateAndKey) -> Value {
     json!({ "crt": STANDARD.encode(&pem.crt), "key": STANDARD.encode(&pem.key) })
 }
 

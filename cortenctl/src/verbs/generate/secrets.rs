@@ -20,8 +20,10 @@ pub(super) struct Secrets {
     pub(super) bootstrap_token: String,
     /// What a joining node shows to trustd: `6.16` characters.
     pub(super) machine_token: String,
-    /// Encrypts Kubernetes' secrets in etcd.
+    /// Encrypts Kubernetes' secrets in etcd; empty in old clusters.
     pub(super) secretbox: String,
+    /// The same, of old clusters; else empty.
+    pub(super) aescbc: String,
     /// The authority of the node API.
     pub(super) os: Ca,
     pub(super) etcd: Ca,
@@ -46,6 +48,7 @@ impl Secrets {
             bootstrap_token: token(&random)?,
             machine_token: token(&random)?,
             secretbox: STANDARD.encode(bytes(&random)?),
+            aescbc: String::new(),
             os: authority(Algorithm::Ed25519, "corten", "")?,
             etcd: authority(Algorithm::EcdsaP256, "etcd", "")?,
             kubernetes: authority(Algorithm::EcdsaP256, "kubernetes", "")?,

@@ -1,0 +1,151 @@
+//! Verbs that make, change and give out machine configs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::units::parse_duration;
+
+/// `gen`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Gen {
+    /// Write controlplane.yaml, worker.yaml and cortenconfig
+    Config(GenConfig),
+    /// Write the secrets of a new cluster, to make configs from again and again
+    Secrets(GenSecrets),
+}
+
+/// `gen config`.
+#[derive(Debug, Args)]
+pub(crate) struct GenConfig {
+    /// The name of the cluster
+    pub(crate) cluster: String,
+    /// Where Kubernetes will answer, such as https://10.0.0.1:6443. The host is
+    /// also the endpoint in the client config
+    pub(crate) endpoint: String,
+    /// The directory to write to
+    #[arg(short, long, alias = "output", value_name = "DIR", default_value = ".")]
+    pub(crate) output_dir: PathBuf,
+    /// Further names and addresses the nodes' certificates shall carry
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) additional_sans: Vec<String>,
+    /// The disk to install to
+    #[arg(long, value_name = "DEVICE", default_value = "/dev/sda")]
+    pub(crate) install_disk: String,
+    /// The domain of the cluster's DNS
+    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
+    pub(crate) dns_domain: String,
+    /// Change both configs: text, or @FILE; may be repeated
+    #[arg(long, value_name = "PATCH")]
+    pub(crate) config_patch: Vec<String>,
+    /// Change the config of control plane nodes, after the others
+    #[arg(long, value_name = "PATCH")]
+    pub(crate) config_patch_control_plane: Vec<String>,
+    /// Change the config of workers, after the others
+    #[arg(long, value_name = "PATCH")]
+    pub(crate) config_patch_worker: Vec<String>,
+    /// The cluster's secrets, as `gen secrets` writes them; without it new ones are made
+    #[arg(long, value_name = "FILE")]
+    pub(crate) with_secrets: Option<PathBuf>,
+    /// Overwrite files: the secrets in them are lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `gen secrets`.
+#[derive(Debug, Args)]
+pub(crate) struct GenSecrets {
+    /// The file to write
+    #[arg(
+        short,
+        long,
+        alias = "output",
+        value_name = "FILE",
+        default_value = "secrets.yaml"
+    )]
+    pub(crate) output_file: PathBuf,
+    /// Overwrite the file: the secrets in it are lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `machineconfig`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Machineconfig {
+    /// Write a config with patches applied; comments are not kept
+    Patch(PatchConfig),
+}
+
+/// `machineconfig patch`.
+#[derive(Debug, Args)]
+pub(crate) struct PatchConfig {
+    /// The config; - is standard input
+    pub(crate) file: PathBuf,
+    /// Documents to merge or a JSON patch: text, or @FILE; applied in order
+    #[arg(short, long, value_name = "PATCH", required = true)]
+    pub(crate) patch: Vec<String>,
+    /// The file to write instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `validate`.
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// The config; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// What the node runs on
+    #[arg(short, long, value_enum, default_value = "metal")]
+    pub(crate) mode: ValidateMode,
+    /// Warnings are errors
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// What a node runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ValidateMode {
+    /// A machine that is installed to a disk
+    Metal,
+    /// A machine whose image is its disk
+    Cloud,
+    /// A container
+    Container,
+}
+
+/// `apply-config`.
+#[derive(Debug, Args)]
+pub(crate) struct ApplyConfig {
+    /// The machine config; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Change the config first: text, or @FILE; may be repeated
+    #[arg(short = 'p', long, value_name = "PATCH")]
+    pub(crate) config_patch: Vec<String>,
+    /// How the node takes it over
+    #[arg(short, long, value_enum, default_value = "auto")]
+    pub(crate) mode: ApplyMode,
+    /// Only say what would change
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --mode try: how long until the node goes back to the old config
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// How a config is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ApplyMode {
+    /// As the node thinks best
+    Auto,
+    /// At once, and refused if that takes a reboot
+    NoReboot,
+    /// With a reboot
+    Reboot,
+    /// Kept, and in force after the next reboot
+    Staged,
+    /// At once, and taken back after a while
+    Try,
+}

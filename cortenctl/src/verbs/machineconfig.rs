@@ -1,0 +1,26 @@
+//! `machineconfig patch`: a config with patches applied.
+
+use std::path::Path;
+
+use crate::cli::PatchConfig;
+use crate::configfile;
+use crate::failure::Failure;
+use crate::{files, table};
+
+pub(crate) fn patch(args: &PatchConfig) -> Result<(), Failure> {
+    let patched = configfile::patched(configfile::read(&args.file)?, &args.patch)?;
+    let text = String::from_utf8_lossy(&patched);
+    match args
+        .output
+        .as_deref()
+        .filter(|path| *path != Path::new("-"))
+    {
+        Some(path) => files::write(path, &text, true)?,
+        None => table::print(&text)?,
+    }
+    // Written all the same: it may be for a node of another version.
+    if let Err(Failure::Call(problems)) = configfile::parse("warning", &patched) {
+        eprintln!("a node of this version would refuse the result:\n{problems:#}");
+    }
+    Ok(())
+}
