@@ -11,7 +11,7 @@ use crate::units::parse_duration;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Gen {
     /// Write controlplane.yaml, worker.yaml and cortenconfig
-    Config(GenConfig),
+    Config(Box<GenConfig>),
     /// Write the secrets of a new cluster, to make configs from again and again
     Secrets(GenSecrets),
 }

@@ -258,3 +258,60 @@ fn the_old_network_form_is_checked() {
         assert!(found.iter().any(|p| p.contains(why)), "{bad}: {found:?}");
     }
 }
+
+#[test]
+fn what_existing_clients_generate_is_accepted() {
+    let (crt, key) = (super::crt(), key());
+    let pair = format!("{{crt: {crt}, key: {key}}}");
+    let text = format!(
+        "version: v1alpha1
+debug: false
+persist: true
+machine:
+    type: controlplane
+    token: abcdef.0123456789abcdef
+    ca: {pair}
+    certSANs: []
+    kubelet: {{image: 'ghcr.io/siderolabs/kubelet:v1.36.0', defaultRuntimeSeccompProfileEnabled: true, disableManifestsDirectory: true}}
+    network: {{}}
+    install: {{disk: /dev/sda, image: 'ghcr.io/siderolabs/installer:v1.14.0', wipe: false, grubUseUKICmdline: true}}
+    registries: {{}}
+    features:
+        diskQuotaSupport: true
+        kubePrism: {{enabled: true, port: 7445}}
+        hostDNS: {{enabled: true, forwardKubeDNSToHost: true}}
+    nodeLabels:
+        node.kubernetes.io/exclude-from-external-load-balancers: \"\"
+cluster:
+    id: aWQ=
+    secret: c2VjcmV0
+    controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}
+    clusterName: demo
+    network: {{dnsDomain: cluster.local, podSubnets: [10.244.0.0/16], serviceSubnets: [10.96.0.0/12]}}
+    token: abcdef.0123456789abcdef
+    secretboxEncryptionSecret: c2VjcmV0
+    ca: {pair}
+    aggregatorCA: {pair}
+    serviceAccount: {{key: {key}}}
+    apiServer:
+        image: registry.k8s.io/kube-apiserver:v1.36.0
+        certSANs: [10.0.0.1]
+        admissionControl:
+            - name: PodSecurity
+              configuration: {{apiVersion: pod-security.admission.config.k8s.io/v1alpha1, exemptions: {{namespaces: [kube-system]}}}}
+        auditPolicy: {{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{{level: Metadata}}]}}
+    controllerManager: {{image: registry.k8s.io/kube-controller-manager:v1.36.0}}
+    proxy: {{image: registry.k8s.io/kube-proxy:v1.36.0}}
+    scheduler: {{image: registry.k8s.io/kube-scheduler:v1.36.0}}
+    discovery: {{enabled: true, registries: {{kubernetes: {{disabled: true}}, service: {{}}}}}}
+    etcd: {{ca: {pair}}}
+    extraManifests: []
+    inlineManifests: []
+---
+apiVersion: v1alpha1
+kind: HostnameConfig
+auto: stable
+"
+    );
+    assert_eq!(problems(&text), Vec::<String>::new());
+}
