@@ -15,7 +15,7 @@ use crate::table::printable;
 use crate::tls;
 
 /// How long a node has for a call that is not a stream.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A message of a reply.
 pub(crate) trait Message {
@@ -236,7 +236,7 @@ fn request<B>(session: &Session, body: B) -> Request<B> {
 }
 
 /// What a refused or broken call means, and what to do.
-fn explain(status: &Status, roles: &[String]) -> String {
+pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
     // Below a status made here; a node's own words are not looked at.
     let below = std::error::Error::source(status);
     if let Some(text) = below.and_then(tls::refusal_below) {

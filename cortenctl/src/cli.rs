@@ -99,6 +99,8 @@ pub(crate) enum Verb {
     /// Services and their state; with an id, one service and its history
     #[command(visible_alias = "services")]
     Service(Service),
+    /// Resources: what a node knows of itself; `get rd` lists their types
+    Get(Get),
     /// Mounted filesystems
     Mounts(Output),
     /// Running processes
@@ -177,6 +179,24 @@ pub(crate) enum ServiceAction {
     Stop,
     /// Stop and start it
     Restart,
+}
+
+/// `get`.
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The type, by any of its names
+    #[arg(value_name = "TYPE")]
+    pub(crate) kind: String,
+    /// One resource; without it all are listed
+    pub(crate) id: Option<String>,
+    /// Where to look instead of the type's own namespace
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Go on as resources change
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `processes`.
@@ -264,6 +284,9 @@ mod tests {
             "validate -c c.yaml -m cloud --strict",
             "validate --config c.yaml --mode metal",
             "services",
+            "get members",
+            "get addresses --namespace network -o yaml -w",
+            "get machinestatus machine -o json",
             "service etcd status",
             "ps -s cpu",
             "free -o json",

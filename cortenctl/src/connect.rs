@@ -37,10 +37,30 @@ pub(crate) type Client = MachineServiceClient<Channel>;
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) client: Client,
+    /// The connection, for other services than the client's.
+    pub(crate) channel: Channel,
     /// Values of the `nodes` metadata; empty asks the endpoint itself.
     pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
     /// Our roles, for messages.
     pub(crate) roles: Vec<String>,
+}
+
+impl Session {
+    fn new(
+        channel: Channel,
+        nodes: Vec<(String, MetadataValue<Ascii>)>,
+        roles: Vec<String>,
+    ) -> Session {
+        let client = MachineServiceClient::new(channel.clone())
+            .max_decoding_message_size(corten_api::MAX_MESSAGE)
+            .max_encoding_message_size(corten_api::MAX_MESSAGE);
+        Session {
+            client,
+            channel,
+            nodes,
+            roles,
+        }
+    }
 }
 
 /// A way to one or more nodes, open or failed. Two of them only with
@@ -92,7 +112,7 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     let identity = context.identity()?;
     let roles = tls::roles(&identity);
     let tls = Arc::new(tls::mutual(&identity, SystemTime::now())?);
-    let (endpoint, client) = first(&endpoints, &tls).await.map_err(Failure::call)?;
+    let (endpoint, channel) = first(&endpoints, &tls).await.map_err(Failure::call)?;
     let name = match nodes.as_slice() {
         [] => endpoint.host().to_owned(),
         some => some
@@ -103,35 +123,27 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     };
     Ok(vec![Route {
         name,
-        session: Ok(Session {
-            client,
-            nodes,
-            roles,
-        }),
+        session: Ok(Session::new(channel, nodes, roles)),
     }])
 }
 
 /// Nodes without a config do not forward, so each is an endpoint of its own.
 async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
     let tls = Arc::new(tls::insecure(&global.cert_fingerprint)?);
-    let session = |client| Session {
-        client,
-        nodes: Vec::new(),
-        roles: Vec::new(),
-    };
+    let session = |channel| Session::new(channel, Vec::new(), Vec::new());
     if global.nodes.is_empty() {
         if global.endpoints.is_empty() {
             return Err(Failure::usage(
                 "--insecure needs the node's address: -n ADDRESS",
             ));
         }
-        let (endpoint, client) = first(&global.endpoints, &tls)
+        let (endpoint, channel) = first(&global.endpoints, &tls)
             .await
             .map_err(Failure::call)?;
         let name = endpoint.host().to_owned();
         return Ok(vec![Route {
             name,
-            session: Ok(session(client)),
+            session: Ok(session(channel)),
         }]);
     }
     let mut routes = Vec::new();
@@ -161,11 +173,11 @@ fn metadata_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure>
 async fn first<'a>(
     endpoints: &'a [Endpoint],
     tls: &Arc<ClientConfig>,
-) -> Result<(&'a Endpoint, Client), String> {
+) -> Result<(&'a Endpoint, Channel), String> {
     let mut failures = Vec::new();
     for endpoint in endpoints {
         match open(endpoint, tls).await {
-            Ok(client) => return Ok((endpoint, client)),
+            Ok(channel) => return Ok((endpoint, channel)),
             Err(why) => failures.push(format!("{endpoint}: {why}")),
         }
     }
@@ -175,7 +187,7 @@ async fn first<'a>(
     })
 }
 
-async fn open(endpoint: &Endpoint, tls: &Arc<ClientConfig>) -> Result<Client, String> {
+async fn open(endpoint: &Endpoint, tls: &Arc<ClientConfig>) -> Result<Channel, String> {
     let stream = dial(endpoint, tls).await?;
     channel(endpoint, stream)
         .await
@@ -253,12 +265,12 @@ fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A client on a stream that is open. When the stream ends, calls fail: a call
+/// A channel on a stream that is open. When the stream ends, calls fail: a call
 /// such as a reboot must not be repeated on a new connection.
 async fn channel(
     endpoint: &Endpoint,
     stream: TlsStream<TcpStream>,
-) -> Result<Client, tonic::transport::Error> {
+) -> Result<Channel, tonic::transport::Error> {
     let mut once = Some(TokioIo::new(stream));
     let connector = tower::service_fn(move |_: Uri| {
         let stream = once.take();
@@ -276,8 +288,5 @@ async fn channel(
         Ok(origin) => http.origin(origin),
         Err(_) => http,
     };
-    let channel = http.connect_with_connector(connector).await?;
-    Ok(MachineServiceClient::new(channel)
-        .max_decoding_message_size(corten_api::MAX_MESSAGE)
-        .max_encoding_message_size(corten_api::MAX_MESSAGE))
+    http.connect_with_connector(connector).await
 }

@@ -19,6 +19,7 @@ mod endpoint;
 mod failure;
 mod files;
 mod lines;
+mod path;
 mod table;
 mod tls;
 mod units;

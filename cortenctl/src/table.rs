@@ -53,20 +53,63 @@ impl Table {
                 }
             }
         }
+        let lines = self.rows.iter().map(|row| line(row, &widths));
+        lines.collect()
+    }
+}
+
+/// A table that is printed while it grows: columns get wider, never narrower.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    widths: Vec<usize>,
+    waiting: Vec<Vec<String>>,
+}
+
+impl Rows {
+    pub(crate) fn new(header: Vec<String>) -> Rows {
+        let mut rows = Rows::default();
+        rows.row(header);
+        rows
+    }
+
+    /// Whether there is not even a header.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.widths.is_empty()
+    }
+
+    /// Adds a row; see [`Table::row`].
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        let cells: Vec<String> = cells.iter().map(|cell| printable(cell)).collect();
+        self.widths.resize(cells.len().max(self.widths.len()), 0);
+        for (width, cell) in self.widths.iter_mut().zip(&cells) {
+            *width = cell.chars().count().max(*width);
+        }
+        self.waiting.push(cells);
+    }
+
+    /// The rows added since this was last called.
+    pub(crate) fn render(&mut self) -> String {
         let mut text = String::new();
-        for row in &self.rows {
-            let last = row.len().saturating_sub(1);
-            for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                text.push_str(cell);
-                if index < last {
-                    let padding = width + GAP - cell.chars().count();
-                    text.extend(std::iter::repeat_n(' ', padding));
-                }
-            }
-            text.push('\n');
+        for row in std::mem::take(&mut self.waiting) {
+            text.push_str(&line(&row, &self.widths));
         }
         text
     }
+}
+
+/// A row of a table.
+fn line(row: &[String], widths: &[usize]) -> String {
+    let mut text = String::new();
+    let last = row.len().saturating_sub(1);
+    for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
+        text.push_str(cell);
+        if index < last {
+            let padding = (width + GAP).saturating_sub(cell.chars().count());
+            text.extend(std::iter::repeat_n(' ', padding));
+        }
+    }
+    text.push('\n');
+    text
 }
 
 /// A text in which no character steers a terminal.
@@ -114,6 +157,17 @@ mod tests {
         let mut table = Table::new(&["NODE", "COMMAND"]);
         table.row(["n", "evil\u{1b}[2J\nrow"]);
         assert_eq!(table.render(), "NODE   COMMAND\nn      evil?[2J?row\n");
+    }
+
+    #[test]
+    fn a_growing_table_prints_every_row_once() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
+        let mut rows = Rows::new(row(&["NODE", "ID"]));
+        rows.row(row(&["longer", "a"]));
+        assert_eq!(rows.render(), "NODE     ID\nlonger   a\n");
+        rows.row(row(&["n", "b"]));
+        assert_eq!(rows.render(), "n        b\n");
+        assert_eq!(rows.render(), "");
     }
 
     #[test]

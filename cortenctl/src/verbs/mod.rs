@@ -2,6 +2,7 @@
 
 mod apply;
 mod generate;
+mod get;
 mod logs;
 mod machineconfig;
 mod memory;
@@ -37,6 +38,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Dmesg(args) => logs::dmesg(routes(&global).await?, &args).await,
         Verb::Logs(args) => logs::logs(routes(&global).await?, &args).await,
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
+        Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, args.output).await,
         Verb::Processes(args) => processes::run(routes(&global).await?, &args).await,
         Verb::Reboot(args) => power::reboot(routes(&global).await?, args.mode).await,
