@@ -91,7 +91,7 @@ fn print_plan() {
         "\n{}",
         services::describe(&services::table(services::ApiMode::Secure))
     );
-    match controllers::describe() {
+    match controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),
     }

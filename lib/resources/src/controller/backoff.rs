@@ -5,7 +5,7 @@ use std::time::Duration;
 /// After the first failure.
 const FIRST: Duration = Duration::from_millis(500);
 /// Doubled at each failure until here.
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 /// Grows at each failure, until it is reset.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
-use super::{Declaration, Dependency, Input, Ownership};
+use super::{Declaration, Dependency, Input, Output, Ownership};
 
 /// Why a controller cannot be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +68,12 @@ impl Graph {
         }
         self.controllers.insert(new.name, new);
         Ok(())
+    }
+
+    /// Each controller's name, inputs and outputs, by name.
+    pub fn controllers(&self) -> impl Iterator<Item = (&'static str, &[Input], &[Output])> {
+        let all = self.controllers.values();
+        all.map(|one| (one.name, &*one.inputs, &*one.outputs))
     }
 
     /// The graph in the language of Graphviz: boxes are controllers, and arrows go the way data does.

@@ -13,8 +13,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use super::backoff::{self, Backoff};
 use super::{Context, Controller, Declaration, Failure, Graph, GraphError};
 use crate::store::{Store, random};
 
@@ -123,6 +124,7 @@ async fn keep_running(
     let went_well = Arc::new(AtomicBool::new(false));
     loop {
         let context = Context::new(store.clone(), declaration.clone(), went_well.clone());
+        let start = Instant::now();
         let ended = match context {
             Ok(context) => {
                 let run = Contained(starter(context));
@@ -135,7 +137,8 @@ async fn keep_running(
             Ok(Err(failure)) => (with_causes(failure.as_ref()), false),
             Err(panic) => (message(panic.as_ref()), true),
         };
-        if went_well.swap(false, Ordering::Relaxed) {
+        // One that waits for something else than resources may run for days on its first event.
+        if went_well.swap(false, Ordering::Relaxed) || start.elapsed() > backoff::LONGEST {
             backoff.reset();
         }
         let retry_in = backoff.next(random());

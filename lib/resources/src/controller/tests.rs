@@ -229,6 +229,48 @@ async fn a_panic_is_the_controllers_own() {
     assert!(bench.runs.load(Ordering::SeqCst) >= 2);
 }
 
+/// Fails after two minutes, each time.
+#[derive(Clone)]
+struct Tiring;
+
+impl Controller for Tiring {
+    fn name(&self) -> &'static str {
+        "test.Tiring"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        Err("tired".into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_run_makes_up_for_earlier_failures() {
+    let mut runtime = Runtime::new(Store::new());
+    runtime.add(Tiring).unwrap();
+    let notices = Arc::<Mutex<Vec<Notice>>>::default();
+    let heard = notices.clone();
+    let run = runtime.run(move |notice| heard.lock().unwrap().push(notice));
+    let ended = timeout(Duration::from_secs(1_000), run).await;
+    assert!(ended.is_err(), "{ended:?}");
+    let notices = notices.lock().unwrap().clone();
+    assert!(notices.len() > 6, "{notices:?}");
+    assert!(
+        notices
+            .iter()
+            .all(|notice| notice.retry_in < Duration::from_secs(1))
+    );
+}
+
 /// Does what it did not declare.
 #[derive(Clone)]
 struct Meddler;

@@ -11,7 +11,7 @@ mod node_address;
 mod services;
 
 use corten_resources::Store;
-use corten_resources::controller::{GraphError, Notice, Runtime};
+use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
 use tokio::sync::watch;
 
 use crate::console;
@@ -58,17 +58,17 @@ pub async fn run(runtime: Runtime) {
         .await;
 }
 
-/// Who reads and writes what.
+/// Who reads and writes what: it is declared, so none of them has to run.
 ///
 /// # Errors
 /// Those of [`runtime`].
-pub fn describe() -> Result<String, GraphError> {
+pub fn graph() -> Result<Graph, GraphError> {
     let sources = Sources {
         stage: watch::Sender::new(Stage::Booting).subscribe(),
         services: watch::Sender::new(Vec::new()).subscribe(),
         network: watch::Sender::new(None).subscribe(),
     };
-    Ok(runtime(Store::new(), sources)?.graph().to_string())
+    Ok(runtime(Store::new(), sources)?.graph().clone())
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_graph_is_the_one_that_was_agreed_on() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/controllers/graph.txt");
-        let graph = super::describe().unwrap();
+        let graph = super::graph().unwrap().to_string();
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&path, &graph).unwrap();
         }

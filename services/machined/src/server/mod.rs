@@ -1,4 +1,5 @@
-//! The node's API on machined's socket: `machine.MachineService` and `cosi.resource.State`.
+//! The node's API on machined's socket: `machine.MachineService`, `cosi.resource.State`,
+//! `inspect.InspectService`.
 //!
 //! A handler has two powers: read a view, or submit a whole config or a named
 //! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
@@ -9,6 +10,7 @@ mod apply;
 mod cpu;
 mod devices;
 mod dmesg;
+mod inspect;
 mod kmsg;
 mod logs;
 mod memory;
@@ -30,6 +32,7 @@ use std::time::Duration;
 
 use corten_api::MAX_MESSAGE;
 use corten_api::cosi::resource::state_server::StateServer;
+use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -94,6 +97,7 @@ pub async fn serve_from(
         .layer(AccessLayer::new(node))
         .add_service(service)
         .add_service(resources)
+        .add_service(InspectServiceServer::new(inspect::Inspect))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await
 }

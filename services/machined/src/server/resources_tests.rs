@@ -277,19 +277,45 @@ async fn lists_take_label_queries() {
 #[tokio::test]
 async fn nobody_writes() {
     let (world, mut client) = prepared();
-    let request = api::DestroyRequest {
-        namespace: "network".to_owned(),
-        r#type: HOSTNAMES.to_owned(),
-        id: "hostname".to_owned(),
+    let request = get(HOSTNAMES, "network", "hostname");
+    let there = client.get(request).await.unwrap().into_inner().resource;
+    let (namespace, kind, id) = ("network", HOSTNAMES, "hostname");
+    let create = api::CreateRequest {
+        resource: there.clone(),
         options: None,
     };
-    let status = client.destroy(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::PermissionDenied);
-    assert!(
-        world
-            .node
-            .store()
-            .get_as::<HostnameStatus>("hostname")
-            .is_some()
-    );
+    let update = api::UpdateRequest {
+        new_resource: there,
+        options: None,
+    };
+    let destroy = api::DestroyRequest {
+        namespace: namespace.to_owned(),
+        r#type: kind.to_owned(),
+        id: id.to_owned(),
+        options: None,
+    };
+    let teardown = api::TeardownRequest {
+        namespace: namespace.to_owned(),
+        r#type: kind.to_owned(),
+        id: id.to_owned(),
+        options: None,
+    };
+    let both = api::TeardownAndDestroyRequest {
+        namespace: namespace.to_owned(),
+        r#type: kind.to_owned(),
+        id: id.to_owned(),
+        options: None,
+    };
+    for status in [
+        client.create(create).await.unwrap_err(),
+        client.update(update).await.unwrap_err(),
+        client.destroy(destroy).await.unwrap_err(),
+        client.teardown(teardown).await.unwrap_err(),
+        client.teardown_and_destroy(both).await.unwrap_err(),
+    ] {
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+    }
+    let after = world.node.store().get_as::<HostnameStatus>(id).unwrap();
+    assert_eq!(after.metadata().version.to_string(), "1");
+    assert_eq!(after.metadata().phase.to_string(), "running");
 }
