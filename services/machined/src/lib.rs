@@ -56,7 +56,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
     std::panic::set_hook(Box::new(|panic| {
         // A controller's run ends, and its runtime says when it starts again.
-        if cfg!(panic = "unwind") && corten_resources::controller::in_controller() {
+        if corten_resources::controller::in_controller() {
             console::error(&format!("a controller has a bug: {panic}"));
         } else {
             finish::fatal(&format!("machined has a bug: {panic}"))

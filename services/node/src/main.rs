@@ -13,6 +13,11 @@ use std::process::ExitCode;
 const NAMES: &str = "init (machined), apid, syslogd";
 
 fn main() -> ExitCode {
+    // A daemon that lost one of its threads would seem to work; machined has a hook of its own.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
     let mut args = std::env::args_os();
     let own_name = args.next().unwrap_or_default();
     if let Some(daemon) = daemon(&own_name) {

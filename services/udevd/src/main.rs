@@ -75,6 +75,11 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    // A daemon that lost one of its threads would seem to work.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
     let mut args = std::env::args_os().peekable();
     let name = args
         .peek()
