@@ -10,7 +10,8 @@
 //! old (a build never reads it; only a virtual machine could lie about it).
 //!
 //! Building the kernel takes most of an hour, so the second build takes it
-//! from the first one's cache. `CORTEN_REPRO_KERNEL=1` builds that again too.
+//! from the first one's cache. `CORTEN_REPRO_TRUST` names the steps to take
+//! from there: by default `kernel`; empty, everything is built again.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ fn build_here(out: &Path) {
 /// Builds every format from downloads alone, and as differently as can be.
 fn build_elsewhere(home: &Path) -> PathBuf {
     let (source, cache) = (home.join("source"), home.join("cache"));
-    let (registry, kernel) = (home.join("cargo/registry"), home.join("kernel"));
+    let (registry, trusted) = (home.join("cargo/registry"), home.join("trusted"));
     for path in workspace::tracked() {
         copy(&workspace::root().join(&path), &source.join(path));
     }
@@ -89,10 +90,10 @@ fn build_elsewhere(home: &Path) -> PathBuf {
             &registry.join(part),
         );
     }
-    fs::create_dir_all(&kernel).unwrap();
-    if std::env::var_os("CORTEN_REPRO_KERNEL").is_none() {
-        let step = kernel_step();
-        copy(&user_cache().join(&step), &kernel.join(&step));
+    fs::create_dir_all(&trusted).unwrap();
+    for step in trusted_steps() {
+        println!("not built again: {step}");
+        copy(&user_cache().join(&step), &trusted.join(&step));
     }
     // The two programs of ours and of the user's: their home may be closed to others.
     let bin = home.join("bin");
@@ -110,7 +111,7 @@ fn build_elsewhere(home: &Path) -> PathBuf {
         .arg("--cache")
         .arg(&cache)
         .arg("--substituter")
-        .arg(&kernel)
+        .arg(&trusted)
         .arg("--out")
         .arg(home.join("out"))
         .env_clear()
@@ -135,25 +136,24 @@ fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "/usr/bin/cargo".into())
 }
 
-/// The step that is the kernel, as a path in a cache.
-fn kernel_step() -> String {
+/// The steps that are taken from the first build's cache, as paths in it.
+fn trusted_steps() -> Vec<String> {
+    let trusted = std::env::var("CORTEN_REPRO_TRUST").unwrap_or_else(|_| "kernel".to_owned());
+    let names: Vec<&str> = trusted.split(',').filter(|name| !name.is_empty()).collect();
     let output = Command::new(mkimage())
         .args(["plan", "--format", "json", "--arch", "x86_64"])
         .current_dir(workspace::root())
+        .envs(inputs())
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .map(|line| line.parse::<serde_json::Value>().unwrap())
-        .filter(|step| step.get("step").unwrap() == "kernel")
-        .map(|step| {
-            format!(
-                "steps/kernel-{}",
-                step.get("key").unwrap().as_str().unwrap()
-            )
-        })
-        .next()
-        .unwrap()
+    let steps = text.lines().filter_map(|line| {
+        let step: serde_json::Value = line.parse().unwrap();
+        let name = step.get("step")?.as_str()?;
+        let key = step.get("key")?.as_str()?;
+        names.contains(&name).then(|| format!("steps/{name}-{key}"))
+    });
+    steps.collect()
 }
 
 /// Copies a file or a whole directory; what is not there is not copied.

@@ -1,0 +1,144 @@
+//! Promise: every disk format holds the raw disk, and every archive what its
+//! own description says. Judged by the field's tools where there are some.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tests::images;
+
+/// Runs a tool of the host; what it printed.
+fn tool(program: &str, arguments: &[&str], dir: &Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {}: {}{}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Fails unless the image holds what the raw disk holds.
+fn holds_the_raw_disk(format: &str, image: &Path) {
+    let raw = images::image(".raw");
+    let arguments = [
+        "compare",
+        "-f",
+        "raw",
+        "-F",
+        format,
+        text(&raw),
+        text(image),
+    ];
+    tool("qemu-img", &arguments, Path::new("/"));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn every_virtual_disk_holds_the_raw_disk() {
+    for (ending, format) in [(".qcow2", "qcow2"), (".vhd", "vpc"), (".vmdk", "vmdk")] {
+        let image = images::image(ending);
+        holds_the_raw_disk(format, &image);
+        if format != "vpc" {
+            // qemu-img cannot check a VHD.
+            let arguments = ["check", "-f", format, text(&image)];
+            tool("qemu-img", &arguments, Path::new("/"));
+        }
+    }
+    // Azure takes whole MiB, and the footer behind them.
+    let size = fs::metadata(images::image(".vhd")).unwrap().len();
+    assert_eq!(size % (1 << 20), 512);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_ova_holds_the_raw_disk_under_its_own_checksums() {
+    let dir = tempfile::tempdir().unwrap();
+    let ova = images::image(".ova");
+    let names = tool("tar", &["-tf", text(&ova)], dir.path());
+    let names: Vec<&str> = names.lines().collect();
+    let [ovf, manifest, disk] = names.as_slice() else {
+        panic!("an OVA of {names:?}");
+    };
+    // An importer reads the description first.
+    assert!(ovf.ends_with(".ovf") && manifest.ends_with(".mf") && disk.ends_with(".vmdk"));
+    tool("tar", &["-xf", text(&ova)], dir.path());
+    let sums = fs::read_to_string(dir.path().join(manifest)).unwrap();
+    for name in [ovf, disk] {
+        let sum = tool("sha256sum", &[name], dir.path());
+        let sum = sum.split_whitespace().next().unwrap();
+        assert!(sums.contains(&format!("SHA256({name})= {sum}")), "{sums}");
+    }
+    let description = fs::read_to_string(dir.path().join(ovf)).unwrap();
+    let size = fs::metadata(dir.path().join(disk)).unwrap().len();
+    assert!(description.contains(&format!("ovf:size=\"{size}\"")));
+    holds_the_raw_disk("vmdk", &dir.path().join(disk));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_gcp_archive_holds_the_raw_disk_and_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = images::image("-gcp.tar.gz");
+    tool("tar", &["-xzf", text(&archive)], dir.path());
+    let disk = dir.path().join("disk.raw");
+    // Whole GiB; qemu-img takes what is behind the shorter disk for zeros.
+    assert_eq!(fs::metadata(&disk).unwrap().len() % (1 << 30), 0);
+    holds_the_raw_disk("raw", &disk);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_installer_is_an_oci_archive_with_the_same_unified_kernel_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = images::image("-installer.tar");
+    tool("tar", &["-xf", text(&archive)], dir.path());
+    let read = |path: &str| fs::read(dir.path().join(path)).unwrap();
+    let layout: Value = serde_json::from_slice(&read("oci-layout")).unwrap();
+    assert_eq!(layout["imageLayoutVersion"], "1.0.0");
+    // Each descriptor names its blob by digest, which is its file's name and content.
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap();
+        let digest = digest.strip_prefix("sha256:").unwrap();
+        let path = format!("blobs/sha256/{digest}");
+        let sum = tool("sha256sum", &[&path], dir.path());
+        assert!(sum.starts_with(digest), "{sum}");
+        assert_eq!(descriptor["size"], read(&path).len());
+        path
+    };
+    let json = |path: &str| serde_json::from_slice::<Value>(&read(path)).unwrap();
+    let index = json("index.json");
+    let manifest = json(&blob(&index["manifests"][0]));
+    let config = json(&blob(&manifest["config"]));
+    let layer = blob(&manifest["layers"][0]);
+    assert_eq!(
+        config["rootfs"]["diff_ids"][0],
+        manifest["layers"][0]["digest"]
+    );
+    tool("tar", &["-xf", &layer], dir.path());
+    let inside = dir.path().join("usr/install/amd64/corten.efi");
+    assert_eq!(
+        fs::read(inside).unwrap(),
+        fs::read(images::image(".efi")).unwrap()
+    );
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_checksums_are_those_of_the_images() {
+    let directory = images::directory();
+    let arguments = ["--check", "--strict", "--quiet", "SHA256SUMS"];
+    tool("sha256sum", &arguments, &directory);
+}
