@@ -48,11 +48,13 @@ impl Writer {
     }
 }
 
-/// One record: `<facility|level>prefix text`.
+/// One record: `<facility|level>prefix text`, and a line feed: without it the kernel takes the record for a
+/// beginning, and shows it only when the next one comes.
 fn record(level: Level, prefix: &str, line: &str) -> Vec<u8> {
     const DAEMON: u8 = 3 << 3;
     let mut record = format!("<{}>{prefix}{line}", DAEMON | level as u8).into_bytes();
-    record.truncate(MAX_TEXT);
+    record.truncate(MAX_TEXT - 1);
+    record.push(b'\n');
     record
 }
 
@@ -105,8 +107,9 @@ mod tests {
     fn a_record_carries_facility_and_level() {
         assert_eq!(
             record(Level::Info, "corten: ", "hello"),
-            b"<30>corten: hello"
+            b"<30>corten: hello\n"
         );
-        assert_eq!(record(Level::Error, "", &"x".repeat(5000)).len(), MAX_TEXT);
+        let long = record(Level::Error, "", &"x".repeat(5000));
+        assert_eq!((long.len(), long.last()), (MAX_TEXT, Some(&b'\n')));
     }
 }

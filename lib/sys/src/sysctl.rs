@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// `NotFound` when this kernel has no such parameter; anything else the kernel answers.
 pub fn write(proc_sys: &Path, key: &str, value: &str) -> io::Result<()> {
-    fs::write(file_of(proc_sys, key), value)
+    // Some parameters (kernel.printk_devkmsg) refuse a value without the line feed.
+    fs::write(file_of(proc_sys, key), format!("{value}\n"))
 }
 
 /// Reads `key`, without the final line feed.

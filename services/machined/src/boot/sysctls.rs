@@ -115,6 +115,6 @@ mod tests {
         .unwrap();
         fs::write(conf.join("README"), "kernel.a = 3").unwrap();
         assert_eq!(apply(&conf, &sys), 2);
-        assert_eq!(fs::read_to_string(sys.join("kernel/a")).unwrap(), "2");
+        assert_eq!(fs::read_to_string(sys.join("kernel/a")).unwrap(), "2\n");
     }
 }
