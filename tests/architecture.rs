@@ -37,7 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apid", &["corten-api", "corten-pki", "corten-sys"]),
     ("syslogd", &["corten-api", "corten-sys"]),
     ("udevd", &["corten-sys"]),
-    ("node", &["machined", "apid", "syslogd"]),
+    ("node", &["machined", "apid", "syslogd", "corten-sys"]),
     // The host. Nothing here links a program of the node.
     ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
     ("mkimage", &[]),

@@ -1,13 +1,19 @@
 //! The multi-call program of the image: which daemon it is depends on `argv[0]`.
 //!
-//! Owns: the mapping from name to daemon. Never does: anything else. Talks to: the daemons' libraries.
-//! On a laptop: `cargo run -p node -- apid --help` (a daemon's name may also be the first argument).
+//! Owns: the mapping from name to daemon, and the kernel's requests to user space (`helper.rs`). Never does:
+//! anything else; a name it does not know fails at once. Talks to: the daemons' libraries; udevd, which loads
+//! modules.
+//! On a laptop: `cargo run -p node -- apid --help` (under its own name it takes a daemon's as first argument).
+
+mod helper;
 
 use std::env::ArgsOs;
 use std::ffi::{OsStr, OsString};
 use std::iter::once;
 use std::path::Path;
 use std::process::ExitCode;
+
+use helper::Request;
 
 /// The daemons in this program; also the names of the symlinks in the image.
 const NAMES: &str = "init (machined), apid, syslogd";
@@ -19,11 +25,13 @@ fn main() -> ExitCode {
         std::process::abort();
     }));
     let mut args = std::env::args_os();
-    let own_name = args.next().unwrap_or_default();
-    if let Some(daemon) = daemon(&own_name) {
-        return daemon(own_name, args);
+    let mut name = args.next().unwrap_or_default();
+    if let Some(request) = name.to_str().and_then(Request::parse) {
+        return request.fulfil(args);
     }
-    let name = args.next().unwrap_or_default();
+    if Path::new(&name).file_name() == Some(OsStr::new("corten-node")) {
+        name = args.next().unwrap_or_default();
+    }
     match daemon(&name) {
         Some(daemon) => daemon(name, args),
         None => {
