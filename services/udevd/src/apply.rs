@@ -100,7 +100,7 @@ impl Handler {
             (Action::Forget, Some(id)) => self.database.forget(id)?,
             (Action::Load { alias }, _) => {
                 let Some(loader) = loader else { return Ok(()) };
-                for module in loader.load(alias)? {
+                for module in loader.load_for_device(alias)? {
                     debug!("{event}: loaded {module}");
                 }
             }

@@ -5,7 +5,8 @@ use crate::broadcast::Broadcast;
 use crate::coldplug::Coldplug;
 use crate::database::gone;
 use crate::event::Event;
-use crate::modules::Loader;
+use crate::modprobe_d::Policy;
+use crate::modules::{self, Loader};
 use crate::monitor::{Monitor, Received};
 use crate::queue::{Queue, Ticket};
 use anyhow::Context as _;
@@ -15,8 +16,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
-use tracing::{debug, info, warn};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 /// Events taken off the socket before the queue is worked on; beyond this the
 /// kernel keeps them for us.
@@ -28,6 +29,9 @@ const COLDPLUG_LOW: usize = 128;
 
 /// How many devices coldplug asks for at once.
 const COLDPLUG_BATCH: usize = 64;
+
+/// An event that takes longer is worth a line: somebody waits for its device.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// libkmod keeps paths and index nodes on the stack.
 const STACK: usize = 512 * 1024;
@@ -177,14 +181,15 @@ impl Pool {
         let queue = Arc::new(Mutex::new(queue));
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
+        let policy = Arc::new(modules::policy());
         for number in 0..workers.max(1) {
             let (handler, queue) = (handler.clone(), queue.clone());
             let (finished, wake) = (finished.clone(), wake.clone());
-            let broadcast = broadcast.clone();
+            let (broadcast, policy) = (broadcast.clone(), policy.clone());
             thread::Builder::new()
                 .name(format!("worker{number}"))
                 .stack_size(STACK)
-                .spawn(move || work(&handler, &queue, &finished, &wake, &broadcast))
+                .spawn(move || work(&handler, &policy, &queue, &finished, &wake, &broadcast))
                 .context("start a worker")?;
         }
         Ok(Self { jobs, done, wake })
@@ -199,13 +204,14 @@ impl Pool {
 /// One worker: handles what it gets, one event at a time.
 fn work(
     handler: &Handler,
+    policy: &Arc<Policy>,
     queue: &Mutex<Receiver<Job>>,
     finished: &Sender<Ticket>,
     wake: &OwnedFd,
     broadcast: &Broadcast,
 ) {
     // Without libkmod everything but modules still works.
-    let loader = Loader::new(std::path::Path::new("/sys"))
+    let loader = Loader::new(std::path::Path::new("/sys"), policy.clone())
         .inspect_err(|error| warn!("no modules will be loaded: {error}"))
         .ok();
     loop {
@@ -217,7 +223,10 @@ fn work(
         if let Err(error) = broadcast.send(&event, &plan) {
             warn!("{event}: tell the listeners: {error}");
         }
-        debug!("{event}: {} ms", started.elapsed().as_millis());
+        let time = started.elapsed();
+        if time > SLOW {
+            info!("{event}: took {} ms", time.as_millis());
+        }
         if finished.send(ticket).is_err() {
             return;
         }

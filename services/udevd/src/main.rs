@@ -141,7 +141,7 @@ fn plan(roots: Roots, path: &Path) -> anyhow::Result<()> {
 
 /// `modprobe -q -- NAME`, as the kernel calls it: options are skipped.
 fn modprobe(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let loader = modules::Loader::new(Path::new("/sys"))?;
+    let loader = modules::Loader::new(Path::new("/sys"), modules::policy().into())?;
     for alias in args.filter(|arg| !arg.as_encoded_bytes().starts_with(b"-")) {
         loader.load(&alias.to_string_lossy())?;
     }

@@ -1,7 +1,9 @@
 //! What the files of modprobe.d(5) say that libkmod leaves to its caller:
 //! `blacklist`, `softdep`, `install`. (`alias` and `options` it applies
-//! itself.) No I/O.
+//! itself; here it is only known which aliases there are, as most devices'
+//! have no module and libkmod's own search is slow.) No I/O.
 
+use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Modules to load before and after another one.
@@ -18,6 +20,8 @@ pub struct Soft {
 pub struct Policy {
     denied: BTreeSet<String>,
     soft: BTreeMap<String, Soft>,
+    /// Patterns, as [`normal`] writes them.
+    aliases: Vec<String>,
 }
 
 impl Policy {
@@ -33,6 +37,7 @@ impl Policy {
                 // whoever wrote it did not want the plain loading.
                 (Some("install"), Some(module)) => self.deny(module),
                 (Some("softdep"), Some(module)) => self.soften(module, words),
+                (Some("alias"), Some(pattern)) => self.aliases.push(normal(pattern)),
                 _ => {}
             }
         }
@@ -58,6 +63,17 @@ impl Policy {
         self.soft.get(&normal(module))
     }
 
+    /// Whether a line `alias` fits this alias.
+    pub fn knows(&self, alias: &str) -> bool {
+        let alias = normal(alias);
+        self.aliases.iter().any(|pattern| {
+            let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
+            // A pattern that glob does not understand is left to libkmod.
+            alias.starts_with(literal)
+                && Pattern::new(pattern).map_or(true, |pattern| pattern.matches(&alias))
+        })
+    }
+
     fn deny(&mut self, module: &str) {
         if !module.is_empty() {
             self.denied.insert(normal(module));
@@ -78,7 +94,7 @@ impl Policy {
     }
 }
 
-/// Module names are written with `-` and `_` alike; the kernel has `_`.
+/// Names of modules and aliases are written with `-` and `_` alike; the kernel has `_`.
 pub fn normal(module: &str) -> String {
     module.replace('-', "_")
 }
@@ -110,12 +126,33 @@ mod tests {
         assert_eq!(policy.soft("x"), None);
     }
 
+    #[test]
+    fn aliases_are_patterns() {
+        let mut policy = Policy::default();
+        policy.add(
+            "alias pci:v00008086d0000100Esv*sd*bc*sc*i* e1000\nalias acpi*:PNP0C0A:* battery\n\
+             alias cpu:type:x86,ven*fam*mod*:feature:*0081* ghash\nalias crypto-x x\n",
+        );
+        for known in [
+            "pci:v00008086d0000100Esv00001AF4sd00001100bc02sc00i00",
+            "acpi:PNP0C0A:",
+            "cpu:type:x86,ven0002fam000Fmod006B:feature:,0000,0081,00C0",
+            "crypto_x",
+        ] {
+            assert!(policy.knows(known), "{known}");
+        }
+        for unknown in ["pci:v00008086d0000100Fsv1sd1bc1sc1i1", "acpi:PNP0303:", ""] {
+            assert!(!policy.knows(unknown), "{unknown}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn hostile_text_never_panics(text in "(blacklist|softdep|install|pre:|[ \\\\\n#a-z])*") {
+        fn hostile_text_never_panics(text in "(blacklist|softdep|install|alias|pre:|[ \\\\\n#*\\[\\]a-z])*") {
             let mut policy = Policy::default();
             policy.add(&text);
             policy.add_command_line(&text);
+            policy.knows(&text);
         }
     }
 }

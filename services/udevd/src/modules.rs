@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where modprobe.d(5) files are, the first with a name hiding later ones.
 const DIRECTORIES: [&str; 4] = [
@@ -51,8 +52,29 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Loader {
     context: Context,
-    policy: Policy,
+    policy: Arc<Policy>,
     loaded: PathBuf,
+}
+
+/// What the node's files and the kernel's parameters say about modules.
+pub fn policy() -> Policy {
+    let mut policy = Policy::default();
+    let own = ["modules.softdep", "modules.alias"].map(|name| directory().join(name));
+    configuration()
+        .into_iter()
+        .chain(own)
+        .filter_map(|file| fs::read_to_string(file).ok())
+        .for_each(|text| policy.add(&text));
+    if let Ok(line) = fs::read_to_string("/proc/cmdline") {
+        policy.add_command_line(&line);
+    }
+    policy
+}
+
+/// Where the running kernel's modules are.
+pub fn directory() -> PathBuf {
+    let release = rustix::system::uname();
+    Path::new("/usr/lib/modules").join(&*release.release().to_string_lossy())
 }
 
 impl Loader {
@@ -60,22 +82,22 @@ impl Loader {
     ///
     /// # Errors
     /// [`LoadError::Setup`].
-    pub fn new(sys: &Path) -> Result<Self, LoadError> {
+    pub fn new(sys: &Path, policy: Arc<Policy>) -> Result<Self, LoadError> {
         let context = Context::new().map_err(LoadError::Setup)?;
-        let mut policy = Policy::default();
-        let softdeps = Path::new(&context.dirname()).join("modules.softdep");
-        let files = configuration().into_iter().chain([softdeps]);
-        files
-            .filter_map(|file| fs::read_to_string(file).ok())
-            .for_each(|text| policy.add(&text));
-        if let Ok(line) = fs::read_to_string("/proc/cmdline") {
-            policy.add_command_line(&line);
-        }
         Ok(Self {
             context,
             policy,
             loaded: sys.join("module"),
         })
+    }
+
+    /// Loads the modules for a device, if there are any; else as [`Self::load`].
+    pub fn load_for_device(&self, alias: &str) -> Result<Vec<String>, LoadError> {
+        if self.policy.knows(alias) {
+            self.load(alias)
+        } else {
+            Ok(Vec::new())
+        }
     }
 
     /// Loads every module that `alias` stands for and that is not denied, each

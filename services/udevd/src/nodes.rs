@@ -42,9 +42,7 @@ pub fn standard_links(dev: &Path) {
 /// there: `/dev/fuse`, `/dev/net/tun`, ... devtmpfs has a node only once its
 /// module is loaded.
 pub fn static_nodes(dev: &Path) {
-    let release = rustix::system::uname();
-    let release = release.release().to_string_lossy();
-    let file = format!("/usr/lib/modules/{release}/modules.devname");
+    let file = crate::modules::directory().join("modules.devname");
     let Ok(text) = fs::read_to_string(file) else {
         return;
     };
