@@ -74,7 +74,7 @@ impl fmt::Display for Phase {
 /// The boot of a node.
 ///
 /// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
-/// find it answering. containerd comes last, so that it does not compete with the way to the API.
+/// find it answering. So the way to it starts first, and containerd comes last, not to compete with it.
 #[must_use]
 pub fn plan() -> Vec<Phase> {
     use Task::{
@@ -98,11 +98,11 @@ pub fn plan() -> Vec<Phase> {
         Phase {
             name: "core",
             tasks: vec![
+                BringUpNetwork,
+                ServeApi,
                 Start("udevd"),
                 Start("syslogd"),
                 WatchPowerButton,
-                BringUpNetwork,
-                ServeApi,
             ],
             one_by_one: false,
         },
@@ -127,7 +127,7 @@ mod tests {
             [
                 "system: mount file systems, then make directories, then set limits, then make cgroups, \
                  then set sysctls, then identify machine, then load machine config",
-                "core: start udevd | start syslogd | watch power button | bring up network | serve API",
+                "core: bring up network | serve API | start udevd | start syslogd | watch power button",
                 "runtime: start containerd",
             ]
         );

@@ -14,6 +14,9 @@ use crate::services::{APID_PKI, APID_UID, DEV_LOG_SOCKET, SYSLOGD_UID};
 /// Files one process may have open; containers inherit it (the reference's number).
 const OPEN_FILES: u64 = 1_048_576;
 
+/// The common name of the published module-signing key.
+const DEVELOPMENT_KEY: &str = "Corten development module signing key";
+
 /// Namespace of the machine ids we derive (random, ours).
 const MACHINE_IDS: Uuid = Uuid::from_u128(0x6f3c_91d0_58c2_4e0b_9a57_2b1d_c04e_77a3);
 
@@ -108,6 +111,18 @@ fn machine_id(firmware: &str) -> Option<String> {
     )
 }
 
+/// Whether the kernel trusts the module-signing key that everybody can have: such an image is for trying.
+#[must_use]
+pub fn has_development_keys() -> bool {
+    fs::read_to_string("/proc/keys").is_ok_and(|keys| names_development_key(&keys))
+}
+
+/// Looks for the key's name (`kernel-config/keys`) in a list as `/proc/keys` has it (proc_keys(5)).
+fn names_development_key(keys: &str) -> bool {
+    keys.lines()
+        .any(|line| line.contains(" asymmetri ") && line.contains(DEVELOPMENT_KEY))
+}
+
 /// A name for a node that nobody named: stable where the machine id is.
 #[must_use]
 pub fn default_hostname(machine_id: &str) -> String {
@@ -130,6 +145,18 @@ mod tests {
         assert_eq!(machine_id("00000000-0000-0000-0000-000000000000"), None);
         assert_eq!(machine_id("FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"), None);
         assert_eq!(machine_id("To be filled by O.E.M."), None);
+    }
+
+    #[test]
+    fn the_published_key_is_recognised() {
+        let line = "0da5f4dd I------     1 perm 1f030000     0     0 asymmetri Corten development module signing key \
+                    (public, not a secret): d294f9f4: X509.rsa f3d9fd8c []\n";
+        assert!(names_development_key(line));
+        assert!(!names_development_key(
+            "0da5f4dd I------ 1 perm 1f030000 0 0 asymmetri Example: d2: X509.rsa f3 []\n"
+        ));
+        let user = "1 I--Q--- 1 perm 3f010000 0 0 user Corten development module signing key: 3\n";
+        assert!(!names_development_key(user));
     }
 
     #[test]

@@ -41,7 +41,8 @@ impl Machine {
         Ok(())
     }
 
-    async fn reachable(&self) {
+    /// Waits until somebody can reach this node.
+    pub(super) async fn reachable(&self) {
         let network = self
             .network
             .subscribe()

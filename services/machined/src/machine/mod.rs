@@ -31,7 +31,8 @@ use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
-/// A boot does not wait longer for an address; the network goes on trying.
+/// Neither the API's certificate nor the end of the boot waits longer for an address; the network goes on
+/// trying.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(20);
 /// For the answer to a request to reach its client before apid is taken away from under it.
 const ANSWER_GRACE: Duration = Duration::from_millis(300);
@@ -165,7 +166,11 @@ impl Machine {
         if self.node.config().is_some() {
             self.node.set_stage(Stage::Running);
         }
-        self.say_summary();
+        let took = host::since_boot();
+        if timeout(ADDRESS_PATIENCE, self.reachable()).await.is_err() {
+            console::warn("network: no address yet; still trying");
+        }
+        self.say_summary(took);
         Ok(())
     }
 
@@ -200,7 +205,7 @@ impl Machine {
             Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
             Task::LoadConfig => self.load_config(),
             Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
-            Task::BringUpNetwork => self.bring_up_network().await?,
+            Task::BringUpNetwork => self.bring_up_network()?,
             Task::ServeApi => self.serve_api().await?,
             Task::Start(id) => self.start(id).await,
         }
@@ -220,19 +225,14 @@ impl Machine {
         }
     }
 
-    async fn bring_up_network(&self) -> Result<(), Fatal> {
+    /// Starts it; nothing of the boot but the API's certificate needs an address, so nothing else waits.
+    fn bring_up_network(&self) -> Result<(), Fatal> {
         let hostname = system::default_hostname(&lock(&self.machine_id));
         let network = Network::start(&self.cmdline, hostname, PathBuf::from("/run"))?;
         if let Some(document) = self.node.config() {
             network.wish(config::wishes(&document));
         }
-        self.network.send_replace(Some(network.clone()));
-        if timeout(ADDRESS_PATIENCE, network.reachable())
-            .await
-            .is_err()
-        {
-            console::warn("network: no address yet; still trying");
-        }
+        self.network.send_replace(Some(network));
         Ok(())
     }
 
@@ -244,11 +244,11 @@ impl Machine {
             .unwrap_or_default()
     }
 
-    fn say_summary(&self) {
+    fn say_summary(&self, took: Duration) {
         let status = self.network_status();
-        let seconds = host::since_boot().as_secs_f64();
         console::say(&format!(
-            "boot took {seconds:.2} s since the kernel started"
+            "boot took {:.2} s since the kernel started",
+            took.as_secs_f64()
         ));
         let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
         let addresses = if addresses.is_empty() {
@@ -261,6 +261,9 @@ impl Machine {
             status.hostname,
             corten_api::PORT
         ));
+        if system::has_development_keys() {
+            console::warn("built with the published development keys: not for production");
+        }
         if self.api_mode() == ApiMode::Maintenance {
             console::say("no machine config: waiting for `cortenctl apply-config --insecure`");
         }
