@@ -19,7 +19,7 @@
 mod agent;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -75,7 +75,8 @@ fn leave_agent() -> io::Result<()> {
     let port = format!("{DEV}/ttyS1");
     let mut agent = Command::new("/init")
         .args([OsStr::new("--agent"), OsStr::new(PROC), OsStr::new(&port)])
-        .stdin(Stdio::null())
+        // Not Stdio::null(): the initramfs has no /dev/null.
+        .stdin(File::open(format!("{DEV}/null"))?)
         .stdout(Stdio::piped())
         .spawn()?;
     // The agent says a word, or ends, once it holds what it needs of the mounts.
