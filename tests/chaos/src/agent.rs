@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, chroot, fchdir, kill_process, setsid};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
@@ -56,6 +57,7 @@ fn command(line: &str) -> io::Result<String> {
         ["cat", path] => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         ["kill", signal, pid] => kill(signal, pid, "1"),
         ["kill", signal, pid, times] => kill(signal, pid, times),
+        ["socket", family] => socket(family),
         ["orphans", count] => orphans(number(count)?),
         _ => Err(io::Error::other(format!("unknown command `{line}`"))),
     }
@@ -115,6 +117,17 @@ fn kill(signal: &str, pid: &str, times: &str) -> io::Result<String> {
     for _ in 0..number(times)? {
         kill_process(pid, signal)?;
     }
+    Ok(String::new())
+}
+
+/// Opens and closes a socket of an address family, for which the kernel may
+/// have to ask for a module.
+fn socket(family: &str) -> io::Result<String> {
+    let family = family
+        .parse()
+        .map(AddressFamily::from_raw)
+        .map_err(|_| io::Error::other(format!("`{family}` is not an address family")))?;
+    rustix::net::socket(family, SocketType::STREAM, None)?;
     Ok(String::new())
 }
 

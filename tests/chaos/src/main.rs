@@ -13,7 +13,7 @@
 //! /proc /dev/tty` takes commands from a terminal, as root.
 //!
 //! Commands: `list` (pid, parent, state, name of argv[0] per line), `cat
-//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`. An answer is `ok LENGTH`
+//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`, `socket FAMILY`. An answer is `ok LENGTH`
 //! or `no LENGTH`, a newline, and that many bytes.
 
 mod agent;

@@ -1,0 +1,43 @@
+//! Promise: the kernel gets the modules it asks for, and on its behalf nothing
+//! else is ever run.
+
+use tests::chaos::{self, Agent};
+use tests::node::{Node, SOON};
+use tests::workspace;
+
+/// A family that is a module of the image (`AF_VSOCK`).
+const MODULE: &str = "40";
+/// One that the kernel is built without (`AF_TIPC`).
+const ABSENT: &str = "30";
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_module_comes_when_the_kernel_asks_for_it() {
+    let dir = workspace::target().join("vm/modules-initramfs");
+    let node = Node::start("modules", |m| chaos::add(m, &dir));
+    node.wait_maintenance();
+    let mut agent = Agent::connect(&node.vm);
+
+    let loaded = |agent: &mut Agent, name: &str| {
+        let modules = agent.run("cat /proc/modules");
+        modules
+            .lines()
+            .any(|line| line.split(' ').next() == Some(name))
+    };
+    assert!(
+        !loaded(&mut agent, "vsock"),
+        "vsock is there before anybody asked"
+    );
+    agent.run(&format!("socket {MODULE}"));
+    assert!(loaded(&mut agent, "vsock"), "the kernel asked in vain");
+
+    let refused = agent.call(&format!("socket {ABSENT}"));
+    assert!(refused.is_err(), "a family without a module has a socket");
+
+    // The helper's program is also machined's: no second one may be left.
+    node.until("one init", SOON, || match agent.named("init").as_slice() {
+        [process] if process.pid == 1 => Ok(()),
+        others => Err(format!("{others:?}")),
+    });
+    node.ask(&node.insecure(), &["version"], SOON);
+}
