@@ -71,8 +71,8 @@ test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked -p tests --test reproducible -- --ignored --nocapture
 
-bench: deps image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
-	cargo run --locked --release -p tests --bin bench
+bench: build image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
+	$(BIN)/bench
 
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
