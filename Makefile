@@ -57,7 +57,7 @@ run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
 	$(BIN)/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
 	    --config $(OUT)/run/controlplane.yaml
-	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw \
+	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
 	    --client-config $(OUT)/run/cortenconfig
 
 test: build ## Unit, golden and process tests, then every way to boot

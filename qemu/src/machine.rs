@@ -19,8 +19,8 @@ pub enum DiskFormat {
 pub enum DiskMode {
     /// Kept while QEMU runs (through guest reboots), then gone.
     Snapshot,
-    /// Kept in a qcow2 overlay in the machine's directory, so that a second
-    /// QEMU run sees them.
+    /// Kept in a qcow2 overlay in the machine's directory, until a machine of
+    /// that name starts again.
     Overlay,
     /// Written to the image itself.
     Direct,
@@ -35,6 +35,8 @@ pub struct Disk {
     pub format: DiskFormat,
     /// What happens to writes.
     pub mode: DiskMode,
+    /// MiB the guest sees, where that is more than the image has. Only for an overlay.
+    pub size_mib: Option<u64>,
 }
 
 impl Disk {
@@ -44,6 +46,7 @@ impl Disk {
             path: path.into(),
             format: DiskFormat::Raw,
             mode: DiskMode::Snapshot,
+            size_mib: None,
         }
     }
 
@@ -53,7 +56,16 @@ impl Disk {
             path: path.into(),
             format: DiskFormat::Qcow2,
             mode: DiskMode::Snapshot,
+            size_mib: None,
         }
+    }
+
+    /// The same disk, enlarged, in an overlay.
+    #[must_use]
+    pub fn enlarged(mut self, mib: u64) -> Self {
+        self.mode = DiskMode::Overlay;
+        self.size_mib = Some(mib);
+        self
     }
 
     /// The same disk with another fate for writes.

@@ -82,6 +82,10 @@ struct RunArgs {
     /// Keep the guest's writes in an overlay in the machine's directory
     #[arg(long)]
     overlay: bool,
+    /// Give the disk this many MiB, in such an overlay: a node keeps its config
+    /// and data behind the image
+    #[arg(long, value_name = "MIB", requires = "image")]
+    disk_size: Option<u64>,
     /// Where the machine's files go
     #[arg(long, default_value = "target/vm")]
     dir: PathBuf,
@@ -141,7 +145,11 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
         } else {
             DiskMode::Snapshot
         };
-        machine = machine.disk(disk.mode(mode));
+        let disk = disk.mode(mode);
+        machine = machine.disk(match args.disk_size {
+            Some(mib) => disk.enlarged(mib),
+            None => disk,
+        });
     }
     if let Some(iso) = &args.iso {
         machine = machine.cdrom(iso);

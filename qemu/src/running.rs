@@ -316,6 +316,7 @@ fn prepare_overlays(machine: &Machine, dir: &Path) -> Result<Vec<PathBuf>, VmErr
         let output = command
             .arg(&base)
             .arg(&overlay)
+            .args(disk.size_mib.map(|mib| format!("{mib}M")))
             .output()
             .map_err(VmError::file("create", &overlay))?;
         if !output.status.success() {

@@ -5,6 +5,7 @@
 //! Talks to: the kernel, through rustix and nix; no crate of ours.
 //! On a laptop: `cargo test -p corten-sys` needs no root.
 
+pub mod blkpg;
 pub mod cgroup;
 pub mod child;
 pub mod console;

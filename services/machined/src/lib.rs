@@ -2,8 +2,8 @@
 //!
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
 //! a pure policy and a thin shell), the network (`network/`), the certificates apid serves with
-//! (`identity.rs`), the resources and the controllers that keep them true (`resources/`, `controllers/`), the
-//! machine config, the API's server (`server/`, which reaches the node only through
+//! (`identity.rs`), the volumes (`volumes/`), the resources and the controllers that keep them true
+//! (`resources/`, `controllers/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
@@ -28,6 +28,7 @@ pub mod server;
 mod services;
 mod state;
 mod supervisor;
+mod volumes;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

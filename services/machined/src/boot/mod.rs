@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Task {
     /// The table in `mounts.rs`.
     MountFileSystems,
+    /// STATE and EPHEMERAL, where a disk carries the node.
+    MountVolumes,
     /// The table in `system.rs`.
     MakeDirectories,
     /// Open files, and ctrl-alt-del as a request instead of a reset.
@@ -38,6 +40,7 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Task::MountFileSystems => "mount file systems",
+            Task::MountVolumes => "mount volumes",
             Task::MakeDirectories => "make directories",
             Task::SetLimits => "set limits",
             Task::MakeCgroups => "make cgroups",
@@ -79,16 +82,17 @@ impl fmt::Display for Phase {
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, ServeApi, SetLimits, SetSysctls, Start, WatchPowerButton,
+        MountFileSystems, MountVolumes, ServeApi, SetLimits, SetSysctls, Start, WatchPowerButton,
     };
     vec![
         Phase {
             name: "system",
             tasks: vec![
                 MountFileSystems,
+                MakeCgroups,
+                MountVolumes,
                 MakeDirectories,
                 SetLimits,
-                MakeCgroups,
                 SetSysctls,
                 IdentifyMachine,
                 LoadConfig,
@@ -125,8 +129,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "system: mount file systems, then make directories, then set limits, then make cgroups, \
-                 then set sysctls, then identify machine, then load machine config",
+                "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
+                 then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: bring up network | serve API | start udevd | start syslogd | watch power button",
                 "runtime: start containerd",
             ]

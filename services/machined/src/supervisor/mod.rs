@@ -9,7 +9,9 @@ pub mod notify;
 pub mod policy;
 mod process;
 mod shell;
+mod tool;
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -33,6 +35,7 @@ pub struct Places {
 enum Order {
     Start(&'static str),
     Redefine(ServiceSpec),
+    Run(tool::Job),
     StopAll(oneshot::Sender<()>),
 }
 
@@ -48,6 +51,7 @@ impl std::fmt::Debug for Order {
         f.write_str(match self {
             Order::Start(_) => "Start",
             Order::Redefine(_) => "Redefine",
+            Order::Run(_) => "Run",
             Order::StopAll(_) => "StopAll",
         })
     }
@@ -83,6 +87,7 @@ impl Supervisor {
             ready: ready_receiver,
             children: signal(SignalKind::child())?,
             publisher,
+            tools: HashMap::new(),
             stopping: None,
         };
         tokio::spawn(shell.run());
@@ -97,6 +102,22 @@ impl Supervisor {
     /// Replaces a service's declaration and starts it anew with it.
     pub fn redefine(&self, spec: ServiceSpec) {
         let _ = self.orders.send(Order::Redefine(spec));
+    }
+
+    /// Runs a program of the image to its end.
+    ///
+    /// # Errors
+    /// It cannot be run, or failed; the text has the reason it gave.
+    pub async fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        let (done, ended) = oneshot::channel();
+        let _ = self.orders.send(Order::Run(tool::Job {
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            done,
+        }));
+        ended
+            .await
+            .unwrap_or_else(|_| Err(format!("{program} was not run: everything ends")))
     }
 
     /// Stops everything, dependents first, and starts nothing ever after. Ends when all have ended.

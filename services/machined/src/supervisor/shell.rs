@@ -1,6 +1,6 @@
 //! The shell around the policy: one task, which owns every child of process 1.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
@@ -9,7 +9,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::policy::{self, Act, Event, State};
-use super::{Order, Places, logs, process};
+use super::{Order, Places, logs, process, tool};
 use crate::console;
 use crate::node::{ServiceEvent, ServiceState, ServiceView};
 use crate::services::{ServiceSpec, stop_waves};
@@ -96,6 +96,8 @@ pub(super) struct Shell {
     pub(super) ready: mpsc::UnboundedReceiver<&'static str>,
     pub(super) children: Signal,
     pub(super) publisher: watch::Sender<Vec<ServiceView>>,
+    /// By process id.
+    pub(super) tools: HashMap<u32, tool::Running>,
     pub(super) stopping: Option<Stopping>,
 }
 
@@ -123,7 +125,8 @@ impl Shell {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Start(_) | Order::Redefine(_) if self.stopping.is_some() => {}
+            Order::Start(_) | Order::Redefine(_) | Order::Run(_) if self.stopping.is_some() => {}
+            Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(id, Event::Start),
             Order::Redefine(spec) => {
                 let id = spec.id;
@@ -258,6 +261,8 @@ impl Shell {
                 .find(|service| service.state.pid() == Some(reaped.pid));
             if let Some(id) = owner.map(|service| service.spec.id) {
                 self.happened(id, Event::Exited(reaped.exit));
+            } else if let Some(running) = self.tools.remove(&reaped.pid) {
+                tool::ended(running, reaped.exit);
             }
         }
         true

@@ -1,0 +1,174 @@
+//! Which disk is the system's, and what its partitions hold.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// A whole disk, as the kernel names it (`vda`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The kernel's name.
+    pub name: String,
+    sysfs: PathBuf,
+}
+
+impl Disk {
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    /// The device of one of its partitions.
+    ///
+    /// # Errors
+    /// The kernel knows no partition of this number.
+    pub fn partition(&self, number: u32) -> io::Result<PathBuf> {
+        let found = partitions(&self.sysfs, &self.name)?
+            .into_iter()
+            .find(|(_, path)| read(&path.join("partition")) == number.to_string());
+        let (name, _) = found
+            .ok_or_else(|| io::Error::other(format!("{} has no partition {number}", self.name)))?;
+        Ok(Path::new("/dev").join(name))
+    }
+}
+
+/// The disk with a partition named META, as the images make it; `None` when there is no such disk.
+///
+/// # Errors
+/// More than one: which of them this node is must not be a guess.
+pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let all = partitions(sysfs, &name).unwrap_or_default();
+        let is_meta = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some("META");
+        if all.iter().any(is_meta) {
+            found.push(Disk {
+                name,
+                sysfs: sysfs.to_owned(),
+            });
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        several => {
+            let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
+            Err(io::Error::other(format!(
+                "the disks {} all have a META partition; take out or wipe all but one",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Name and sysfs directory of each partition of a disk.
+fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
+    Ok(fs::read_dir(sysfs.join("block").join(disk))?
+        .flatten()
+        .filter(|entry| entry.path().join("partition").is_file())
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, entry.path())
+        })
+        .collect())
+}
+
+/// The name of a partition in the partition table.
+fn label(partition: &Path) -> Option<String> {
+    let uevent = fs::read_to_string(partition.join("uevent")).ok()?;
+    let line = uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("PARTNAME="))?;
+    Some(line.to_owned())
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path)
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// What a partition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing yet, or a file system that was not finished.
+    Nothing,
+    /// XFS.
+    Xfs,
+    /// Something else, which is not ours to overwrite.
+    Foreign,
+}
+
+/// What a partition holds, by its first sectors (XFS: `struct xfs_dsb`, big-endian, at offset 0; the magic,
+/// and at 126 whether `mkfs` is still at work).
+///
+/// # Errors
+/// The device cannot be read.
+pub fn content(device: &Path) -> io::Result<Content> {
+    let mut start = [0; 4096];
+    File::open(device)?.read_exact(&mut start)?;
+    if start.iter().all(|byte| *byte == 0) {
+        return Ok(Content::Nothing);
+    }
+    if !start.starts_with(b"XFSB") {
+        return Ok(Content::Foreign);
+    }
+    let in_progress = start.get(126).is_some_and(|byte| *byte != 0);
+    Ok(if in_progress {
+        Content::Nothing
+    } else {
+        Content::Xfs
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(sysfs: &Path, disk: &str, number: u32, label: &str) {
+        let dir = sysfs.join(format!("block/{disk}/{disk}{number}"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("partition"), format!("{number}\n")).unwrap();
+        let uevent = format!("MAJOR=254\nDEVTYPE=partition\nPARTN={number}\nPARTNAME={label}\n");
+        fs::write(dir.join("uevent"), uevent).unwrap();
+    }
+
+    #[test]
+    fn the_system_disk_is_the_one_with_meta() {
+        let sysfs = tempfile::tempdir().unwrap();
+        fs::create_dir_all(sysfs.path().join("block/sr0/queue")).unwrap();
+        assert_eq!(system_disk(sysfs.path()).unwrap(), None);
+        partition(sysfs.path(), "sda", 1, "EFI");
+        assert_eq!(system_disk(sysfs.path()).unwrap(), None);
+        partition(sysfs.path(), "vda", 1, "EFI");
+        partition(sysfs.path(), "vda", 3, "META");
+        let disk = system_disk(sysfs.path()).unwrap().unwrap();
+        assert_eq!(disk.device(), Path::new("/dev/vda"));
+        assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
+        assert!(disk.partition(2).is_err());
+        partition(sysfs.path(), "sda", 2, "META");
+        let error = system_disk(sysfs.path()).unwrap_err().to_string();
+        assert!(error.contains("sda, vda"), "{error}");
+    }
+
+    #[test]
+    fn content_is_told_by_the_first_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let is = |bytes: &[u8]| {
+            fs::write(file.path(), bytes).unwrap();
+            content(file.path())
+        };
+        let mut block = vec![0; 4096];
+        assert_eq!(is(&block).unwrap(), Content::Nothing);
+        block[4095] = 1;
+        assert_eq!(is(&block).unwrap(), Content::Foreign);
+        block[..4].copy_from_slice(b"XFSB");
+        assert_eq!(is(&block).unwrap(), Content::Xfs);
+        block[126] = 1;
+        assert_eq!(is(&block).unwrap(), Content::Nothing);
+        assert!(is(&[0; 100]).is_err());
+    }
+}
