@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 
 use corten_config::Document;
 
-/// Where the STATE volume is mounted.
-pub const STATE: &str = "/system/state";
-
 const CURRENT: &str = "config.yaml";
 const GOOD: &str = "config.good.yaml";
 const PREVIOUS: &str = "config.previous.yaml";

@@ -8,12 +8,13 @@ use corten_config::Document;
 
 use super::api::keeps_old;
 use super::{Machine, describe};
-use crate::config_store::{ConfigStore, STATE};
+use crate::config_store::ConfigStore;
 use crate::console;
 use crate::identity;
 use crate::network::Wishes;
 use crate::node::{Apply, Stage};
 use crate::services::ApiMode;
+use crate::volumes::STATE;
 
 /// A config that was put into the image when it was built.
 const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
@@ -21,7 +22,7 @@ const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
 impl Machine {
     /// The config that was kept comes first, then the one in the image.
     pub(super) fn load_config(&self) {
-        if let Some(store) = ConfigStore::on_volume(Path::new(STATE)) {
+        if let Some(store) = ConfigStore::on_volume(Path::new(STATE.target)) {
             let loaded = store.load();
             self.node.keep_configs(store);
             for complaint in &loaded.complaints {
@@ -29,7 +30,7 @@ impl Machine {
             }
             if let Some(document) = loaded.document {
                 self.remember(&document);
-                return self.start_with(document, STATE);
+                return self.start_with(document, STATE.target);
             }
         }
         self.load_embedded();

@@ -2,6 +2,7 @@
 
 mod api;
 mod config;
+mod storage;
 mod trial;
 
 use std::fmt;
@@ -27,7 +28,6 @@ use crate::power_button;
 use crate::services::{ApiMode, SYSLOGD_SOCKET, table};
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Places, Supervisor, logs};
-use crate::volumes;
 use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
@@ -197,6 +197,7 @@ impl Machine {
         match task {
             Task::MountFileSystems => mounts::mount_all().map_err(Fatal)?,
             Task::MountVolumes => self.mount_volumes().await,
+            Task::MountLateVolumes => self.mount_late_volumes().await?,
             Task::MakeDirectories => system::make_directories().map_err(Fatal)?,
             Task::SetLimits => system::set_limits(),
             Task::MakeCgroups => cgroups::make_all(Path::new(cgroups::ROOT))?,
@@ -212,28 +213,6 @@ impl Machine {
             Task::Start(id) => self.start(id).await,
         }
         Ok(())
-    }
-
-    /// A node whose disk is broken still boots, to say so.
-    async fn mount_volumes(&self) {
-        match volumes::bring_up(&self.supervisor).await {
-            Ok(volumes::Outcome::NoDisk) => {
-                console::say(
-                    "volumes: no disk carries this node; config and data last until it restarts",
-                );
-            }
-            Ok(volumes::Outcome::Mounted { disk, made }) => {
-                let how = if made == 0 {
-                    "mounted"
-                } else {
-                    "made and mounted"
-                };
-                console::say(&format!("volumes: STATE and EPHEMERAL {how} on {disk}"));
-            }
-            Err(failure) => console::warn(&format!(
-                "volumes: {failure}; until this is mended, config and data last only until the node restarts"
-            )),
-        }
     }
 
     async fn start(&self, id: &'static str) {

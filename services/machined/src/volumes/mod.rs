@@ -102,6 +102,18 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Whether both volumes are mounted.
+#[must_use]
+pub fn are_mounted() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let is_xfs_on = |target: &str| {
+        mounts
+            .lines()
+            .any(|line| line.split(' ').skip(1).take(2).eq([target, "xfs"]))
+    };
+    is_xfs_on(STATE.target) && is_xfs_on(EPHEMERAL.target)
+}
+
 /// Finds the disk, makes what it lacks, and mounts both volumes.
 ///
 /// # Errors
