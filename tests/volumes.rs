@@ -38,7 +38,8 @@ fn mounted(node: &Node, target: &str) -> f64 {
     let targets = table.column("MOUNTED ON");
     let at = targets
         .iter()
-        .position(|other| *other == target)
+        // The one on top.
+        .rposition(|other| *other == target)
         .unwrap_or_else(|| panic!("{target} is not mounted:\n{text}"));
     let device = table.column("FILESYSTEM")[at];
     assert!(device.starts_with("/dev/vda"), "{target} is on {device}");
