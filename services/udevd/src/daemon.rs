@@ -53,7 +53,7 @@ pub fn run(roots: Roots, workers: usize) -> anyhow::Result<()> {
     let marker = roots.run.join("queue");
     let handler = Arc::new(Handler::new(roots));
     handler.sweep();
-    let coldplug = Coldplug::everything(handler.sysfs());
+    let coldplug = Coldplug::everything(handler.sysfs()).context("enumerate the devices")?;
     let pool = Pool::start(&handler, workers)?;
     let mut daemon = Daemon {
         monitor,
@@ -129,7 +129,7 @@ impl Daemon {
                 Received::Empty => break,
                 Received::Overrun => {
                     warn!("the kernel dropped uevents: asking for all devices again");
-                    self.coldplug = Coldplug::everything(self.handler.sysfs());
+                    self.coldplug = Coldplug::everything(self.handler.sysfs())?;
                 }
             }
         }

@@ -133,6 +133,7 @@ impl Event {
     /// Reads the environment of an event: `KEY=value`, each ended by a NUL or
     /// a line feed; lines without `=` (the kernel's `add@/devices/…`) are
     /// skipped.
+    #[cfg(test)]
     pub fn parse(environment: &[u8]) -> Result<Self, BadEvent> {
         Self::new(pairs(environment))
     }

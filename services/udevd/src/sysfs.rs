@@ -4,7 +4,7 @@
 use crate::event::{Event, Properties, pairs};
 use std::fs;
 use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Attributes are a page; binary ones (VPD pages) may be up to this.
 const MAX_ATTRIBUTE: u64 = 65536;
@@ -60,23 +60,6 @@ impl Sysfs {
             .collect();
         names.sort();
         names
-    }
-
-    /// Where the links in a directory lead to. Sysfs has only relative ones.
-    pub fn targets(&self, devpath: &str) -> Vec<PathBuf> {
-        let folder = self.path(devpath);
-        let target = |name: String| {
-            let mut path = folder.clone();
-            for part in fs::read_link(folder.join(name)).ok()?.components() {
-                match part {
-                    Component::ParentDir => drop(path.pop()),
-                    Component::Normal(part) => path.push(part),
-                    _ => return None,
-                }
-            }
-            Some(path)
-        };
-        self.names(devpath).into_iter().filter_map(target).collect()
     }
 
     /// The device and those above it, nearest first. Directories between
