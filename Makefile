@@ -7,10 +7,12 @@ OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer
 BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 
-# The two inputs of a build that are not files: never the clock, never the machine.
-export CORTEN_VERSION    ?= $(VERSION)
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-export CORTEN_OUT        ?= $(CURDIR)/$(OUT)
+# The two inputs of a build that are not files: never the clock, never the machine. The date is for
+# mkimage alone: cargo would compile every crate with C in it again after each commit.
+export CORTEN_VERSION ?= $(VERSION)
+SOURCE_DATE_EPOCH     ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+MKIMAGE               := SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/mkimage
+export CORTEN_OUT     ?= $(CURDIR)/$(OUT)
 
 # What `make deps` installs. The image's own compiler and files come by lock, not from here.
 PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
@@ -43,33 +45,33 @@ check: deps ## Formatting, lints and documentation
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
-host-tools: deps
+host-tools: deps ## Compile what builds and boots images
 	cargo build --locked -p mkimage -p qemu -p cortenctl
 
 image: host-tools ## Build every image format into $(OUT)
-	$(BIN)/mkimage build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
+	$(MKIMAGE) build --arch $(ARCH) --output $(OUTPUTS) --out $(OUT)
 
 iso: host-tools ## Build the ISO alone
-	$(BIN)/mkimage build --arch $(ARCH) --output iso --out $(OUT)
+	$(MKIMAGE) build --arch $(ARCH) --output iso --out $(OUT)
 
 run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call it
 	[ -e $(OUT)/run/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
-	$(BIN)/mkimage build --arch $(ARCH) --output raw --out $(OUT)/run \
+	$(MKIMAGE) build --arch $(ARCH) --output raw --out $(OUT)/run \
 	    --config $(OUT)/run/controlplane.yaml
 	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
 	    --client-config $(OUT)/run/cortenconfig
 
 test: build ## Unit, golden and process tests, then every way to boot
 	cargo test --locked --workspace
-	$(BIN)/mkimage build --arch $(ARCH) --output raw,iso,pxe --out $(OUT)
+	$(MKIMAGE) build --arch $(ARCH) --output raw,iso,pxe --out $(OUT)
 	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance"
 
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
 
 repro: deps ## Build twice in different environments and compare every byte
-	cargo test --locked -p tests --test reproducible -- --ignored --nocapture
+	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
 bench: build image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
 	$(BIN)/bench
