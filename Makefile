@@ -65,7 +65,7 @@ run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call
 test: build ## Unit, golden and process tests, then every way to boot
 	cargo test --locked --workspace
 	$(MKIMAGE) build --arch $(ARCH) --output raw,iso,pxe --out $(OUT)
-	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance"
+	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance --test volumes"
 
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1

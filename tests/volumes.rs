@@ -73,5 +73,8 @@ fn volumes_are_made_kept_and_grown() {
     // It knows its owner without being told again.
     node.ask(&node.admin(), &["version"], tests::node::BOOT);
     let after = mounted(&node, "/var");
-    assert!((before + 1.5..6.0).contains(&after), "{before} -> {after} GB");
+    assert!(
+        (before + 1.5..6.0).contains(&after),
+        "{before} -> {after} GB"
+    );
 }
