@@ -148,7 +148,7 @@ mod tests {
         let disk = system_disk(sysfs.path()).unwrap().unwrap();
         assert_eq!(disk.device(), Path::new("/dev/vda"));
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
-        assert!(disk.partition(2).is_err());
+        disk.partition(2).unwrap_err();
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");
@@ -169,6 +169,6 @@ mod tests {
         assert_eq!(is(&block).unwrap(), Content::Xfs);
         block[126] = 1;
         assert_eq!(is(&block).unwrap(), Content::Nothing);
-        assert!(is(&[0; 100]).is_err());
+        is(&[0; 100]).unwrap_err();
     }
 }

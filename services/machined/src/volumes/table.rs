@@ -260,7 +260,7 @@ mod tests {
         let rest = table.append("EPHEMERAL", None).unwrap();
         assert_eq!((rest.number, rest.length), (2, 51 * MIB));
         assert_eq!(table.room(), 0);
-        assert!(table.append("MORE", None).is_err());
+        table.append("MORE", None).unwrap_err();
         write(&table, &mut disk);
 
         disk.get_mut().resize(100 << 20, 0);
@@ -313,8 +313,8 @@ mod tests {
     #[test]
     fn what_is_no_table_is_an_error_and_no_panic() {
         let mut blank = Cursor::new(vec![0; 1 << 20]);
-        assert!(Table::read(&mut blank).is_err());
-        assert!(Table::read(&mut Cursor::new(Vec::new())).is_err());
+        Table::read(&mut blank).unwrap_err();
+        Table::read(&mut Cursor::new(Vec::new())).unwrap_err();
         // Sizes in the header, then every byte of it.
         let good = disk(16 * MIB);
         for at in 512..604 {
@@ -329,6 +329,6 @@ mod tests {
         // Shorter than the table says.
         let mut short = disk(16 * MIB);
         short.get_mut().truncate(1 << 20);
-        assert!(Table::read(&mut short).is_err());
+        Table::read(&mut short).unwrap_err();
     }
 }
