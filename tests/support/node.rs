@@ -94,8 +94,11 @@ impl Node {
     /// When any step fails.
     pub fn configure(&self) {
         self.wait_maintenance();
-        generate_config(&self.configs);
         let file = self.configs.join("controlplane.yaml");
+        // A node that came up without a disk is given its old config again.
+        if !file.exists() {
+            generate_config(&self.configs);
+        }
         let file = file.to_str().expect("UTF-8 path");
         self.insecure()
             .call(&["apply-config", "-f", file])

@@ -14,8 +14,8 @@ pub enum Task {
     MountFileSystems,
     /// STATE and EPHEMERAL, where a disk carries the node.
     MountVolumes,
-    /// The same, when the disk's driver is a module and came with udevd; then also what the volumes hold.
-    MountLateVolumes,
+    /// The same, when the disk's driver is a module and came with udevd, and what the volumes hold; growth.
+    FinishVolumes,
     /// The table in `system.rs`.
     MakeDirectories,
     /// Open files, and ctrl-alt-del as a request instead of a reset.
@@ -43,7 +43,7 @@ impl fmt::Display for Task {
         f.write_str(match self {
             Task::MountFileSystems => "mount file systems",
             Task::MountVolumes => "mount volumes",
-            Task::MountLateVolumes => "mount late volumes",
+            Task::FinishVolumes => "finish volumes",
             Task::MakeDirectories => "make directories",
             Task::SetLimits => "set limits",
             Task::MakeCgroups => "make cgroups",
@@ -85,7 +85,7 @@ impl fmt::Display for Phase {
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, MountLateVolumes, MountVolumes, ServeApi, SetLimits, SetSysctls, Start,
+        MountFileSystems, FinishVolumes, MountVolumes, ServeApi, SetLimits, SetSysctls, Start,
         WatchPowerButton,
     };
     vec![
@@ -116,7 +116,7 @@ pub fn plan() -> Vec<Phase> {
         },
         Phase {
             name: "runtime",
-            tasks: vec![MountLateVolumes, Start("containerd")],
+            tasks: vec![FinishVolumes, Start("containerd")],
             one_by_one: true,
         },
     ]
@@ -136,7 +136,7 @@ mod tests {
                 "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
                  then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: bring up network | serve API | start udevd | start syslogd | watch power button",
-                "runtime: mount late volumes, then start containerd",
+                "runtime: finish volumes, then start containerd",
             ]
         );
     }

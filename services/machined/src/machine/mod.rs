@@ -8,6 +8,7 @@ mod trial;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ struct Machine {
     machine_id: Mutex<String>,
     /// What the present certificate says of the network; it is replaced when that changes.
     certified: Mutex<Status>,
+    /// No disk with the volumes was there at the last look.
+    awaits_disk: AtomicBool,
 }
 
 /// Lives the node's life.
@@ -95,6 +98,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
         network: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         certified: Mutex::new(Status::default()),
+        awaits_disk: AtomicBool::new(false),
     });
     machine.run_controllers()?;
     let mut boot = tokio::spawn(machine.clone().boot());
@@ -197,7 +201,7 @@ impl Machine {
         match task {
             Task::MountFileSystems => mounts::mount_all().map_err(Fatal)?,
             Task::MountVolumes => self.mount_volumes().await,
-            Task::MountLateVolumes => self.mount_late_volumes().await?,
+            Task::FinishVolumes => self.finish_volumes().await?,
             Task::MakeDirectories => system::make_directories().map_err(Fatal)?,
             Task::SetLimits => system::set_limits(),
             Task::MakeCgroups => cgroups::make_all(Path::new(cgroups::ROOT))?,

@@ -1,5 +1,7 @@
 //! The volumes in the node's life.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{Fatal, Machine, api::keeps_old};
 use crate::boot::system;
 use crate::console;
@@ -9,8 +11,11 @@ use crate::volumes::{self, Outcome};
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
-        match volumes::bring_up(&self.supervisor).await {
-            // Its driver may come with udevd.
+        let outcome = volumes::bring_up(&self.supervisor).await;
+        // Its driver may come with udevd.
+        let no_disk = matches!(outcome, Ok(Outcome::NoDisk));
+        self.awaits_disk.store(no_disk, Relaxed);
+        match outcome {
             Ok(Outcome::NoDisk) => {}
             Ok(Outcome::Mounted { disk, made }) => {
                 let how = if made == 0 {
@@ -26,30 +31,43 @@ impl Machine {
         }
     }
 
-    /// Mounts what was not there before udevd had loaded the drivers, and goes on from what it holds.
-    pub(super) async fn mount_late_volumes(&self) -> Result<(), Fatal> {
-        if volumes::are_mounted() {
-            return Ok(());
-        }
-        self.mount_volumes().await;
-        if !volumes::are_mounted() {
-            console::say("volumes: none; config and data last until the node restarts");
-            return Ok(());
-        }
-        system::make_directories().map_err(Fatal)?;
-        if self.node.config().is_some() {
-            return Ok(());
-        }
-        self.load_config();
-        if self.node.config().is_some() {
-            match self.certify() {
-                Ok(()) => {
-                    self.restart_apid();
-                    self.node.set_stage(Stage::Running);
-                }
-                Err(error) => keeps_old(&error),
+    /// What need not be done before the API answers: mounts what was not there before udevd had loaded the
+    /// drivers, goes on from what it holds, and lets EPHEMERAL's file system grow with its partition.
+    pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
+        if self.awaits_disk.load(Relaxed) {
+            self.mount_volumes().await;
+            if self.awaits_disk.load(Relaxed) {
+                console::say("volumes: none; config and data last until the node restarts");
+                return Ok(());
+            }
+            if volumes::are_mounted() {
+                system::make_directories().map_err(Fatal)?;
+                self.use_late_config();
             }
         }
+        if volumes::are_mounted()
+            && let Err(failure) = volumes::grow(&self.supervisor).await
+        {
+            console::warn(&format!("volumes: {failure}"));
+        }
         Ok(())
+    }
+
+    /// The config on STATE comes before the one in the image, which the node may be serving by already.
+    fn use_late_config(&self) {
+        let before = self.api_mode();
+        self.load_config();
+        if self.node.config().is_none() {
+            return;
+        }
+        match self.certify() {
+            Ok(()) => {
+                if self.api_mode() != before {
+                    self.restart_apid();
+                }
+                self.node.set_stage(Stage::Running);
+            }
+            Err(error) => keeps_old(&error),
+        }
     }
 }

@@ -133,14 +133,19 @@ pub async fn bring_up(supervisor: &Supervisor) -> Result<Outcome, Failure> {
             .await
             .map_err(|why| Failure::new(volume.name, why))?;
     }
-    // Where the file system ends before its partition does; otherwise it changes nothing.
-    if let Err(why) = supervisor.run("xfs_growfs", &[EPHEMERAL.target]).await {
-        return Err(Failure::new("growing EPHEMERAL", why));
-    }
     Ok(Outcome::Mounted {
         disk: disk.name,
         made: layout.made,
     })
+}
+
+/// Lets the file system of EPHEMERAL fill its partition; one that does already is left as it is.
+///
+/// # Errors
+/// The text names the volume; it stays mounted and as large as it was.
+pub async fn grow(supervisor: &Supervisor) -> Result<(), Failure> {
+    let grown = supervisor.run("xfs_growfs", &[EPHEMERAL.target]).await;
+    grown.map_err(|why| Failure::new("growing EPHEMERAL", why))
 }
 
 /// Both partitions, in the table and known to the kernel.
