@@ -1,4 +1,4 @@
-//! Starting a child with less than its parent has: user, capabilities, cgroup, OOM score.
+//! Starting a child with less than its parent has: user, capabilities, cgroup, OOM score, files, system calls.
 #![expect(
     unsafe_code,
     reason = "what happens between fork and exec is set by CommandExt::pre_exec"
@@ -13,6 +13,9 @@ use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::CapabilitySets;
+
+use crate::sandbox::{Root, Sandbox};
+use crate::seccomp::Filter;
 
 pub use rustix::thread::CapabilitySet;
 
@@ -31,6 +34,10 @@ pub struct Confinement {
     pub oom_score_adj: i32,
     /// The `cgroup.procs` file of its cgroup.
     pub cgroup_procs: Option<PathBuf>,
+    /// The files it sees; `None`: all of its parent's.
+    pub root: Option<Root>,
+    /// The system calls it may make; `None`: all.
+    pub system_calls: Option<Filter>,
 }
 
 /// A started child. Dropping this does not end it; reap it with [`crate::process::reap`].
@@ -87,6 +94,8 @@ struct Prepared {
     gid: Gid,
     keep: CapabilitySet,
     no_new_privs: bool,
+    sandbox: Option<Sandbox>,
+    system_calls: Option<Filter>,
 }
 
 impl Prepared {
@@ -99,6 +108,8 @@ impl Prepared {
             gid: Gid::from_raw(confinement.gid),
             keep: confinement.capabilities,
             no_new_privs: confinement.no_new_privs,
+            sandbox: confinement.root.as_ref().map(Sandbox::new).transpose()?,
+            system_calls: confinement.system_calls.clone(),
         })
     }
 
@@ -115,11 +126,17 @@ impl Prepared {
             rustix::fs::Mode::empty(),
         )?;
         rustix::io::write(&score, self.oom_score_adj.as_bytes())?;
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.enter()?;
+        }
         self.drop_privileges()?;
         if self.no_new_privs {
             rustix::thread::set_no_new_privs(true)?;
         }
-        Ok(())
+        match &self.system_calls {
+            Some(filter) => filter.load(),
+            None => Ok(()),
+        }
     }
 
     fn drop_privileges(&self) -> io::Result<()> {

@@ -15,4 +15,6 @@ pub mod loopdev;
 pub mod mount;
 pub mod power;
 pub mod process;
+pub mod sandbox;
+pub mod seccomp;
 pub mod sysctl;

@@ -30,6 +30,9 @@ pub struct ServiceSpec {
     pub cgroup: &'static str,
     /// Environment on top of [`ENVIRONMENT`].
     pub env: &'static [(&'static str, &'static str)],
+    /// All it sees of the node beside its own program, read-only, and then it also has the system calls of
+    /// a plain server only; `None`: it sees everything and may call everything.
+    pub sandbox: Option<&'static [&'static str]>,
 }
 
 /// What every service has in its environment, and all it has.
@@ -46,6 +49,8 @@ pub const APID_PKI: &str = "/run/apid";
 pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";
 /// syslogd's gRPC socket.
 pub const SYSLOGD_SOCKET: &str = "/run/syslogd/syslogd.sock";
+/// Where services in a sandbox get their roots, each in its own namespace.
+pub const SANDBOX_STAGE: &str = "/run/sandbox";
 /// syslogd's end of /dev/log, which is a link to it: syslogd may not write to /dev.
 pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 
@@ -105,6 +110,7 @@ fn udevd() -> ServiceSpec {
         oom_score_adj: -998,
         cgroup: "system/udevd",
         env: &[],
+        sandbox: None,
     }
 }
 
@@ -127,6 +133,7 @@ fn syslogd() -> ServiceSpec {
         oom_score_adj: -998,
         cgroup: "system/syslogd",
         env: &[],
+        sandbox: None,
     }
 }
 
@@ -154,6 +161,8 @@ fn apid(mode: ApiMode) -> ServiceSpec {
         oom_score_adj: -998,
         cgroup: "system/apid",
         env: &[],
+        // Whoever takes it over gets what its callers may do, and no more.
+        sandbox: Some(&[APID_PKI, MACHINED_SOCKET]),
     }
 }
 
@@ -181,6 +190,7 @@ fn containerd() -> ServiceSpec {
         oom_score_adj: -999,
         cgroup: "system/runtime",
         env: &[],
+        sandbox: None,
     }
 }
 
@@ -271,6 +281,16 @@ mod tests {
             let loads_modules = spec.capabilities.contains(CapabilitySet::SYS_MODULE);
             assert_eq!(loads_modules, spec.id == "udevd", "{}", spec.id);
         }
+    }
+
+    #[test]
+    fn what_the_network_talks_to_is_in_a_sandbox() {
+        let specs = table(ApiMode::Secure);
+        let seeing = |id: &str| specs.iter().find(|spec| spec.id == id).unwrap().sandbox;
+        assert_eq!(
+            seeing("apid"),
+            Some(["/run/apid", "/run/machined/machined.sock"].as_slice())
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use corten_sys::{host, power};
 use uuid::Uuid;
 
 use crate::console;
-use crate::services::{APID_PKI, APID_UID, DEV_LOG_SOCKET, SYSLOGD_UID};
+use crate::services::{APID_PKI, APID_UID, DEV_LOG_SOCKET, SANDBOX_STAGE, SYSLOGD_UID};
 
 /// Files one process may have open; containers inherit it (the reference's number).
 const OPEN_FILES: u64 = 1_048_576;
@@ -31,11 +31,12 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 11] = [
+const DIRECTORIES: [Directory; 12] = [
     // machined's socket is apid's to reach and nobody else's.
     directory("/run/machined", 0o710, APID_UID),
     directory(APID_PKI, 0o700, APID_UID),
     directory("/run/syslogd", 0o755, SYSLOGD_UID),
+    directory(SANDBOX_STAGE, 0o700, 0),
     directory("/run/udev", 0o755, 0),
     directory("/run/containerd", 0o711, 0),
     directory("/run/lock", 0o755, 0),

@@ -26,7 +26,7 @@ use crate::controllers::{self, Sources};
 use crate::network::{Network, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
-use crate::services::{ApiMode, SYSLOGD_SOCKET, table};
+use crate::services::{ApiMode, SANDBOX_STAGE, SYSLOGD_SOCKET, table};
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Places, Supervisor, logs};
 use trial::Trial;
@@ -85,6 +85,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
     let places = Places {
         cgroups: cgroups::ROOT.into(),
         notify: "/run/notify".into(),
+        stage: SANDBOX_STAGE.into(),
     };
     let supervisor = Supervisor::new(table(ApiMode::Maintenance), places, log)
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;

@@ -30,6 +30,8 @@ pub struct Places {
     pub cgroups: PathBuf,
     /// A directory for the services' notify sockets.
     pub notify: PathBuf,
+    /// An empty directory, over which a service in a sandbox gets its root.
+    pub stage: PathBuf,
 }
 
 enum Order {

@@ -5,15 +5,17 @@ use std::io;
 use std::path::Path;
 
 use corten_sys::child::{Child, Confinement};
+use corten_sys::sandbox::{Bind, Root};
+use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
-use super::logs;
+use super::{Places, logs};
 use crate::services::{ENVIRONMENT, ServiceSpec};
 
 /// Starts the service's process, its output going to its log. Returns the process id.
 pub(super) fn spawn(
     spec: &ServiceSpec,
-    cgroups: &Path,
+    places: &Places,
     notify: &Path,
     logs: &logs::Sender,
 ) -> io::Result<u32> {
@@ -34,7 +36,12 @@ pub(super) fn spawn(
         capabilities: spec.capabilities,
         no_new_privs: spec.no_new_privs,
         oom_score_adj: spec.oom_score_adj,
-        cgroup_procs: Some(cgroups.join(spec.cgroup).join("cgroup.procs")),
+        cgroup_procs: Some(places.cgroups.join(spec.cgroup).join("cgroup.procs")),
+        root: spec.sandbox.map(|sees| Root {
+            stage: places.stage.clone(),
+            binds: binds(Path::new(&program), sees, notify),
+        }),
+        system_calls: spec.sandbox.map(|_| Filter::server()).transpose()?,
     };
     let child = Child::start(&program, &arguments, &environment, &confinement)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
@@ -46,4 +53,16 @@ pub(super) fn spawn(
         tokio::spawn(logs::pump(spec.id, pipe, logs.clone()));
     }
     Ok(child.pid)
+}
+
+/// What a service in a sandbox sees.
+fn binds(program: &Path, sees: &[&str], notify: &Path) -> Vec<Bind> {
+    let data = sees.iter().map(Path::new).chain([notify]);
+    let bind = |path: &Path, executable| Bind {
+        path: path.to_owned(),
+        executable,
+    };
+    data.map(|path| bind(path, false))
+        .chain([bind(program, true)])
+        .collect()
 }

@@ -199,7 +199,7 @@ impl Shell {
                 return Some(
                     match process::spawn(
                         &service.spec,
-                        &self.places.cgroups,
+                        &self.places,
                         &service.socket,
                         &self.logs,
                     ) {

@@ -84,6 +84,8 @@ fn spawn(program: &str, arguments: &[String]) -> io::Result<(u32, oneshot::Recei
         no_new_privs: true,
         oom_score_adj: 0,
         cgroup_procs: None,
+        root: None,
+        system_calls: None,
     };
     let child = Child::start(&path, &arguments, &environment, &confinement)?;
     let open =

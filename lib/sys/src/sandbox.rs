@@ -1,0 +1,218 @@
+//! A root of its own for a child: an empty, read-only one in which a few files of the node appear.
+//!
+//! The child gets a mount namespace (mount_namespaces(7)) whose root is a small tmpfs; what was not named is
+//! not hidden there, it is absent.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change,
+    mount_remount, unmount,
+};
+
+/// The root of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// An empty directory of the parent's; over it the root is put together, in the child's namespace only.
+    pub stage: PathBuf,
+    /// All there is in it.
+    pub binds: Vec<Bind>,
+}
+
+/// A file, socket or directory of the node that the child sees at the same path, read-only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// Absolute; a link is followed.
+    pub path: PathBuf,
+    /// Whether programs in it can be run.
+    pub executable: bool,
+}
+
+/// Made before the fork, entered after it.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    stage: CString,
+    binds: Vec<Mounted>,
+}
+
+/// A bind in the terms of system calls.
+#[derive(Debug)]
+struct Mounted {
+    source: CString,
+    target: CString,
+    /// Each directory above the target, the outermost first.
+    parents: Vec<CString>,
+    is_directory: bool,
+    flags: MountFlags,
+}
+
+impl Sandbox {
+    /// # Errors
+    /// A path that is not absolute or not there; the text names it.
+    pub(crate) fn new(root: &Root) -> io::Result<Sandbox> {
+        let mounted = |bind: &Bind| {
+            Mounted::new(&root.stage, bind).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", bind.path.display()))
+            })
+        };
+        Ok(Sandbox {
+            stage: c_string(&root.stage)?,
+            binds: root.binds.iter().map(mounted).collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Moves the calling process, which must have one thread, into the root. Makes system calls only.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let unrelated = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change(c"/", unrelated)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let size = c"mode=0755,size=64k,nr_inodes=256";
+        mount(c"corten", &self.stage, c"tmpfs", flags, size)?;
+        for bind in &self.binds {
+            bind.mount()?;
+        }
+        mount_remount(&self.stage, flags | MountFlags::RDONLY, size)?;
+        // Both roots stacked on one point, so that no directory is needed for the old one: pivot_root(2).
+        rustix::process::chdir(&self.stage)?;
+        rustix::process::pivot_root(c".", c".")?;
+        unmount(c".", UnmountFlags::DETACH)?;
+        Ok(rustix::process::chdir(c"/")?)
+    }
+}
+
+impl Mounted {
+    fn new(stage: &Path, bind: &Bind) -> io::Result<Mounted> {
+        let inner = bind
+            .path
+            .strip_prefix("/")
+            .map_err(|_| io::Error::other("not an absolute path"))?;
+        let mut parents: Vec<&Path> = inner.ancestors().skip(1).collect();
+        // The last is the stage itself.
+        parents.pop();
+        parents.reverse();
+        let executable = if bind.executable {
+            MountFlags::empty()
+        } else {
+            MountFlags::NOEXEC
+        };
+        Ok(Mounted {
+            source: c_string(&bind.path)?,
+            target: c_string(&stage.join(inner))?,
+            parents: parents
+                .into_iter()
+                .map(|parent| c_string(&stage.join(parent)))
+                .collect::<io::Result<_>>()?,
+            is_directory: std::fs::metadata(&bind.path)?.is_dir(),
+            flags: MountFlags::BIND
+                | MountFlags::RDONLY
+                | MountFlags::NOSUID
+                | MountFlags::NODEV
+                | executable,
+        })
+    }
+
+    fn mount(&self) -> io::Result<()> {
+        let directory = Mode::from_raw_mode(0o755);
+        for parent in &self.parents {
+            made(rustix::fs::mkdir(parent, directory))?;
+        }
+        if self.is_directory {
+            made(rustix::fs::mkdir(&self.target, directory))?;
+        } else {
+            let file = Mode::from_raw_mode(0o444);
+            made(rustix::fs::mknodat(
+                CWD,
+                &self.target,
+                FileType::RegularFile,
+                file,
+                0,
+            ))?;
+        }
+        mount_bind(&self.source, &self.target)?;
+        Ok(mount_remount(&self.target, self.flags, c"")?)
+    }
+}
+
+/// Two binds may share a directory.
+fn made(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
+}
+
+fn c_string(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::{CapabilitySet, Child, Confinement};
+    use crate::seccomp::Filter;
+    use std::io::Read;
+
+    #[test]
+    fn what_is_not_named_is_not_there() {
+        let stage = tempfile::tempdir().unwrap();
+        let bind = |path: &str| Bind {
+            path: path.into(),
+            executable: true,
+        };
+        // A dynamically linked program, its libraries, and one file.
+        let binds = ["/usr", "/lib", "/lib64", "/proc/version"].map(bind);
+        let confinement = Confinement {
+            uid: 65534,
+            gid: 65534,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            oom_score_adj: 0,
+            cgroup_procs: None,
+            root: Some(Root {
+                stage: stage.path().to_owned(),
+                binds: binds.to_vec(),
+            }),
+            system_calls: Some(Filter::server().unwrap()),
+        };
+        let words = ["-R", "/proc", "/"].map(Into::into);
+        let started = Child::start(&"/usr/bin/ls".into(), &words, &[], &confinement);
+        if !rustix::process::geteuid().is_root() {
+            // Whoever may not make namespaces gets no child, rather than one outside of its root.
+            assert_eq!(
+                started.unwrap_err().kind(),
+                io::ErrorKind::PermissionDenied
+            );
+            return;
+        }
+        let mut child = started.unwrap();
+        let mut shown = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_to_string(&mut shown).unwrap();
+        assert_eq!(shown.lines().next(), Some("/:"), "{shown}");
+        let root: Vec<_> = shown.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+        assert_eq!(root, ["lib", "lib64", "proc", "usr"]);
+        assert!(shown.contains("/proc:\nversion\n"), "{shown}");
+        // The stage of the parent is as it was.
+        assert_eq!(std::fs::read_dir(stage.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_path_is_named_before_anything_starts() {
+        let root = Root {
+            stage: "/tmp".into(),
+            binds: vec![Bind {
+                path: "/no/such/file".into(),
+                executable: false,
+            }],
+        };
+        let error = Sandbox::new(&root).unwrap_err();
+        assert!(error.to_string().starts_with("/no/such/file: "), "{error}");
+    }
+}
