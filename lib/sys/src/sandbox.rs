@@ -185,10 +185,7 @@ mod tests {
         let started = Child::start(&"/usr/bin/ls".into(), &words, &[], &confinement);
         if !rustix::process::geteuid().is_root() {
             // Whoever may not make namespaces gets no child, rather than one outside of its root.
-            assert_eq!(
-                started.unwrap_err().kind(),
-                io::ErrorKind::PermissionDenied
-            );
+            assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             return;
         }
         let mut child = started.unwrap();
@@ -196,7 +193,11 @@ mod tests {
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_to_string(&mut shown).unwrap();
         assert_eq!(shown.lines().next(), Some("/:"), "{shown}");
-        let root: Vec<_> = shown.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+        let root: Vec<_> = shown
+            .lines()
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .collect();
         assert_eq!(root, ["lib", "lib64", "proc", "usr"]);
         assert!(shown.contains("/proc:\nversion\n"), "{shown}");
         // The stage of the parent is as it was.

@@ -166,12 +166,8 @@ fn wide(value: i32) -> u64 {
 /// The argument must be one of these.
 fn only<const N: usize>(argument: u8, values: [u64; N]) -> io::Result<Vec<SeccompRule>> {
     let rule = |value| {
-        let condition = SeccompCondition::new(
-            argument,
-            SeccompCmpArgLen::Dword,
-            SeccompCmpOp::Eq,
-            value,
-        )?;
+        let condition =
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
         SeccompRule::new(vec![condition])
     };
     values

@@ -17,6 +17,7 @@ mod cmdline;
 mod config_store;
 mod console;
 mod controllers;
+pub mod events;
 mod finish;
 mod identity;
 mod machine;

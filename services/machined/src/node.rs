@@ -3,8 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use corten_api::machine as api;
 use corten_config::Document;
 use corten_resources::Store;
+
+use crate::events::Events;
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,17 @@ pub struct ServiceView {
     pub events: Vec<ServiceEvent>,
 }
 
+impl From<&ServiceView> for api::ServiceHealth {
+    fn from(view: &ServiceView) -> api::ServiceHealth {
+        api::ServiceHealth {
+            unknown: view.healthy.is_none(),
+            healthy: view.healthy == Some(true),
+            last_message: view.health_message.clone(),
+            last_change: Some(view.health_changed.into()),
+        }
+    }
+}
+
 /// A named action a handler may submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -108,6 +122,8 @@ pub trait Node: Send + Sync + 'static {
     fn services(&self) -> Vec<ServiceView>;
     /// Everything the node knows of itself; handlers only read it.
     fn store(&self) -> &Store;
+    /// What happened on it.
+    fn events(&self) -> &Events;
     /// The active machine config, if there is one.
     fn config(&self) -> Option<Document>;
     /// Whether this node could serve by a config.
@@ -117,6 +133,6 @@ pub trait Node: Send + Sync + 'static {
     fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError>;
     /// Whether an applied config survives a reboot.
     fn config_is_kept(&self) -> bool;
-    /// Starts an action and returns at once.
-    fn submit(&self, action: Action) -> Result<(), SubmitError>;
+    /// Starts an action and returns at once; its events carry `actor`.
+    fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError>;
 }

@@ -9,6 +9,7 @@ use corten_resources::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::config_store::ConfigStore;
+use crate::events::Events;
 use crate::identity;
 use crate::node::{
     Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
@@ -20,8 +21,8 @@ use crate::supervisor::Supervisor;
 pub enum Request {
     /// A validated config; kept already if it shall be.
     Apply(Box<Document>, Apply),
-    /// The end of this boot.
-    Act(Action),
+    /// The end of this boot; the second is the id its events carry.
+    Act(Action, String),
 }
 
 /// Shared by the API server and `machine.rs`, which alone changes it.
@@ -34,6 +35,7 @@ pub struct NodeState {
     ending: AtomicBool,
     supervisor: Supervisor,
     store: Store,
+    events: Events,
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
     /// machined as a service among services.
@@ -43,7 +45,10 @@ pub struct NodeState {
 impl NodeState {
     /// A node that boots, and where its requests arrive.
     #[must_use]
-    pub fn new(supervisor: Supervisor) -> (Arc<NodeState>, mpsc::UnboundedReceiver<Request>) {
+    pub fn new(
+        supervisor: Supervisor,
+        events: Events,
+    ) -> (Arc<NodeState>, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
         let now = SystemTime::now();
         let event = ServiceEvent {
@@ -66,6 +71,7 @@ impl NodeState {
             ending: AtomicBool::new(false),
             supervisor,
             store: Store::new(),
+            events,
             kept: OnceLock::new(),
             own,
         };
@@ -121,6 +127,10 @@ impl Node for NodeState {
         &self.store
     }
 
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
     fn config(&self) -> Option<Document> {
         self.config.borrow().clone()
     }
@@ -156,12 +166,12 @@ impl Node for NodeState {
             .map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 
-    fn submit(&self, action: Action) -> Result<(), SubmitError> {
+    fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError> {
         if self.ending.swap(true, Ordering::AcqRel) {
             return Err(SubmitError::Busy("the end of this boot"));
         }
         self.requests
-            .send(Request::Act(action))
+            .send(Request::Act(action, actor.to_owned()))
             .map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 }

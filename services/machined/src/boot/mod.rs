@@ -84,9 +84,8 @@ impl fmt::Display for Phase {
 #[must_use]
 pub fn plan() -> Vec<Phase> {
     use Task::{
-        BringUpNetwork, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, FinishVolumes, MountVolumes, ServeApi, SetLimits, SetSysctls, Start,
-        WatchPowerButton,
+        BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
+        MountFileSystems, MountVolumes, ServeApi, SetLimits, SetSysctls, Start, WatchPowerButton,
     };
     vec![
         Phase {

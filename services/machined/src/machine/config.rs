@@ -26,7 +26,7 @@ impl Machine {
             let loaded = store.load();
             self.node.keep_configs(store);
             for complaint in &loaded.complaints {
-                console::warn(complaint);
+                self.refuse(complaint);
             }
             if let Some(document) = loaded.document {
                 self.remember(&document);
@@ -42,12 +42,10 @@ impl Machine {
                 apply_sysctls(&document);
                 self.node.set_config(document);
             }
-            Err(error) => {
-                console::warn(&format!(
-                    "the config of {whence} is not used: {}",
-                    describe(&error)
-                ));
-            }
+            Err(error) => self.refuse(&format!(
+                "the config of {whence} is not used: {}",
+                describe(&error)
+            )),
         }
     }
 
@@ -60,8 +58,13 @@ impl Machine {
         };
         match Document::parse(&bytes) {
             Ok(document) => self.start_with(document, EMBEDDED),
-            Err(problems) => console::warn(&format!("{EMBEDDED} is not used: {problems}")),
+            Err(problems) => self.refuse(&format!("{EMBEDDED} is not used: {problems}")),
         }
+    }
+
+    fn refuse(&self, complaint: &str) {
+        console::warn(complaint);
+        self.tell_bad_config(complaint);
     }
 
     /// A config that was accepted takes effect as it was asked to.

@@ -3,6 +3,7 @@
 mod api;
 mod config;
 mod storage;
+mod tell;
 mod trial;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use corten_api::machine::{phase_event, task_event};
 use corten_sys::host;
 use corten_sys::power::End;
 use futures_util::future::join_all;
@@ -23,6 +25,7 @@ use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
 use crate::cmdline::Cmdline;
 use crate::console;
 use crate::controllers::{self, Sources};
+use crate::events::Events;
 use crate::network::{Network, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
@@ -87,9 +90,10 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
         notify: "/run/notify".into(),
         stage: SANDBOX_STAGE.into(),
     };
-    let supervisor = Supervisor::new(table(ApiMode::Maintenance), places, log)
+    let events = Events::default();
+    let supervisor = Supervisor::new(table(ApiMode::Maintenance), places, log, events.clone())
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
-    let (node, mut requests) = NodeState::new(supervisor.clone());
+    let (node, mut requests) = NodeState::new(supervisor.clone(), events.clone());
     let (presses, mut pressed) = mpsc::unbounded_channel();
     let machine = Arc::new(Machine {
         node,
@@ -102,10 +106,11 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
         awaits_disk: AtomicBool::new(false),
     });
     machine.run_controllers()?;
+    tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
-    let end = loop {
+    let (end, actor) = loop {
         tokio::select! {
             ended = &mut boot, if booting => {
                 booting = false;
@@ -121,9 +126,9 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
                     sleep(ANSWER_GRACE).await;
                     machine.take_over(*document, how);
                 }
-                Request::Act(action) => {
+                Request::Act(action, actor) => {
                     sleep(ANSWER_GRACE).await;
-                    break action;
+                    break (action, actor);
                 }
             },
             () = Trial::over(trial.as_ref()) => {
@@ -134,20 +139,20 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
             }
             Some(()) = pressed.recv() => {
                 console::say("the power button was pressed");
-                break Action::Shutdown;
+                break (Action::Shutdown, String::new());
             }
             _ = interrupt.recv() => {
                 console::say("ctrl-alt-del was pressed");
-                break Action::Reboot;
+                break (Action::Reboot, String::new());
             }
             _ = terminate.recv() => {
                 console::say("asked to end by SIGTERM");
-                break Action::Shutdown;
+                break (Action::Shutdown, String::new());
             }
         }
     };
     boot.abort();
-    Ok(machine.wind_down(end).await)
+    Ok(machine.wind_down(end, &actor).await)
 }
 
 impl Machine {
@@ -164,10 +169,19 @@ impl Machine {
     }
 
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {
+        self.tell_begin("boot", "");
+        let done = self.run_plan().await;
+        self.tell_end("boot", "", done.as_ref().err());
+        done
+    }
+
+    async fn run_plan(&self) -> Result<(), Fatal> {
         let plan = boot::plan();
         for (number, phase) in plan.iter().enumerate() {
             console::say(&format!("boot {}/{} {phase}", number + 1, plan.len()));
+            self.tell_phase(phase.name, phase_event::Action::Start);
             self.run_phase(phase).await?;
+            self.tell_phase(phase.name, phase_event::Action::Stop);
         }
         if self.node.config().is_some() {
             self.node.set_stage(Stage::Running);
@@ -199,6 +213,14 @@ impl Machine {
     }
 
     async fn perform(&self, task: Task) -> Result<(), Fatal> {
+        let name = task.to_string();
+        self.tell_task(&name, task_event::Action::Start);
+        let done = self.carry_out(task).await;
+        self.tell_task(&name, task_event::Action::Stop);
+        done
+    }
+
+    async fn carry_out(&self, task: Task) -> Result<(), Fatal> {
         match task {
             Task::MountFileSystems => mounts::mount_all().map_err(Fatal)?,
             Task::MountVolumes => self.mount_volumes().await,
@@ -278,19 +300,22 @@ impl Machine {
     }
 
     /// Stops the services in order.
-    async fn wind_down(&self, action: Action) -> End {
-        let (stage, end, text) = match action {
+    async fn wind_down(&self, action: Action, actor: &str) -> End {
+        let (stage, end, sequence, text) = match action {
             Action::Reboot => (
                 Stage::Rebooting,
                 End::Restart,
+                "reboot",
                 "stopping all services to restart",
             ),
             Action::Shutdown => (
                 Stage::ShuttingDown,
                 End::PowerOff,
+                "shutdown",
                 "stopping all services to switch off",
             ),
         };
+        self.tell_begin(sequence, actor);
         self.node.set_stage(stage);
         console::say(text);
         if timeout(STOP_PATIENCE, self.supervisor.stop_all())

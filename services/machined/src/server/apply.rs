@@ -122,11 +122,12 @@ pub(super) fn reboot(
             "mode force is not supported yet: services are always stopped first",
         ));
     }
-    node.submit(Action::Reboot)
+    let actor_id = actor_id();
+    node.submit(Action::Reboot, &actor_id)
         .map_err(|error| refused(&error))?;
     let reboot = api::Reboot {
         metadata: None,
-        actor_id: actor_id(),
+        actor_id,
     };
     Ok(api::RebootResponse {
         messages: vec![reboot],
@@ -134,11 +135,12 @@ pub(super) fn reboot(
 }
 
 pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status> {
-    node.submit(Action::Shutdown)
+    let actor_id = actor_id();
+    node.submit(Action::Shutdown, &actor_id)
         .map_err(|error| refused(&error))?;
     let shutdown = api::Shutdown {
         metadata: None,
-        actor_id: actor_id(),
+        actor_id,
     };
     Ok(api::ShutdownResponse {
         messages: vec![shutdown],

@@ -10,6 +10,7 @@ mod apply;
 mod cpu;
 mod devices;
 mod dmesg;
+mod events;
 mod inspect;
 mod kmsg;
 mod logs;

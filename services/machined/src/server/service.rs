@@ -10,7 +10,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Paths, apply, cpu, devices, dmesg, logs, memory, mounts, processes, services, version,
+    Paths, apply, cpu, devices, dmesg, events, logs, memory, mounts, processes, services, version,
 };
 use crate::node::Node;
 
@@ -102,6 +102,10 @@ impl MachineService for Machine {
         dmesg::dmesg(&self.paths, &request.into_inner())
             .await
             .map(Response::new)
+    }
+
+    async fn events(&self, request: Request<api::EventsRequest>) -> Answer<BoxStream<api::Event>> {
+        events::stream(self.node.events(), &request.into_inner()).map(Response::new)
     }
 
     async fn logs(&self, request: Request<api::LogsRequest>) -> Answer<BoxStream<Data>> {

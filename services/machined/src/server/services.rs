@@ -1,9 +1,6 @@
 //! The services, as the API words them.
 
-use std::time::SystemTime;
-
 use corten_api::machine as api;
-use prost_types::Timestamp;
 
 use crate::node::{ServiceState, ServiceView};
 
@@ -21,7 +18,7 @@ fn info(view: &ServiceView) -> api::ServiceInfo {
     let events = view.events.iter().map(|event| api::ServiceEvent {
         msg: event.message.clone(),
         state: word(event.state).to_owned(),
-        ts: Some(timestamp(event.at)),
+        ts: Some(event.at.into()),
     });
     api::ServiceInfo {
         id: view.id.clone(),
@@ -29,17 +26,8 @@ fn info(view: &ServiceView) -> api::ServiceInfo {
         events: Some(api::ServiceEvents {
             events: events.collect(),
         }),
-        health: Some(api::ServiceHealth {
-            unknown: view.healthy.is_none(),
-            healthy: view.healthy == Some(true),
-            last_message: view.health_message.clone(),
-            last_change: Some(timestamp(view.health_changed)),
-        }),
+        health: Some(view.into()),
     }
-}
-
-fn timestamp(at: SystemTime) -> Timestamp {
-    Timestamp::from(at)
 }
 
 const fn word(state: ServiceState) -> &'static str {

@@ -18,6 +18,7 @@ use tonic::{Code, Request};
 use tower::service_fn;
 
 use super::{Paths, serve_from};
+use crate::events::Events;
 use crate::node::{
     Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
@@ -28,6 +29,7 @@ pub(super) struct Remembering {
     applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
     store: Store,
+    events: Events,
 }
 
 impl Node for Remembering {
@@ -60,6 +62,10 @@ impl Node for Remembering {
         &self.store
     }
 
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
     fn config(&self) -> Option<Document> {
         self.config.lock().unwrap().clone()
     }
@@ -81,7 +87,7 @@ impl Node for Remembering {
         Ok(())
     }
 
-    fn submit(&self, action: Action) -> Result<(), SubmitError> {
+    fn submit(&self, action: Action, _actor: &str) -> Result<(), SubmitError> {
         let mut actions = self.actions.lock().unwrap();
         if !actions.is_empty() {
             return Err(SubmitError::Busy("a reboot"));

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::events::Events;
 use crate::node::ServiceView;
 use crate::services::ServiceSpec;
 use shell::{Service, Shell};
@@ -68,6 +69,7 @@ impl Supervisor {
         specs: Vec<ServiceSpec>,
         places: Places,
         logs: logs::Sender,
+        events: Events,
     ) -> std::io::Result<Supervisor> {
         // Anyone may pass to the socket that is his.
         fs::create_dir_all(&places.notify)?;
@@ -85,6 +87,7 @@ impl Supervisor {
             services,
             places,
             logs,
+            events,
             orders: order_receiver,
             ready: ready_receiver,
             children: signal(SignalKind::child())?,

@@ -10,7 +10,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::policy::{self, Act, Event, State};
 use super::{Order, Places, logs, process, tool};
+use corten_api::machine as api;
+
 use crate::console;
+use crate::events::Events;
 use crate::node::{ServiceEvent, ServiceState, ServiceView};
 use crate::services::{ServiceSpec, stop_waves};
 
@@ -70,6 +73,17 @@ impl Service {
         self.view.events = self.history.iter().cloned().collect();
     }
 
+    /// What the last entry of its history says, for the API.
+    fn event(&self) -> api::ServiceStateEvent {
+        let last = self.history.back();
+        api::ServiceStateEvent {
+            service: self.spec.id.to_owned(),
+            action: self.view.state as i32,
+            message: last.map(|event| event.message.clone()).unwrap_or_default(),
+            health: Some((&self.view).into()),
+        }
+    }
+
     fn set_health(&mut self, healthy: bool) {
         self.view.healthy = Some(healthy);
         self.view.health_message = if healthy {
@@ -92,6 +106,7 @@ pub(super) struct Shell {
     pub(super) services: Vec<Service>,
     pub(super) places: Places,
     pub(super) logs: logs::Sender,
+    pub(super) events: Events,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) ready: mpsc::UnboundedReceiver<&'static str>,
     pub(super) children: Signal,
@@ -182,27 +197,20 @@ impl Shell {
         match act {
             Act::AwaitDependencies => {
                 let missing = self.missing_dependencies(at);
-                let service = self.services.get_mut(at)?;
-                if !missing.is_empty() {
-                    let names: Vec<_> = missing
-                        .iter()
-                        .map(|id| format!("service {id:?} to be \"up\""))
-                        .collect();
-                    service.note(
-                        ServiceState::Waiting,
-                        format!("Waiting for {}", names.join(", ")),
-                    );
+                if missing.is_empty() {
+                    return None;
                 }
+                let names: Vec<_> = missing
+                    .iter()
+                    .map(|id| format!("service {id:?} to be \"up\""))
+                    .collect();
+                let message = format!("Waiting for {}", names.join(", "));
+                self.note(at, ServiceState::Waiting, message);
             }
             Act::Spawn => {
                 let service = self.services.get(at)?;
                 return Some(
-                    match process::spawn(
-                        &service.spec,
-                        &self.places,
-                        &service.socket,
-                        &self.logs,
-                    ) {
+                    match process::spawn(&service.spec, &self.places, &service.socket, &self.logs) {
                         Ok(pid) => Event::Spawned(pid),
                         Err(error) => Event::SpawnFailed(error.to_string()),
                     },
@@ -210,10 +218,17 @@ impl Shell {
             }
             Act::Terminate(pid) => drop(sys::signal_group(pid, sys::Signal::TERM)),
             Act::Kill(pid) => drop(sys::signal_group(pid, sys::Signal::KILL)),
-            Act::Note(state, message) => self.services.get_mut(at)?.note(state, message),
+            Act::Note(state, message) => self.note(at, state, message),
             Act::Health(healthy) => self.services.get_mut(at)?.set_health(healthy),
         }
         None
+    }
+
+    fn note(&mut self, at: usize, state: ServiceState, message: String) {
+        if let Some(service) = self.services.get_mut(at) {
+            service.note(state, message);
+            self.events.publish("", &service.event());
+        }
     }
 
     fn missing_dependencies(&self, at: usize) -> Vec<&'static str> {
