@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Leaves: do not know each other.
     ("corten-api", &[]),
     ("corten-config", &[]),
+    ("corten-meta", &[]),
     ("corten-pki", &[]),
     ("corten-resources", &[]),
     ("corten-sys", &[]),
@@ -29,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-config",
+            "corten-meta",
             "corten-pki",
             "corten-resources",
             "corten-sys",
@@ -40,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["machined", "apid", "syslogd", "corten-sys"]),
     // The host. Nothing here links a program of the node.
     ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
-    ("mkimage", &[]),
+    ("mkimage", &["corten-meta"]),
     ("qemu", &[]),
     ("chaos", &[]),
     ("tests", &["qemu", "mkimage", "corten-api"]),

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
-use crate::image::meta;
 
 /// A format the builder can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -155,19 +154,19 @@ impl Profile {
     }
 
     /// META as tag and value, checked.
-    pub fn meta_values(&self) -> Result<meta::Values> {
+    pub fn meta_values(&self) -> Result<corten_meta::Values> {
         let parse = |(tag, value): (&String, &String)| {
             let number = tag.strip_prefix("0x").map_or_else(
                 || tag.parse().ok(),
-                |digits| u32::from_str_radix(digits, 16).ok(),
+                |digits| u8::from_str_radix(digits, 16).ok(),
             );
-            let number = number.filter(|number| *number != 0).ok_or_else(|| {
+            let number = number.and_then(corten_meta::Tag::new).ok_or_else(|| {
                 Failure::new(
                     format!("{tag:?} is no META tag"),
-                    "give a number from 1, such as 0x0a=VALUE",
+                    "give a number from 1 to 255, such as 0x0a=VALUE",
                 )
             })?;
-            Ok((number, value.clone()))
+            Ok((number, value.clone().into_bytes()))
         };
         self.meta.iter().map(parse).collect()
     }

@@ -23,7 +23,6 @@ pub mod initramfs;
 pub mod inspect;
 pub mod installer;
 pub mod iso;
-pub mod meta;
 pub mod ova;
 pub mod provenance;
 pub mod pxe;

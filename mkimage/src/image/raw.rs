@@ -9,7 +9,7 @@ use gptman::{GPT, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
 use super::fat::{self, Content, FatFile};
-use super::{Release, bytes, grub, meta, output};
+use super::{Release, bytes, grub, output};
 use crate::error::{Failure, Result};
 
 /// What goes onto a disk.
@@ -22,7 +22,7 @@ pub struct Disk<'a> {
     /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` leaves the partition empty.
     pub grub: Option<&'a Path>,
     /// Initial META values.
-    pub meta: &'a meta::Values,
+    pub meta: &'a corten_meta::Values,
     /// Size of the disk in bytes; `None` is the smallest that holds the boot partitions.
     pub size: Option<u64>,
 }
@@ -78,7 +78,7 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
         for part in &layout {
             match part.label {
                 "EFI" => fat::write(file, part.start, part.size, release, &files)?,
-                "META" => write_at(file, part.start, &meta::encode(disk.meta)?)?,
+                "META" => write_at(file, part.start, &corten_meta::encode(disk.meta)?.repeat(2))?,
                 _ => {
                     if let Some(dir) = disk.grub {
                         let boot = grub::disk(dir, "(,gpt1)/grub", part.start / SECTOR)?;
@@ -150,7 +150,7 @@ fn layout(esp: u64) -> [Partition; 3] {
             label: "META",
             kind: TYPE_LINUX,
             start: bios.saturating_add(MIB),
-            size: meta::PARTITION,
+            size: corten_meta::PARTITION,
             attributes: 0,
         },
     ]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::testing::{Scratch, host, noise, release, stub, text};
-use super::{gcp, initramfs, inspect, installer, iso, meta, ova, pxe, qcow2, raw, uki, vhd, vmdk};
+use super::{gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
 const CMDLINE: &str = "console=ttyS0 corten.platform=metal";
@@ -42,7 +42,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
     };
     uki::build(&image, &release, &parts).unwrap();
     let grub = Some(Path::new(GRUB));
-    let meta = meta::Values::from([(0x0a, "hello".to_owned())]);
+    let meta = corten_meta::Values::from([(10.try_into().unwrap(), b"hello".to_vec())]);
     let disk = at("corten.raw");
     let parts = raw::Disk {
         uki: &image,
@@ -231,7 +231,7 @@ fn grub_is_told_where_kernel_and_initramfs_begin(all: &[PathBuf]) {
 
 fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
     let sd_boot = scratch.file("sd", b"sd");
-    let meta = meta::Values::new();
+    let meta = corten_meta::Values::new();
     for size in [100 << 20, (300 << 20) + 512] {
         let size = Some(size);
         let disk = raw::Disk {

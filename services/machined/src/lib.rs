@@ -21,6 +21,7 @@ pub mod events;
 mod finish;
 mod identity;
 mod machine;
+mod meta;
 mod network;
 pub mod node;
 mod power_button;

@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
 use corten_config::Document;
+use corten_meta::Tag;
 use corten_resources::Store;
 
 use crate::events::Events;
+use crate::meta::MetaError;
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +133,8 @@ pub trait Node: Send + Sync + 'static {
     /// Hands over a validated config, whole. From maintenance the node goes on to `Running`.
     /// Where configs are kept, it is on the disk when this returns, which may take a while.
     fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError>;
+    /// Sets a META value, or deletes it. It is on the disk when this returns, which may take a while.
+    fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError>;
     /// Whether an applied config survives a reboot.
     fn config_is_kept(&self) -> bool;
     /// Starts an action and returns at once; its events carry `actor`.

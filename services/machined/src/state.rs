@@ -5,12 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use corten_config::Document;
+use corten_meta::Tag;
 use corten_resources::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::config_store::ConfigStore;
 use crate::events::Events;
 use crate::identity;
+use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
@@ -36,6 +38,7 @@ pub struct NodeState {
     supervisor: Supervisor,
     store: Store,
     events: Events,
+    meta: Meta,
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
     /// machined as a service among services.
@@ -72,6 +75,7 @@ impl NodeState {
             supervisor,
             store: Store::new(),
             events,
+            meta: Meta::default(),
             kept: OnceLock::new(),
             own,
         };
@@ -91,6 +95,11 @@ impl NodeState {
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
         self.config.send_replace(Some(document));
+    }
+
+    /// Its META.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
     }
 
     /// From now on configs are kept there.
@@ -137,6 +146,10 @@ impl Node for NodeState {
 
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
         identity::check(document).map_err(|error| SubmitError::Refused(error.to_string()))
+    }
+
+    fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
+        self.meta.change(tag, value)
     }
 
     fn config_is_kept(&self) -> bool {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::uki::{self, Section};
-use super::{bytes, fat, meta, output, raw};
+use super::{bytes, fat, output, raw};
 use crate::error::{Failure, Remedy as _, Result};
 
 /// What was found in an image.
@@ -194,15 +194,20 @@ fn disk(file: &mut File, found: &mut Inspection) -> Result<()> {
     for part in found.partitions.clone() {
         if part.label == "EFI" {
             esp(file, part.start, part.size, found)?;
-        } else if part.label == "META" && part.size == meta::PARTITION {
+        } else if part.label == "META" && part.size == corten_meta::PARTITION {
             let mut data = vec![0; bytes::index(part.size)?];
             file.seek(SeekFrom::Start(part.start))?;
             file.read_exact(&mut data)?;
-            match meta::decode(&data) {
+            match corten_meta::decode(&data) {
                 Some(values) => {
                     found.meta = values
                         .into_iter()
-                        .map(|(tag, v)| (format!("0x{tag:02x}"), v))
+                        .map(|(tag, v)| {
+                            (
+                                format!("0x{tag:02x}"),
+                                String::from_utf8_lossy(&v).into_owned(),
+                            )
+                        })
                         .collect();
                 }
                 None => found

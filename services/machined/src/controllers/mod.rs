@@ -6,10 +6,12 @@
 mod facts;
 mod hostname;
 mod machine_status;
+mod meta;
 mod netlink;
 mod node_address;
 mod services;
 
+use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
 use tokio::sync::watch;
@@ -25,6 +27,8 @@ pub struct Sources {
     pub stage: watch::Receiver<Stage>,
     /// Its services.
     pub services: watch::Receiver<Vec<ServiceView>>,
+    /// What META holds.
+    pub meta: watch::Receiver<Values>,
     /// Its network, once there is one.
     pub network: watch::Receiver<Option<Network>>,
 }
@@ -41,6 +45,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(machine_status::MachineStatuses {
         stage: sources.stage,
+    })?;
+    runtime.add(meta::MetaKeys {
+        values: sources.meta,
     })?;
     runtime.add(hostname::Hostname {
         network: sources.network,
@@ -66,6 +73,7 @@ pub fn graph() -> Result<Graph, GraphError> {
     let sources = Sources {
         stage: watch::Sender::new(Stage::Booting).subscribe(),
         services: watch::Sender::new(Vec::new()).subscribe(),
+        meta: watch::Sender::new(Values::new()).subscribe(),
         network: watch::Sender::new(None).subscribe(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())

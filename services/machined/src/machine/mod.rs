@@ -160,6 +160,7 @@ impl Machine {
         let sources = Sources {
             stage: self.node.stages(),
             services: self.supervisor.watch(),
+            meta: self.node.meta().watch(),
             network: self.network.subscribe(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)

@@ -11,6 +11,7 @@ use crate::volumes::{self, Outcome};
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
+        self.read_meta();
         let outcome = volumes::bring_up(&self.supervisor).await;
         // Its driver may come with udevd.
         let no_disk = matches!(outcome, Ok(Outcome::NoDisk));
@@ -51,6 +52,23 @@ impl Machine {
             console::warn(&format!("volumes: {failure}"));
         }
         Ok(())
+    }
+
+    /// META has no file system that could be damaged, so it is read even when the volumes are not there.
+    fn read_meta(&self) {
+        // Two disks: the volumes say so.
+        let Ok(Some(device)) = volumes::meta_partition() else {
+            return;
+        };
+        match self.node.meta().open(&device) {
+            Ok(true) => {}
+            Ok(false) => {
+                console::warn("META: neither copy of its values is whole; it starts empty")
+            }
+            Err(error) => {
+                console::warn(&format!("META: cannot read {}: {error}", device.display()))
+            }
+        }
     }
 
     /// The config on STATE comes before the one in the image, which the node may be serving by already.

@@ -73,6 +73,22 @@ impl Spec for Service {
     );
 }
 
+/// A value of META; its id is the tag as `0x0a`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MetaKey {
+    /// As text; bytes that are none are shown as U+FFFD.
+    pub value: String,
+}
+
+impl Spec for MetaKey {
+    const DEFINITION: Definition = open(
+        "MetaKeys.runtime.talos.dev",
+        NAMESPACE,
+        &["meta"],
+        &[column("Value", ".value")],
+    );
+}
+
 /// The kernel's number of this boot; id `boot-id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootId {

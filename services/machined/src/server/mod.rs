@@ -15,6 +15,7 @@ mod inspect;
 mod kmsg;
 mod logs;
 mod memory;
+mod meta;
 mod mounts;
 mod processes;
 mod procfile;

@@ -10,7 +10,8 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Paths, apply, cpu, devices, dmesg, events, logs, memory, mounts, processes, services, version,
+    Paths, apply, cpu, devices, dmesg, events, logs, memory, meta, mounts, processes, services,
+    version,
 };
 use crate::node::Node;
 
@@ -123,6 +124,24 @@ impl MachineService for Machine {
         request: Request<api::ApplyConfigurationRequest>,
     ) -> Answer<api::ApplyConfigurationResponse> {
         apply::apply(self, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn meta_write(
+        &self,
+        request: Request<api::MetaWriteRequest>,
+    ) -> Answer<api::MetaWriteResponse> {
+        meta::write(self.node.clone(), request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn meta_delete(
+        &self,
+        request: Request<api::MetaDeleteRequest>,
+    ) -> Answer<api::MetaDeleteResponse> {
+        meta::delete(self.node.clone(), request.into_inner())
             .await
             .map(Response::new)
     }

@@ -8,6 +8,7 @@ use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_config::Document;
+use corten_meta::Tag;
 use corten_pki::{Algorithm, Ca};
 use corten_resources::Store;
 use hyper_util::rt::TokioIo;
@@ -19,6 +20,7 @@ use tower::service_fn;
 
 use super::{Paths, serve_from};
 use crate::events::Events;
+use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
@@ -30,6 +32,7 @@ pub(super) struct Remembering {
     actions: Mutex<Vec<Action>>,
     store: Store,
     events: Events,
+    pub(super) meta: Meta,
 }
 
 impl Node for Remembering {
@@ -75,6 +78,10 @@ impl Node for Remembering {
             Some("impossible") => Err(SubmitError::Refused("not that one".to_owned())),
             _ => Ok(()),
         }
+    }
+
+    fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
+        self.meta.change(tag, value)
     }
 
     fn config_is_kept(&self) -> bool {

@@ -19,6 +19,19 @@ impl Disk {
         Path::new("/dev").join(&self.name)
     }
 
+    /// The device of the partition with this name.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn named(&self, name: &str) -> io::Result<PathBuf> {
+        let found = partitions(&self.sysfs, &self.name)?
+            .into_iter()
+            .find(|(_, path)| label(path).as_deref() == Some(name));
+        let (name, _) = found
+            .ok_or_else(|| io::Error::other(format!("{} has no partition {name}", self.name)))?;
+        Ok(Path::new("/dev").join(name))
+    }
+
     /// The device of one of its partitions.
     ///
     /// # Errors
@@ -149,6 +162,8 @@ mod tests {
         assert_eq!(disk.device(), Path::new("/dev/vda"));
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
         disk.partition(2).unwrap_err();
+        assert_eq!(disk.named("META").unwrap(), Path::new("/dev/vda3"));
+        disk.named("STATE").unwrap_err();
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");

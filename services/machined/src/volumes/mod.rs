@@ -11,7 +11,7 @@ mod table;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use corten_sys::blkpg;
 use corten_sys::mount::{self, MountFlags};
@@ -112,6 +112,15 @@ pub fn are_mounted() -> bool {
             .any(|line| line.split(' ').skip(1).take(2).eq([target, "xfs"]))
     };
     is_xfs_on(STATE.target) && is_xfs_on(EPHEMERAL.target)
+}
+
+/// The META partition of the disk that carries the node; `None` when there is no such disk.
+///
+/// # Errors
+/// The text names the disks.
+pub fn meta_partition() -> io::Result<Option<PathBuf>> {
+    let disk = disk::system_disk(Path::new("/sys"))?;
+    disk.map(|disk| disk.named("META")).transpose()
 }
 
 /// Finds the disk, makes what it lacks, and mounts both volumes.

@@ -1,0 +1,113 @@
+//! The node's META values: read once from the disk, and changed on the disk first.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use corten_meta::{Tag, Values};
+use tokio::sync::watch;
+
+/// META of this node.
+#[derive(Debug)]
+pub struct Meta {
+    partition: Mutex<Option<File>>,
+    values: watch::Sender<Values>,
+}
+
+/// Why a value was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MetaError {
+    /// No disk carries the node.
+    #[error("this node has no META partition: it was not started from a disk")]
+    NoPartition,
+    /// There is nothing to delete.
+    #[error("META has no value {0:#04x}")]
+    NoValue(Tag),
+    /// It could not be written; the values are what they were.
+    #[error("cannot write META: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl Default for Meta {
+    fn default() -> Meta {
+        Meta {
+            partition: Mutex::new(None),
+            values: watch::Sender::new(Values::new()),
+        }
+    }
+}
+
+impl Meta {
+    /// Reads the values and keeps them there from now on. False when neither copy on the disk was whole: then
+    /// there are no values, and the next change writes both copies anew.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn open(&self, device: &Path) -> io::Result<bool> {
+        let file = OpenOptions::new().read(true).write(true).open(device)?;
+        let found = corten_meta::read(&file)?;
+        let whole = found.is_some();
+        let mut partition = self.partition();
+        *partition = Some(file);
+        self.values.send_replace(found.unwrap_or_default());
+        Ok(whole)
+    }
+
+    /// Sets a value, or deletes it. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub fn change(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
+        let partition = self.partition();
+        let file = partition.as_ref().ok_or(MetaError::NoPartition)?;
+        let mut values = self.values.borrow().clone();
+        match value {
+            Some(value) => drop(values.insert(tag, value)),
+            None => drop(values.remove(&tag).ok_or(MetaError::NoValue(tag))?),
+        }
+        corten_meta::write(file, &values)?;
+        self.values.send_replace(values);
+        Ok(())
+    }
+
+    /// The values, to be watched.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Values> {
+        self.values.subscribe()
+    }
+
+    /// Held while the disk is written: one change at a time.
+    fn partition(&self) -> std::sync::MutexGuard<'_, Option<File>> {
+        self.partition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_outlives_the_one_who_wrote_it() {
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        let tag = Tag::new(0x0c).unwrap();
+        let meta = Meta::default();
+        let none = meta.change(tag, None).unwrap_err();
+        assert!(matches!(none, MetaError::NoPartition), "{none}");
+        assert!(!meta.open(disk.path()).unwrap());
+        meta.change(tag, Some(b"value".to_vec())).unwrap();
+
+        let next = Meta::default();
+        assert!(next.open(disk.path()).unwrap());
+        assert_eq!(next.watch().borrow().get(&tag).unwrap(), b"value");
+        next.change(tag, None).unwrap();
+        let gone = next.change(tag, None).unwrap_err();
+        assert_eq!(gone.to_string(), "META has no value 0x0c");
+        let large = next.change(tag, Some(vec![0; 1 << 20])).unwrap_err();
+        assert!(large.to_string().contains("need 1048584 bytes"), "{large}");
+        assert!(next.watch().borrow().is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! META values: set and deleted.
+
+use std::sync::Arc;
+
+use corten_api::machine as api;
+use corten_meta::Tag;
+use tonic::Status;
+
+use crate::meta::MetaError;
+use crate::node::Node;
+
+pub(super) async fn write(
+    node: Arc<dyn Node>,
+    request: api::MetaWriteRequest,
+) -> Result<api::MetaWriteResponse, Status> {
+    change(node, request.key, Some(request.value)).await?;
+    Ok(api::MetaWriteResponse {
+        messages: vec![api::MetaWrite { metadata: None }],
+    })
+}
+
+pub(super) async fn delete(
+    node: Arc<dyn Node>,
+    request: api::MetaDeleteRequest,
+) -> Result<api::MetaDeleteResponse, Status> {
+    change(node, request.key, None).await?;
+    Ok(api::MetaDeleteResponse {
+        messages: vec![api::MetaDelete { metadata: None }],
+    })
+}
+
+async fn change(node: Arc<dyn Node>, key: u32, value: Option<Vec<u8>>) -> Result<(), Status> {
+    let tag = u8::try_from(key)
+        .ok()
+        .and_then(Tag::new)
+        .ok_or_else(|| Status::invalid_argument(format!("key {key}: must be from 1 to 255")))?;
+    tokio::task::spawn_blocking(move || node.change_meta(tag, value))
+        .await
+        .map_err(|_| Status::internal("writing META failed"))?
+        .map_err(|error| match error {
+            MetaError::NoPartition => Status::failed_precondition(error.to_string()),
+            MetaError::NoValue(_) => Status::not_found(error.to_string()),
+            MetaError::Write(ref why) if why.kind() == std::io::ErrorKind::InvalidInput => {
+                Status::invalid_argument(error.to_string())
+            }
+            MetaError::Write(_) => Status::internal(error.to_string()),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_api::machine::machine_service_client::MachineServiceClient;
+    use tonic::Code;
+
+    use super::*;
+    use crate::server::tests::world;
+
+    #[tokio::test]
+    async fn values_are_set_and_deleted() {
+        let world = world();
+        let mut client = MachineServiceClient::new(world.channel.clone());
+        let request = |key| api::MetaWriteRequest {
+            key,
+            value: b"value".to_vec(),
+        };
+        let diskless = client.meta_write(request(10)).await.unwrap_err();
+        assert_eq!(diskless.code(), Code::FailedPrecondition);
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        world.node.meta.open(disk.path()).unwrap();
+        for key in [0, 256] {
+            let refused = client.meta_write(request(key)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument, "{key}");
+        }
+        client.meta_write(request(10)).await.unwrap();
+        let values = corten_meta::read(disk.as_file()).unwrap().unwrap();
+        assert_eq!(values.get(&Tag::new(10).unwrap()).unwrap(), b"value");
+        let key = 10;
+        client
+            .meta_delete(api::MetaDeleteRequest { key })
+            .await
+            .unwrap();
+        let gone = client.meta_delete(api::MetaDeleteRequest { key }).await;
+        assert_eq!(gone.unwrap_err().code(), Code::NotFound);
+    }
+}
