@@ -60,15 +60,12 @@ impl Machine {
         let Ok(Some(device)) = volumes::meta_partition() else {
             return;
         };
-        match self.node.meta().open(&device) {
-            Ok(true) => {}
-            Ok(false) => {
-                console::warn("META: neither copy of its values is whole; it starts empty")
-            }
-            Err(error) => {
-                console::warn(&format!("META: cannot read {}: {error}", device.display()))
-            }
-        }
+        let complaint = match self.node.meta().open(&device) {
+            Ok(true) => return,
+            Ok(false) => "neither copy of its values is whole; it starts empty".to_owned(),
+            Err(error) => format!("cannot read {}: {error}", device.display()),
+        };
+        console::warn(&format!("META: {complaint}"));
     }
 
     /// The config on STATE comes before the one in the image, which the node may be serving by already.

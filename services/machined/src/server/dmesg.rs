@@ -1,7 +1,7 @@
 //! The kernel's log as a stream: a frame per record.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read as _, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, SystemTime};
 
@@ -34,11 +34,13 @@ pub(super) async fn dmesg(
     let (sender, receiver) = mpsc::channel(QUEUE);
     let follow = request.follow;
     // Not a pipe, but what can be polled and read without blocking is enough.
-    let source = Receiver::from_file_unchecked(file)
+    let later = file
+        .try_clone()
+        .and_then(Receiver::from_file_unchecked)
         .map_err(|error| Status::internal(format!("cannot wait for the kernel's log: {error}")))?;
     tokio::spawn(async move {
         let outcome = tokio::select! {
-            outcome = pump(&source, &sender, booted, follow) => outcome,
+            outcome = pump(file, later, &sender, booted, follow) => outcome,
             () = sender.closed() => Ok(()),
         };
         if let Err(error) = outcome {
@@ -63,14 +65,22 @@ fn open(paths: &Paths, tail: bool) -> io::Result<File> {
 }
 
 async fn pump(
-    source: &Receiver,
+    mut kept: File,
+    later: Receiver,
     sender: &mpsc::Sender<Result<Data, Status>>,
     booted: SystemTime,
     follow: bool,
 ) -> io::Result<()> {
     let mut buffer = vec![0; RECORD];
+    let mut waited = false;
     loop {
-        match source.try_read(&mut buffer) {
+        // What is there is asked of the kernel: the runtime knows of none before it was told.
+        let read = if waited {
+            later.try_read(&mut buffer)
+        } else {
+            kept.read(&mut buffer)
+        };
+        match read {
             Ok(0) => return Ok(()),
             Ok(length) => {
                 let record = buffer.get(..length).unwrap_or_default();
@@ -89,7 +99,8 @@ async fn pump(
                 if !follow {
                     return Ok(());
                 }
-                source.readable().await?;
+                later.readable().await?;
+                waited = true;
             }
             // The record was overwritten before it could be read: the next
             // read gives the oldest that is left.
@@ -109,4 +120,33 @@ fn boot_time() -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(Duration::new(seconds, nanoseconds))
         .unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_there_is_read_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let kmsg = directory.path().join("kmsg");
+        mknodat(CWD, &kmsg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut kernel = File::options().read(true).write(true).open(&kmsg).unwrap();
+        let paths = Paths {
+            kmsg,
+            ..Paths::default()
+        };
+        for _ in 0..20 {
+            kernel.write_all(b"6,339,5140900,-;hello\n").unwrap();
+            let stream = dmesg(&paths, &DmesgRequest::default()).await.unwrap();
+            let lines: Vec<_> = stream.map(|data| data.unwrap().bytes).collect().await;
+            assert_eq!(lines.len(), 1);
+            assert!(lines[0].ends_with(b": hello\n"));
+        }
+    }
 }
