@@ -19,6 +19,7 @@
 
 pub mod chaos;
 pub mod client;
+pub mod disk;
 pub mod images;
 pub mod initramfs;
 pub mod node;

@@ -38,6 +38,13 @@ impl Node {
         Self { vm, configs }
     }
 
+    /// The same machine with other configs.
+    #[must_use]
+    pub fn with_configs(mut self, configs: PathBuf) -> Self {
+        self.configs = configs;
+        self
+    }
+
     /// A client without credentials.
     #[must_use]
     pub fn insecure(&self) -> Client {

@@ -24,6 +24,14 @@ pub fn hostname() -> String {
         .into_owned()
 }
 
+/// The kernel's number of this boot, a UUID; empty without a process file system.
+#[must_use]
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        .unwrap_or_default()
+}
+
 /// The kernel's release, as in `/usr/lib/modules/<release>`.
 #[must_use]
 pub fn kernel_release() -> String {

@@ -7,18 +7,17 @@
 //! | `config.good.yaml` | the last one that became active |
 //! | `config.previous.yaml` | the one before that |
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_config::Document;
 
+use crate::durable;
+
 const CURRENT: &str = "config.yaml";
 const GOOD: &str = "config.good.yaml";
 const PREVIOUS: &str = "config.previous.yaml";
-/// What a write that was cut off leaves behind; the next one starts it anew.
-const UNFINISHED: &str = ".config.new";
 
 /// A directory that holds the config.
 #[derive(Debug, Clone)]
@@ -40,9 +39,7 @@ impl ConfigStore {
     /// written would be gone after a reboot.
     #[must_use]
     pub fn on_volume(mount_point: &Path) -> Option<ConfigStore> {
-        let volume = fs::metadata(mount_point).ok()?;
-        let parent = fs::metadata(mount_point.parent()?).ok()?;
-        (volume.is_dir() && volume.dev() != parent.dev()).then(|| ConfigStore::at(mount_point))
+        durable::is_volume(mount_point).then(|| ConfigStore::at(mount_point))
     }
 
     fn at(directory: &Path) -> ConfigStore {
@@ -56,8 +53,7 @@ impl ConfigStore {
     /// # Errors
     /// The volume is full or broken; the old config is still there.
     pub fn save(&self, text: &str) -> io::Result<()> {
-        self.write(text)?;
-        self.rename(UNFINISHED, CURRENT)
+        durable::replace(&self.directory, CURRENT, text.as_bytes())
     }
 
     /// Remembers a config that has become active, and the one before it.
@@ -72,10 +68,9 @@ impl ConfigStore {
         };
         // A damaged one would only push a usable one out.
         if good.is_some_and(|good| Document::parse(good.as_bytes()).is_ok()) {
-            self.rename(GOOD, PREVIOUS)?;
+            durable::rename(&self.directory, GOOD, PREVIOUS)?;
         }
-        self.write(text)?;
-        self.rename(UNFINISHED, GOOD)
+        durable::replace(&self.directory, GOOD, text.as_bytes())
     }
 
     /// The newest config that can be used.
@@ -106,32 +101,6 @@ impl ConfigStore {
         }
         loaded
     }
-
-    /// Writes the unfinished file and waits until the disk has it.
-    fn write(&self, text: &str) -> io::Result<()> {
-        let path = self.directory.join(UNFINISHED);
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .and_then(|mut file| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()
-            });
-        if written.is_err() {
-            // On a full volume it would take what little there is.
-            let _ = fs::remove_file(&path);
-        }
-        written
-    }
-
-    /// Renames and waits until the disk has the new name.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.directory.join(from), self.directory.join(to))?;
-        File::open(&self.directory)?.sync_all()
-    }
 }
 
 #[cfg(test)]
@@ -139,6 +108,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::durable::UNFINISHED;
 
     fn config(hostname: &str) -> String {
         // A worker needs no key.
@@ -225,7 +195,7 @@ mod tests {
         store.save(&new).unwrap();
         assert_eq!(name(&store.load()), Some("new"));
         // Between the two renames of `remember` the current one is whole.
-        store.rename(GOOD, PREVIOUS).unwrap();
+        durable::rename(directory.path(), GOOD, PREVIOUS).unwrap();
         assert_eq!(name(&store.load()), Some("new"));
         fs::write(directory.path().join(CURRENT), "").unwrap();
         assert_eq!(name(&store.load()), Some("old"));
@@ -239,13 +209,5 @@ mod tests {
         fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
         store.save(&config("new")).unwrap_err();
         assert_eq!(name(&store.load()), Some("old"));
-    }
-
-    #[test]
-    fn only_a_mounted_volume_keeps_anything() {
-        let directory = tempfile::tempdir().unwrap();
-        assert!(ConfigStore::on_volume(directory.path()).is_none());
-        assert!(ConfigStore::on_volume(Path::new("/no/such/place")).is_none());
-        assert!(ConfigStore::on_volume(Path::new("/proc")).is_some());
     }
 }

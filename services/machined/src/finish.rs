@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
-use corten_sys::{cgroup, mount};
+use corten_sys::{cgroup, host, mount};
 
 use crate::boot::cgroups;
 use crate::cmdline::Cmdline;
 use crate::console;
+use crate::durable;
+use crate::last_stop::{self, Reason, Stop};
+use crate::volumes::STATE;
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,10 +29,10 @@ const COUNTDOWN: u32 = 10;
 /// Two threads may fail at once; the second waits for the first to end the machine.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Ends what still runs, unmounts, flushes, and ends the machine.
-pub fn finish(end: End) -> ! {
+/// Ends what still runs, writes down why, unmounts, flushes, and ends the machine.
+pub fn finish(end: End, stop: &Stop) -> ! {
     enter();
-    leave(end)
+    leave(end, stop)
 }
 
 /// Says why the node cannot go on, counts down, then restarts, or stays with `corten.panic=0`.
@@ -45,7 +48,7 @@ pub fn fatal(why: &str) -> ! {
         console::error(&format!("restarting in {left} s"));
         thread::sleep(Duration::from_secs(1));
     }
-    leave(End::Restart)
+    leave(End::Restart, &Stop::now(Reason::Fatal, why))
 }
 
 fn enter() {
@@ -54,8 +57,14 @@ fn enter() {
     }
 }
 
-fn leave(end: End) -> ! {
+fn leave(end: End, stop: &Stop) -> ! {
     end_processes();
+    let state = Path::new(STATE.target);
+    if durable::is_volume(state)
+        && let Err(error) = last_stop::record(state, &host::boot_id(), stop)
+    {
+        console::warn(&format!("cannot write down why this boot ends: {error}"));
+    }
     for target in mounted_by_us(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
         if mount::unmount(&target).is_err() {
             let _ = mount::detach(&target);

@@ -17,9 +17,11 @@ mod cmdline;
 mod config_store;
 mod console;
 mod controllers;
+mod durable;
 pub mod events;
 mod finish;
 mod identity;
+mod last_stop;
 mod machine;
 mod meta;
 mod network;
@@ -80,7 +82,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     // The supervisor must not reap beside `finish`, and nothing may start any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match outcome {
-        Ok(end) => finish::finish(end),
+        Ok((end, stop)) => finish::finish(end, &stop),
         Err(fatal) => finish::fatal(&fatal.to_string()),
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::config_store::ConfigStore;
 use crate::events::Events;
 use crate::identity;
+use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
@@ -39,6 +40,7 @@ pub struct NodeState {
     store: Store,
     events: Events,
     meta: Meta,
+    last_stop: watch::Sender<Option<LastStop>>,
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
     /// machined as a service among services.
@@ -76,6 +78,7 @@ impl NodeState {
             store: Store::new(),
             events,
             meta: Meta::default(),
+            last_stop: watch::Sender::new(None),
             kept: OnceLock::new(),
             own,
         };
@@ -95,6 +98,16 @@ impl NodeState {
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
         self.config.send_replace(Some(document));
+    }
+
+    /// Makes known how the boot before ended.
+    pub fn set_last_stop(&self, last: LastStop) {
+        self.last_stop.send_replace(Some(last));
+    }
+
+    /// How the boot before ended, to be watched.
+    pub fn last_stops(&self) -> watch::Receiver<Option<LastStop>> {
+        self.last_stop.subscribe()
     }
 
     /// Its META.

@@ -28,6 +28,8 @@ pub enum Task {
     IdentifyMachine,
     /// The machine config, where there is one.
     LoadConfig,
+    /// Why the boot before ended, and that this one has begun.
+    ReadLastStop,
     /// Listen to the power button.
     WatchPowerButton,
     /// Links, addresses, names.
@@ -50,6 +52,7 @@ impl fmt::Display for Task {
             Task::SetSysctls => "set sysctls",
             Task::IdentifyMachine => "identify machine",
             Task::LoadConfig => "load machine config",
+            Task::ReadLastStop => "read last stop",
             Task::WatchPowerButton => "watch power button",
             Task::BringUpNetwork => "bring up network",
             Task::ServeApi => "serve API",
@@ -85,7 +88,8 @@ impl fmt::Display for Phase {
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, MountVolumes, ServeApi, SetLimits, SetSysctls, Start, WatchPowerButton,
+        MountFileSystems, MountVolumes, ReadLastStop, ServeApi, SetLimits, SetSysctls, Start,
+        WatchPowerButton,
     };
     vec![
         Phase {
@@ -115,7 +119,7 @@ pub fn plan() -> Vec<Phase> {
         },
         Phase {
             name: "runtime",
-            tasks: vec![FinishVolumes, Start("containerd")],
+            tasks: vec![FinishVolumes, ReadLastStop, Start("containerd")],
             one_by_one: true,
         },
     ]
@@ -135,7 +139,7 @@ mod tests {
                 "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
                  then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: bring up network | serve API | start udevd | start syslogd | watch power button",
-                "runtime: finish volumes, then start containerd",
+                "runtime: finish volumes, then read last stop, then start containerd",
             ]
         );
     }

@@ -163,7 +163,13 @@ mod tests {
     #[test]
     fn secrets_are_for_their_service_only() {
         for entry in &DIRECTORIES {
-            let private = [APID_PKI, "/var/lib/containerd", "/var/lib/cni"].contains(&entry.path);
+            let private = [
+                APID_PKI,
+                SANDBOX_STAGE,
+                "/var/lib/containerd",
+                "/var/lib/cni",
+            ]
+            .contains(&entry.path);
             assert_eq!(private, entry.mode & 0o077 == 0, "{}", entry.path);
             assert_eq!(entry.mode & 0o022, 0, "{}", entry.path);
         }

@@ -5,6 +5,7 @@
 
 mod facts;
 mod hostname;
+mod last_stop;
 mod machine_status;
 mod meta;
 mod netlink;
@@ -17,6 +18,7 @@ use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
 use tokio::sync::watch;
 
 use crate::console;
+use crate::last_stop::LastStop;
 use crate::network::Network;
 use crate::node::{ServiceView, Stage};
 
@@ -27,6 +29,8 @@ pub struct Sources {
     pub stage: watch::Receiver<Stage>,
     /// Its services.
     pub services: watch::Receiver<Vec<ServiceView>>,
+    /// How the boot before ended.
+    pub last_stop: watch::Receiver<Option<LastStop>>,
     /// What META holds.
     pub meta: watch::Receiver<Values>,
     /// Its network, once there is one.
@@ -45,6 +49,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(machine_status::MachineStatuses {
         stage: sources.stage,
+    })?;
+    runtime.add(last_stop::LastStops {
+        last: sources.last_stop,
     })?;
     runtime.add(meta::MetaKeys {
         values: sources.meta,
@@ -73,6 +80,7 @@ pub fn graph() -> Result<Graph, GraphError> {
     let sources = Sources {
         stage: watch::Sender::new(Stage::Booting).subscribe(),
         services: watch::Sender::new(Vec::new()).subscribe(),
+        last_stop: watch::Sender::new(None).subscribe(),
         meta: watch::Sender::new(Values::new()).subscribe(),
         network: watch::Sender::new(None).subscribe(),
     };

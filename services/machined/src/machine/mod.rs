@@ -26,6 +26,7 @@ use crate::cmdline::Cmdline;
 use crate::console;
 use crate::controllers::{self, Sources};
 use crate::events::Events;
+use crate::last_stop::{Reason, Stop};
 use crate::network::{Network, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
@@ -79,7 +80,7 @@ struct Machine {
 ///
 /// # Errors
 /// When the node cannot go on; the text says why.
-pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
+pub async fn live(cmdline: Cmdline) -> Result<(End, Stop), Fatal> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (log, queue) = logs::queue();
@@ -110,7 +111,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
-    let (end, actor) = loop {
+    let (end, who, actor) = loop {
         tokio::select! {
             ended = &mut boot, if booting => {
                 booting = false;
@@ -128,7 +129,7 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
                 }
                 Request::Act(action, actor) => {
                     sleep(ANSWER_GRACE).await;
-                    break (action, actor);
+                    break (action, "asked for through the API", actor);
                 }
             },
             () = Trial::over(trial.as_ref()) => {
@@ -138,21 +139,19 @@ pub async fn live(cmdline: Cmdline) -> Result<End, Fatal> {
                 }
             }
             Some(()) = pressed.recv() => {
-                console::say("the power button was pressed");
-                break (Action::Shutdown, String::new());
+                break (Action::Shutdown, "the power button was pressed", String::new());
             }
             _ = interrupt.recv() => {
-                console::say("ctrl-alt-del was pressed");
-                break (Action::Reboot, String::new());
+                break (Action::Reboot, "ctrl-alt-del was pressed", String::new());
             }
             _ = terminate.recv() => {
-                console::say("asked to end by SIGTERM");
-                break (Action::Shutdown, String::new());
+                break (Action::Shutdown, "asked to end by SIGTERM", String::new());
             }
         }
     };
     boot.abort();
-    Ok(machine.wind_down(end, &actor).await)
+    console::say(who);
+    Ok(machine.wind_down(end, who, &actor).await)
 }
 
 impl Machine {
@@ -161,6 +160,7 @@ impl Machine {
             stage: self.node.stages(),
             services: self.supervisor.watch(),
             meta: self.node.meta().watch(),
+            last_stop: self.node.last_stops(),
             network: self.network.subscribe(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
@@ -235,6 +235,7 @@ impl Machine {
             }
             Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
             Task::LoadConfig => self.load_config(),
+            Task::ReadLastStop => self.read_last_stop(),
             Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
             Task::BringUpNetwork => self.bring_up_network()?,
             Task::ServeApi => self.serve_api().await?,
@@ -301,17 +302,19 @@ impl Machine {
     }
 
     /// Stops the services in order.
-    async fn wind_down(&self, action: Action, actor: &str) -> End {
-        let (stage, end, sequence, text) = match action {
+    async fn wind_down(&self, action: Action, who: &str, actor: &str) -> (End, Stop) {
+        let (stage, end, reason, sequence, text) = match action {
             Action::Reboot => (
                 Stage::Rebooting,
                 End::Restart,
+                Reason::Reboot,
                 "reboot",
                 "stopping all services to restart",
             ),
             Action::Shutdown => (
                 Stage::ShuttingDown,
                 End::PowerOff,
+                Reason::Shutdown,
                 "shutdown",
                 "stopping all services to switch off",
             ),
@@ -325,7 +328,7 @@ impl Machine {
         {
             console::warn("some services did not stop in time");
         }
-        end
+        (end, Stop::now(reason, who))
     }
 }
 

@@ -1,12 +1,17 @@
 //! The volumes in the node's life.
 
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
+
+use corten_sys::host;
 
 use super::{Fatal, Machine, api::keeps_old};
 use crate::boot::system;
 use crate::console;
+use crate::durable;
+use crate::last_stop::{self, Evidence};
 use crate::node::{Node, Stage};
-use crate::volumes::{self, Outcome};
+use crate::volumes::{self, Outcome, STATE};
 
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
@@ -66,6 +71,25 @@ impl Machine {
             Err(error) => format!("cannot read {}: {error}", device.display()),
         };
         console::warn(&format!("META: {complaint}"));
+    }
+
+    /// Says why the boot before ended, where there is something to remember it.
+    pub(super) fn read_last_stop(&self) {
+        let evidence = Evidence::collect(Path::new("/sys"));
+        let state = Path::new(STATE.target);
+        let last = if durable::is_volume(state) {
+            last_stop::begin(state, &host::boot_id(), evidence)
+        } else {
+            Ok(last_stop::without_record(evidence))
+        };
+        match last {
+            Ok(None) => {}
+            Ok(Some(last)) => {
+                console::say(&format!("the boot before ended by {}", last.stop));
+                self.node.set_last_stop(last);
+            }
+            Err(error) => console::warn(&format!("cannot keep why this boot ends: {error}")),
+        }
     }
 
     /// The config on STATE comes before the one in the image, which the node may be serving by already.

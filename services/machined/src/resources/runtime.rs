@@ -4,6 +4,7 @@ use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
 use super::{column, open};
+use crate::last_stop::Reason;
 
 const NAMESPACE: &str = "runtime";
 
@@ -86,6 +87,41 @@ impl Spec for MetaKey {
         NAMESPACE,
         &["meta"],
         &[column("Value", ".value")],
+    );
+}
+
+/// How the boot before this one ended; id [`LastStop::ID`]. There is none on a node's first boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastStop {
+    /// `reboot`, `shutdown`, `fatal`, `panic`, `watchdog`, `cut-off`.
+    pub reason: Reason,
+    /// Who asked for it, or what went wrong.
+    pub detail: String,
+    /// When (RFC 3339); empty when nobody could write it down.
+    pub time: String,
+    /// The kernel's number of that boot.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// The kernel's last words, when it panicked.
+    pub kernel_log: String,
+}
+
+impl LastStop {
+    /// There is one.
+    pub const ID: &str = "last";
+}
+
+impl Spec for LastStop {
+    const DEFINITION: Definition = open(
+        "LastStops.runtime.corten.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Reason", ".reason"),
+            column("Detail", ".detail"),
+            column("Time", ".time"),
+        ],
     );
 }
 

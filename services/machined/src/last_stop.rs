@@ -1,0 +1,325 @@
+//! Why the boot before this one ended: told by itself when it could, else by what it left behind.
+//!
+//! A boot writes a record without a reason onto STATE when it begins, and the reason when it ends. A record
+//! that has none is of a boot that was cut off: by a panic when the firmware or memory kept the kernel's last
+//! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::durable;
+
+/// On STATE.
+const FILE: &str = "last-stop.json";
+/// As much of the kernel's last words as is shown; they end with the reason.
+const KERNEL_LOG: usize = 16 * 1024;
+/// `WDIOF_CARDRESET` of linux/watchdog.h.
+const RESET_BY_WATCHDOG: u32 = 0x20;
+
+/// What kind of end it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Asked for.
+    Reboot,
+    /// Asked for.
+    Shutdown,
+    /// machined could not go on.
+    Fatal,
+    /// The kernel's own end; also soft and hard lockups and unknown NMIs.
+    Panic,
+    /// The machine was reset because nobody fed its watchdog.
+    Watchdog,
+    /// Loss of power, or a reset from outside.
+    CutOff,
+}
+
+/// The end of a boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// What kind of end it was.
+    pub reason: Reason,
+    /// Who asked for it, or what went wrong.
+    pub detail: String,
+    /// When (RFC 3339); empty when nobody could write it down.
+    pub at: String,
+}
+
+impl Stop {
+    /// An end that happens now.
+    #[must_use]
+    pub fn now(reason: Reason, detail: &str) -> Stop {
+        let now = OffsetDateTime::from(SystemTime::now());
+        Stop {
+            reason,
+            detail: detail.to_owned(),
+            at: now.format(&Rfc3339).unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reason = match self.reason {
+            Reason::Reboot => "a reboot",
+            Reason::Shutdown => "a shutdown",
+            Reason::Fatal => "a failure of machined",
+            Reason::Panic => "a panic of the kernel",
+            Reason::Watchdog => "a reset by the watchdog",
+            Reason::CutOff => "the loss of power, or a reset from outside",
+        };
+        f.write_str(reason)?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is on STATE.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// The kernel's number of the boot.
+    boot: String,
+    stop: Option<Stop>,
+}
+
+/// What is known of the end of the boot before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastStop {
+    /// The kernel's number of that boot; empty when it is not known.
+    pub boot: String,
+    /// How it ended.
+    pub stop: Stop,
+    /// The kernel's last words, when it panicked.
+    pub kernel_log: String,
+}
+
+/// What a machine still knows of the boot before, beside what is on STATE.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// The kernel's last words.
+    pub kernel_log: Option<String>,
+    /// A watchdog has reset the machine.
+    pub watchdog: bool,
+}
+
+impl Evidence {
+    /// Looks for it. The kernel's last words are taken out of the firmware's memory, which holds few of them.
+    #[must_use]
+    pub fn collect(sysfs: &Path) -> Evidence {
+        Evidence {
+            kernel_log: take_kernel_log(&sysfs.join("fs/pstore")),
+            watchdog: reset_by_watchdog(&sysfs.join("class/watchdog")),
+        }
+    }
+}
+
+/// Begins this boot's record; how the one before ended, if there was one.
+///
+/// # Errors
+/// The volume's; then this boot's end will not be known.
+pub fn begin(state: &Path, boot: &str, evidence: Evidence) -> io::Result<Option<LastStop>> {
+    // A damaged record is one without a reason.
+    let before = match fs::read(state.join(FILE)) {
+        Ok(bytes) => Some(serde_json::from_slice(&bytes).unwrap_or(Record {
+            boot: String::new(),
+            stop: None,
+        })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let record = Record {
+        boot: boot.to_owned(),
+        stop: None,
+    };
+    write(state, &record)?;
+    Ok(conclude(before, evidence))
+}
+
+/// How the boot before ended, as far as it can be told on a node that keeps nothing.
+#[must_use]
+pub fn without_record(evidence: Evidence) -> Option<LastStop> {
+    conclude(None, evidence)
+}
+
+/// Writes down how this boot ends.
+///
+/// # Errors
+/// The volume's.
+pub fn record(state: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
+    let record = Record {
+        boot: boot.to_owned(),
+        stop: Some(stop.clone()),
+    };
+    write(state, &record)
+}
+
+fn write(state: &Path, record: &Record) -> io::Result<()> {
+    durable::replace(state, FILE, &serde_json::to_vec(record)?)
+}
+
+fn conclude(before: Option<Record>, evidence: Evidence) -> Option<LastStop> {
+    let known = before.is_some();
+    let Record { boot, stop } = before.unwrap_or(Record {
+        boot: String::new(),
+        stop: None,
+    });
+    let cut_off = |reason, detail: &str| Stop {
+        reason,
+        detail: detail.to_owned(),
+        at: String::new(),
+    };
+    // Also an orderly end may be cut off, and then its own word does not count.
+    let stop = match (&evidence.kernel_log, stop) {
+        (Some(log), _) => cut_off(Reason::Panic, panic_line(log)),
+        (None, Some(stop)) => stop,
+        (None, None) if evidence.watchdog => cut_off(Reason::Watchdog, ""),
+        (None, None) if known => cut_off(Reason::CutOff, ""),
+        (None, None) => return None,
+    };
+    Some(LastStop {
+        boot,
+        stop,
+        kernel_log: evidence.kernel_log.unwrap_or_default(),
+    })
+}
+
+/// The line that says why, without its time.
+fn panic_line(log: &str) -> &str {
+    let line = log
+        .lines()
+        .find(|line| line.contains("Kernel panic - not syncing"));
+    line.map(|line| line.split_once("] ").map_or(line, |(_, text)| text))
+        .unwrap_or_default()
+}
+
+/// Reads and removes the records of pstore. A panic is kept in parts (Documentation/admin-guide/pstore-blk.rst
+/// and fs/pstore/platform.c): each begins with a line `Panic#1 Part3`; part 1 is the newest.
+fn take_kernel_log(pstore: &Path) -> Option<String> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(pstore).ok()?.flatten() {
+        let is_log = entry.file_name().to_string_lossy().starts_with("dmesg-");
+        let Ok(bytes) = fs::read(entry.path()) else {
+            continue;
+        };
+        // Its memory is small, and what is not removed keeps the next panic out.
+        let _ = fs::remove_file(entry.path());
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
+        // An oops that the kernel survived is in its log anyway.
+        if let Some(number) = part(title).filter(|_| is_log && title.starts_with("Panic")) {
+            parts.push((number, body.to_owned()));
+        }
+    }
+    parts.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    let log: String = parts.into_iter().map(|(_, body)| body).collect();
+    let start = log.floor_char_boundary(log.len().saturating_sub(KERNEL_LOG));
+    let shown = log.get(start..).unwrap_or_default();
+    (!shown.is_empty()).then(|| shown.to_owned())
+}
+
+fn part(title: &str) -> Option<u32> {
+    title.rsplit_once(" Part")?.1.trim().parse().ok()
+}
+
+fn reset_by_watchdog(class: &Path) -> bool {
+    let devices = fs::read_dir(class).map(|entries| entries.flatten().collect::<Vec<_>>());
+    devices.unwrap_or_default().iter().any(|device| {
+        let status = fs::read_to_string(device.path().join("bootstatus"));
+        let status = status.ok().and_then(|status| status.trim().parse().ok());
+        status.is_some_and(|status: u32| status & RESET_BY_WATCHDOG != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(state: &Path, boot: &str, evidence: Evidence) -> Option<LastStop> {
+        begin(state, boot, evidence).unwrap()
+    }
+
+    fn reason(last: Option<LastStop>) -> Option<Reason> {
+        last.map(|last| last.stop.reason)
+    }
+
+    #[test]
+    fn the_next_boot_knows_how_this_one_ended() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        assert_eq!(begun(state, "a", Evidence::default()), None);
+        let stop = Stop::now(Reason::Reboot, "by the API");
+        record(state, "a", &stop).unwrap();
+        let last = begun(state, "b", Evidence::default()).unwrap();
+        assert_eq!((last.boot.as_str(), last.stop), ("a", stop));
+        // Boot b was cut off, and so was c, by something that could be told.
+        let last = begun(state, "c", Evidence::default());
+        assert_eq!(reason(last), Some(Reason::CutOff));
+        let watchdog = Evidence {
+            watchdog: true,
+            ..Evidence::default()
+        };
+        assert_eq!(reason(begun(state, "d", watchdog)), Some(Reason::Watchdog));
+        // A panic on the way out outdoes the reason that was written first.
+        record(state, "d", &Stop::now(Reason::Shutdown, "")).unwrap();
+        let panicked = Evidence {
+            kernel_log: Some(
+                "<0>[    9.1] Kernel panic - not syncing: NMI: Not continuing\n".to_owned(),
+            ),
+            ..Evidence::default()
+        };
+        let last = begun(state, "e", panicked).unwrap();
+        assert_eq!(last.stop.reason, Reason::Panic);
+        assert_eq!(
+            last.stop.detail,
+            "Kernel panic - not syncing: NMI: Not continuing"
+        );
+        assert!(last.kernel_log.ends_with("continuing\n"));
+    }
+
+    #[test]
+    fn a_damaged_record_is_one_without_a_reason() {
+        let state = tempfile::tempdir().unwrap();
+        for damage in [
+            "",
+            "{",
+            "[]",
+            "{\"boot\":\"a\",\"stop\":{\"reason\":\"new\"}}",
+        ] {
+            fs::write(state.path().join(FILE), damage).unwrap();
+            let last = begun(state.path(), "b", Evidence::default());
+            assert_eq!(reason(last), Some(Reason::CutOff), "{damage}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_last_words_are_put_together_and_taken_away() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let pstore = sysfs.path().join("fs/pstore");
+        let watchdog = sysfs.path().join("class/watchdog/watchdog0");
+        fs::create_dir_all(&pstore).unwrap();
+        fs::create_dir_all(&watchdog).unwrap();
+        fs::write(watchdog.join("bootstatus"), "0\n").unwrap();
+        let put = |name: &str, text: &[u8]| fs::write(pstore.join(name), text).unwrap();
+        put("dmesg-efi_pstore-171", b"Panic#1 Part1\nlast\n");
+        put("dmesg-efi_pstore-170", b"Panic#1 Part2\nfirst\n");
+        put("dmesg-efi_pstore-172", b"Oops#2 Part1\nsurvived\n");
+        put("console-ramoops-0", b"Panic#1 Part3\nnot a dump\n");
+        put("dmesg-efi_pstore-173", b"\xff\xfe");
+        let evidence = Evidence::collect(sysfs.path());
+        assert_eq!(evidence.kernel_log.as_deref(), Some("first\nlast\n"));
+        assert!(!evidence.watchdog);
+        assert_eq!(fs::read_dir(&pstore).unwrap().count(), 0);
+        fs::write(watchdog.join("bootstatus"), "32\n").unwrap();
+        let evidence = Evidence::collect(sysfs.path());
+        assert!(evidence.kernel_log.is_none() && evidence.watchdog);
+    }
+}

@@ -1,0 +1,55 @@
+//! Promise: a node knows why its last boot ended, even when it could not say.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::time::Duration;
+
+use qemu::Firmware;
+use serde_json::{Value, json};
+use tests::disk::NodeDisk;
+use tests::node::{BOOT, Node, SOON};
+
+/// A panic waits 10 s before it restarts the machine.
+const PANIC: Duration = Duration::from_secs(120);
+
+/// The spec of the node's `LastStop`.
+fn last_stop(node: &Node) -> Value {
+    let get = ["get", "laststop", "last", "-o", "json"];
+    let text = node.ask(&node.admin(), &get, BOOT);
+    let resource: Value = serde_json::from_str(&text).unwrap();
+    resource.pointer("/spec").unwrap().clone()
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_end_of_a_boot_is_known_in_the_next() {
+    let disk = NodeDisk::new("last-stop", 4);
+    // Its variables are where the kernel's last words go.
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
+    node.configure();
+    let none = node.admin().call(&["get", "laststop", "last"]);
+    assert!(none.is_err(), "the first boot has one before it: {none:?}");
+
+    node.expect_reset(SOON, || {
+        // The connection may end before the answer.
+        let _maybe_answered = node.admin().call(&["reboot"]);
+    });
+    let last = last_stop(&node);
+    assert_eq!(last["reason"], "reboot", "{last}");
+    assert_eq!(last["detail"], "asked for through the API", "{last}");
+
+    // The button on a machine's front that says: this one hangs.
+    node.expect_reset(PANIC, || {
+        let pressed = node.vm.qmp().execute("inject-nmi", &json!(null));
+        pressed.unwrap_or_else(|error| panic!("{error}"));
+    });
+    let last = last_stop(&node);
+    assert_eq!(last["reason"], "panic", "{last}");
+    let log = last["kernelLog"].as_str().unwrap();
+    assert!(log.contains("Kernel panic - not syncing: NMI"), "{log}");
+
+    node.vm.kill();
+    drop(node);
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
+    let last = last_stop(&node);
+    assert_eq!(last["reason"], "cut-off", "{last}");
+}

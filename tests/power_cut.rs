@@ -1,0 +1,115 @@
+//! Promise: whenever the power goes, the node comes back, with its old config
+//! or the new one.
+#![expect(clippy::panic, reason = "a failing step is a failing test")]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use qemu::Machine;
+use serde_json::Value;
+use tests::disk::NodeDisk;
+use tests::images;
+use tests::node::{BOOT, Node, SOON};
+
+/// Power cuts in each of the two tests.
+const CUTS: u32 = 15;
+
+fn direct(machine: Machine) -> Machine {
+    machine.direct(images::direct())
+}
+
+/// Moments that differ from run to run; a failing run prints its seed.
+struct Moments(u64);
+
+impl Moments {
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seed = now.map_or(1, |now| u64::from(now.subsec_nanos()) | 1);
+        eprintln!("seed {seed}");
+        Self(seed)
+    }
+
+    /// Below `longest`, by a linear congruential generator (Knuth's MMIX).
+    fn next(&mut self, longest: Duration) -> Duration {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let part = u32::try_from(self.0 >> 48).unwrap_or_default();
+        longest * part / 65_536
+    }
+}
+
+/// The node's own word that both volumes are there.
+fn volumes_are_mounted(node: &Node) {
+    let console = node.vm.console().text();
+    assert!(
+        console.contains("volumes: STATE and EPHEMERAL"),
+        "the volumes are not mounted"
+    );
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn during_the_first_boot() {
+    let mut moments = Moments::new();
+    for _ in 0..CUTS {
+        let disk = NodeDisk::new("power-cut", 4);
+        let node = disk.start(direct);
+        node.vm
+            .wait_console("boot 1/3", BOOT)
+            .unwrap_or_else(|error| panic!("{error}"));
+        // Volumes are made within a second or two from here.
+        std::thread::sleep(moments.next(Duration::from_secs(3)));
+        node.vm.kill();
+        drop(node);
+        let node = disk.start(direct);
+        node.wait_maintenance();
+        volumes_are_mounted(&node);
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn while_a_config_is_written() {
+    let mut moments = Moments::new();
+    let disk = NodeDisk::new("power-cut-config", 4);
+    let mut node = disk.start(direct);
+    node.configure();
+    let file = node.configs().join("controlplane.yaml");
+    let mut before = hostname(&node);
+    for cut in 0..CUTS {
+        let new = format!("cut-{cut}");
+        let patch = format!("machine: {{network: {{hostname: {new}}}}}");
+        let file = file.display().to_string();
+        std::thread::scope(|scope| {
+            let client = node.admin();
+            // Whether it is answered depends on the moment.
+            scope.spawn(move || {
+                client.call(&["apply-config", "-f", &file, "--config-patch", &patch])
+            });
+            std::thread::sleep(moments.next(Duration::from_millis(500)));
+            node.vm.kill();
+        });
+        drop(node);
+        node = disk.start(direct);
+        // It is still its owner's, so it has one of the two configs, whole.
+        node.ask(&node.admin(), &["version"], BOOT);
+        volumes_are_mounted(&node);
+        let now = hostname(&node);
+        assert!(
+            now == before || now == new,
+            "{now} is neither {before} nor {new}"
+        );
+        before = now;
+    }
+}
+
+fn hostname(node: &Node) -> String {
+    let text = node.ask(&node.admin(), &["get", "hostname", "-o", "json"], SOON);
+    let resource: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    resource["spec"]["hostname"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}

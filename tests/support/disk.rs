@@ -1,0 +1,67 @@
+//! A disk that carries a node through several machines.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use qemu::{Disk, DiskMode, Machine};
+
+use crate::node::Node;
+use crate::{images, workspace};
+
+/// A disk with the image on it, and the configs of the node that lives there.
+#[derive(Debug)]
+pub struct NodeDisk {
+    name: String,
+    path: PathBuf,
+}
+
+impl NodeDisk {
+    /// The image on a disk of `gib`; a disk of this name from before is gone.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn new(name: &str, gib: u32) -> Self {
+        let disk = Self {
+            name: name.to_owned(),
+            path: workspace::target().join("vm").join(format!("{name}.qcow2")),
+        };
+        let _none = std::fs::remove_dir_all(disk.configs());
+        let _none = std::fs::remove_file(&disk.path);
+        std::fs::create_dir_all(disk.configs()).expect("a directory for the configs");
+        let image = std::fs::canonicalize(images::image(".raw")).expect("the image");
+        let base = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"];
+        let mut command = Command::new("qemu-img");
+        command.args(base).arg(image).arg(&disk.path);
+        run(command.arg(format!("{gib}G")));
+        disk
+    }
+
+    /// Makes the disk larger, while no machine has it.
+    ///
+    /// # Panics
+    /// When `qemu-img` cannot.
+    pub fn grow(&self, gib: u32) {
+        let mut command = Command::new("qemu-img");
+        command.args(["resize", "-q"]).arg(&self.path);
+        run(command.arg(format!("{gib}G")));
+    }
+
+    /// Starts a machine with the disk. The configs of [`Node::configure`] stay
+    /// with the disk.
+    #[must_use]
+    pub fn start(&self, shape: impl FnOnce(Machine) -> Machine) -> Node {
+        let disk = Disk::qcow2(&self.path).mode(DiskMode::Direct);
+        let node = Node::start(&self.name, |machine| shape(machine.disk(disk)));
+        node.with_configs(self.configs())
+    }
+
+    fn configs(&self) -> PathBuf {
+        Path::new(&self.path).with_extension("config")
+    }
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("qemu-img");
+    assert!(status.success(), "{command:?}: {status}");
+}
