@@ -193,7 +193,8 @@ mod tests {
         assert_eq!(profile.arch, Arch::X86_64);
         assert!(profile.config.as_ref().unwrap().is_absolute());
         assert_eq!(profile.output, [Output::Raw, Output::Iso]);
-        assert_eq!(profile.meta_values().unwrap().get(&10).unwrap(), "x");
+        let tag = corten_meta::Tag::new(10).unwrap();
+        assert_eq!(profile.meta_values().unwrap().get(&tag).unwrap(), b"x");
     }
 
     #[test]
