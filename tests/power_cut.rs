@@ -108,8 +108,6 @@ fn hostname(node: &Node) -> String {
     let text = node.ask(&node.admin(), &["get", "hostname", "-o", "json"], SOON);
     let resource: Value =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    resource["spec"]["hostname"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
+    let name = resource.pointer("/spec/hostname").and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
