@@ -2,18 +2,20 @@
 
 use crate::database::Database;
 use crate::defaults;
-use crate::event::Event;
+use crate::event::{Action as What, Event};
 use crate::links::Links;
 use crate::modules::Loader;
-use crate::plan::{Action, Permission, Plan, actions};
+use crate::plan::{Action, Permission, Plan, Write, actions};
 use crate::probe::HEAD;
+use crate::rules::{Rules, World};
 use crate::sysfs::Sysfs;
 use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use tracing::{debug, warn};
 
 /// The trees that the daemon works on.
@@ -25,6 +27,8 @@ pub struct Roots {
     pub dev: PathBuf,
     /// `/run/udev`.
     pub run: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
 }
 
 /// Handles events; shared by the workers.
@@ -34,17 +38,24 @@ pub struct Handler {
     sysfs: Sysfs,
     database: Database,
     links: Links,
+    rules: RwLock<Arc<Rules>>,
 }
 
 impl Handler {
-    /// A handler for these trees.
+    /// A handler for these trees, without rule files.
     pub fn new(roots: Roots) -> Self {
         Self {
             sysfs: Sysfs::new(&roots.sys),
             database: Database::new(&roots.run),
             links: Links::new(&roots.dev, &roots.run),
+            rules: RwLock::default(),
             roots,
         }
+    }
+
+    /// From the next event on these rules hold.
+    pub fn set_rules(&self, rules: Rules) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
     /// The attributes it reads.
@@ -54,9 +65,25 @@ impl Handler {
 
     /// What `event` leads to; nothing is changed.
     pub fn plan(&self, event: &Event) -> (Plan, Vec<Action>) {
-        let properties = defaults::properties(&self.sysfs, event, |node| self.head(node));
+        let read = |node: &str| self.head(node);
         let old = event.id().and_then(|id| self.database.load(&id));
-        let plan = defaults::plan(event, properties);
+        let plan = match (event.action, &old) {
+            // Rules and listeners get to know what is gone.
+            (What::Remove, Some(old)) => Plan::of(old),
+            _ => defaults::plan(event, defaults::properties(&self.sysfs, event, read)),
+        };
+        let rules = self
+            .rules
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let world = World {
+            sysfs: &self.sysfs,
+            database: &self.database,
+            proc: &self.roots.proc,
+            read: &read,
+        };
+        let plan = rules.apply(&world, event, plan, old.as_ref());
         let actions = actions(event, plan.clone(), old.as_ref(), now());
         (plan, actions)
     }
@@ -100,10 +127,20 @@ impl Handler {
             (Action::Forget, Some(id)) => self.database.forget(id)?,
             (Action::Load { alias }, _) => {
                 let Some(loader) = loader else { return Ok(()) };
-                for module in loader.load_for_device(alias)? {
+                // A device's alias names its bus; else it is a module's name.
+                let loaded = match alias.contains(':') {
+                    true => loader.load_for_device(alias)?,
+                    false => loader.load(alias)?,
+                };
+                for module in loaded {
                     debug!("{event}: loaded {module}");
                 }
             }
+            (Action::Write(Write { path, value }), _) => {
+                let mut file = File::options().write(true).open(path)?;
+                file.write_all(value.as_bytes())?;
+            }
+            (Action::Rename { index, name }, _) => crate::rename::interface(*index, name)?,
             (_, None) => {}
         }
         Ok(())
@@ -234,6 +271,7 @@ mod tests {
             sys: sys.path().into(),
             dev: dev.path().into(),
             run: run.path().into(),
+            proc: "/proc".into(),
         });
         let event = |action: &str| {
             let text = format!(

@@ -9,10 +9,13 @@ use crate::modprobe_d::Policy;
 use crate::modules::{self, Loader};
 use crate::monitor::{Monitor, Received};
 use crate::queue::{Queue, Ticket};
+use crate::reload::RuleWatch;
+use crate::rules::{Rules, Severity};
 use anyhow::Context as _;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -43,15 +46,21 @@ type Job = (Ticket, Event);
 ///
 /// # Errors
 /// When the monitor cannot be set up or breaks.
-pub fn run(roots: Roots, workers: usize) -> anyhow::Result<()> {
+pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow::Result<()> {
     let started = Instant::now();
     // Before anything is read from sysfs: what comes in between is then heard.
     let monitor = Monitor::new().context("listen for uevents")?;
-    fs::create_dir_all(roots.run.join("data")).context("make the database's directory")?;
+    for directory in ["data", "rules.d"] {
+        fs::create_dir_all(roots.run.join(directory)).context("make the database's directory")?;
+    }
+    // Before they are read, as above.
+    let rule_watch = RuleWatch::new(rule_directories).context("watch the rule files")?;
+    let rules = load_rules(rule_directories);
     crate::nodes::standard_links(&roots.dev);
-    crate::nodes::static_nodes(&roots.dev);
+    crate::nodes::static_nodes(&roots.dev, &rules.static_nodes());
     let marker = roots.run.join("queue");
     let handler = Arc::new(Handler::new(roots));
+    handler.set_rules(rules);
     handler.sweep();
     let coldplug = Coldplug::everything(handler.sysfs()).context("enumerate the devices")?;
     let pool = Pool::start(&handler, workers)?;
@@ -61,6 +70,8 @@ pub fn run(roots: Roots, workers: usize) -> anyhow::Result<()> {
         pool,
         queue: Queue::default(),
         coldplug,
+        rule_watch,
+        rule_directories: rule_directories.to_owned(),
         handled: 0,
     };
     let (mut settled, mut marked) = (false, false);
@@ -99,7 +110,32 @@ struct Daemon {
     pool: Pool,
     queue: Queue,
     coldplug: Coldplug,
+    rule_watch: RuleWatch,
+    rule_directories: Vec<PathBuf>,
     handled: u64,
+}
+
+/// What there is to deal with.
+struct Happened {
+    /// Events are on the socket; asked for only when there is room for them.
+    events: bool,
+    /// A worker is done.
+    done: bool,
+    /// A directory with rule files changed.
+    rules: bool,
+}
+
+/// Reads the rule files and tells, once, what in them has no effect.
+fn load_rules(directories: &[PathBuf]) -> Rules {
+    let (rules, problems) = Rules::load(directories);
+    for problem in &problems {
+        match problem.severity {
+            Severity::Broken => warn!("{problem}: the line is skipped"),
+            Severity::Unsupported => info!("{problem}"),
+        }
+    }
+    info!("{} rules", rules.len());
+    rules
 }
 
 impl Daemon {
@@ -111,9 +147,18 @@ impl Daemon {
         }
         let more = !self.coldplug.is_done() && self.queue.len() < COLDPLUG_LOW;
         let quiet = self.coldplug.is_done() && self.queue.len() == 0;
-        let (events, done) = self.wait(self.queue.len() < QUEUE_BOUND, more || quiet)?;
-        if quiet && !events && !done {
+        let Happened {
+            events,
+            done,
+            rules,
+        } = self.wait(self.queue.len() < QUEUE_BOUND, more || quiet)?;
+        if quiet && !events && !done && !rules {
             return Ok(true);
+        }
+        if rules && self.rule_watch.changed() {
+            self.handler.set_rules(load_rules(&self.rule_directories));
+            // They are for the devices that are there, too.
+            self.coldplug = Coldplug::everything(self.handler.sysfs())?;
         }
         if done {
             self.pool.drain();
@@ -143,10 +188,12 @@ impl Daemon {
         Ok(false)
     }
 
-    /// Waits, or only looks; whether there are events (asked for only when
-    /// there is room for them), and whether a worker is done.
-    fn wait(&self, room: bool, only_look: bool) -> anyhow::Result<(bool, bool)> {
-        let mut files = vec![PollFd::new(&self.pool.wake, PollFlags::IN)];
+    /// Waits, or only looks.
+    fn wait(&self, room: bool, only_look: bool) -> anyhow::Result<Happened> {
+        let mut files = vec![
+            PollFd::new(&self.pool.wake, PollFlags::IN),
+            PollFd::new(&self.rule_watch, PollFlags::IN),
+        ];
         if room {
             files.push(PollFd::new(&self.monitor, PollFlags::IN));
         }
@@ -163,7 +210,11 @@ impl Daemon {
                 .get(index)
                 .is_some_and(|file: &PollFd<'_>| !file.revents().is_empty())
         };
-        Ok((happened(1), happened(0)))
+        Ok(Happened {
+            done: happened(0),
+            rules: happened(1),
+            events: happened(2),
+        })
     }
 }
 

@@ -107,11 +107,17 @@ impl Database {
     /// # Errors
     /// Of the file system.
     pub fn store(&self, id: &str, record: &Record) -> io::Result<()> {
-        let old = self.load(id).unwrap_or_default();
+        let (path, text) = (self.data().join(id), record.encode());
+        let before = fs::read_to_string(&path).ok();
+        // Most events change nothing.
+        if before.as_deref() == Some(&text) {
+            return Ok(());
+        }
+        let old = before.map(|text| Record::decode(&text)).unwrap_or_default();
         // Clients take a file's presence for "initialized", so it comes whole.
         let temporary = self.data().join(format!(".#{id}"));
-        write(&temporary, record.encode().as_bytes())?;
-        fs::rename(&temporary, self.data().join(id))?;
+        write(&temporary, text.as_bytes())?;
+        fs::rename(&temporary, path)?;
         for tag in record.tags.difference(&old.tags) {
             write(&self.tag(tag).join(id), b"")?;
         }

@@ -2,7 +2,7 @@
 //!
 //! First the facts about a device become properties ([`properties`]), then
 //! properties become names, permission and modules ([`plan`]). The second half
-//! is what rule files will say in udev's language; it does no I/O.
+//! does no I/O. Rule files come after both ([`crate::rules`]).
 
 use crate::encode::{escaped, tag};
 use crate::event::{Action, Event, Properties};
@@ -107,11 +107,26 @@ fn block(
     }
     set("DM_NAME", sysfs.text(&event.devpath, "dm/name"));
     set("DM_UUID", sysfs.text(&event.devpath, "dm/uuid"));
-    let Some(node) = event.node() else { return };
+    for (key, value) in content(sysfs, event, read) {
+        set(&key, Some(value));
+    }
+}
+
+/// What a block device holds: `ID_FS_*` and `ID_PART_*`.
+pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u8>>) -> Properties {
+    let mut found = Properties::new();
+    let Some(node) = event.node().filter(|node| node.block) else {
+        return found;
+    };
+    let mut set = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            found.insert(key.to_owned(), value);
+        }
+    };
     // Opening an empty drive may block or load its tray.
     let size = sysfs.text(&event.devpath, "size").unwrap_or_default();
     if size == "0" || sysfs.text(&event.devpath, "dm/suspended").as_deref() == Some("1") {
-        return;
+        return found;
     }
     let head = read(node.name).unwrap_or_default();
     if let Some(content) = probe::content(&head) {
@@ -163,6 +178,7 @@ fn block(
         set("ID_PART_TABLE_TYPE", Some(table.kind.to_owned()));
         set("ID_PART_TABLE_UUID", table.uuid);
     }
+    found
 }
 
 /// The node of the disk that a partition is on.

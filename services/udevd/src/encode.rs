@@ -43,6 +43,30 @@ pub fn identifier(text: &str) -> String {
     out
 }
 
+/// For what rules say: anything unsafe that is not in `also` becomes `_`. With a
+/// space in `also`, other white space becomes one. Escapes `\\xHH` stay.
+pub fn safe(text: &str, also: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let is_escape = || c == '\\' && text.get(at + 1..).is_some_and(|t| t.starts_with('x'));
+        let stays = c.is_ascii_alphanumeric()
+            || SAFE.contains(c)
+            || also.contains(c)
+            || (!c.is_ascii() && !c.is_control());
+        out.push(match c {
+            c if stays || is_escape() => c,
+            c if c.is_whitespace() && also.contains(' ') => ' ',
+            _ => '_',
+        });
+    }
+    out
+}
+
+/// White space at the ends goes, within it becomes one `_`.
+pub fn underscored(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
 /// For `ID_PATH_TAG`: only letters, digits and `-` stay.
 pub fn tag(text: &str) -> String {
     let safe = |c: char| {
@@ -91,6 +115,9 @@ mod tests {
             super::file_name("disk/by-id/a\\x20"),
             "disk\\x2fby-id\\x2fa\\x5cx20"
         );
+        assert_eq!(super::safe("a b/c\\x20\td", "/"), "a_b/c\\x20_d");
+        assert_eq!(super::safe("a$b\tc", "/ $"), "a$b c");
+        assert_eq!(super::underscored("  a \t b "), "a_b");
         assert_eq!(super::uuid(&[0; 16]), None);
         assert_eq!(
             super::uuid(&[0xab; 16]).as_deref(),

@@ -47,10 +47,10 @@ impl Links {
         let directory = self.claims.join(file_name(link));
         fs::create_dir_all(&directory)?;
         // The claim is the target of a link: made in one step, no content.
-        replace(
-            &directory.join(id),
-            Path::new(&format!("{priority}:{node}")),
-        )?;
+        let (path, claim) = (directory.join(id), format!("{priority}:{node}"));
+        if fs::read_link(&path).ok().as_deref() != Some(Path::new(&claim)) {
+            replace(&path, Path::new(&claim))?;
+        }
         self.settle(link, &directory)
     }
 

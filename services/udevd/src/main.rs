@@ -3,18 +3,19 @@
 //! Owns: device nodes' permissions, the links in `/dev`, module loading by
 //! modalias, and the database under `/run/udev` that libudev's clients read.
 //! Never does: run programs, make the nodes of devices (devtmpfs does),
-//! configure the network, rename interfaces.
+//! configure the network; it renames interfaces only when a rule file says so.
 //! Talks to: the kernel (uevents, sysfs, modules); the supervisor, which it
 //! tells when the devices that were there at start are settled.
 //!
 //! An event becomes properties, properties become a plan, a plan becomes
 //! actions; each is a value, and `--plan` prints them. The built-in rules are
-//! in `defaults`. Started under the name `modprobe` it loads the modules that
+//! in `defaults`; rule files in udev's language come after them (`rules`) and
+//! are read again when they change. Started under the name `modprobe` it loads the modules that
 //! its arguments name or alias: the kernel calls that for what it misses
 //! (a file system, a netfilter match), and the node has no other loader.
 //!
 //! On a laptop, without root, and changing nothing:
-//! `udevd --plan /sys/class/block/sda`
+//! `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
 
 #![cfg_attr(
     test,
@@ -41,13 +42,20 @@ mod path;
 mod plan;
 mod probe;
 mod queue;
+mod reload;
+mod rename;
+mod rules;
+#[cfg(test)]
+mod storm;
 mod sysfs;
 #[cfg(test)]
 mod testing;
+mod usb;
 
 use anyhow::Context as _;
 use apply::{Handler, Roots};
 use clap::Parser;
+use rules::{Rules, Severity};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,6 +71,13 @@ struct Options {
     /// The database's directory.
     #[arg(long, default_value = "/run/udev")]
     run: PathBuf,
+    /// A directory with rule files, instead of the usual ones; a file hides
+    /// those of its name in directories that follow.
+    #[arg(long, value_name = "DIRECTORY")]
+    rules: Vec<PathBuf>,
+    /// Print what is wrong with the rule files, and do nothing.
+    #[arg(long)]
+    check: bool,
     /// Events handled at once; one that loads a module may take seconds.
     #[arg(long, default_value_t = 3)]
     workers: usize,
@@ -115,15 +130,38 @@ fn run(options: &Options) -> anyhow::Result<()> {
         sys: "/sys".into(),
         dev,
         run,
+        proc: "/proc".into(),
+    };
+    let directories = match options.rules.as_slice() {
+        [] => rules::DIRECTORIES.map(PathBuf::from).to_vec(),
+        directories => directories.to_vec(),
     };
     match &options.plan {
-        Some(path) => plan(roots, path),
-        None => daemon::run(roots, options.workers),
+        _ if options.check => check(&directories),
+        Some(path) => plan(roots, &directories, path),
+        None => daemon::run(roots, &directories, options.workers),
     }
 }
 
-fn plan(roots: Roots, path: &Path) -> anyhow::Result<()> {
+fn check(directories: &[PathBuf]) -> anyhow::Result<()> {
+    let (rules, problems) = Rules::load(directories);
+    let mut out = std::io::stdout().lock();
+    for problem in &problems {
+        writeln!(out, "{problem}")?;
+    }
+    let broken = problems.iter().filter(|p| p.severity == Severity::Broken);
+    let (broken, count) = (broken.count(), rules.len());
+    writeln!(out, "{count} rules, {broken} broken")?;
+    anyhow::ensure!(
+        broken == 0,
+        "{broken} lines or files are not as udev(7) wants them"
+    );
+    Ok(())
+}
+
+fn plan(roots: Roots, directories: &[PathBuf], path: &Path) -> anyhow::Result<()> {
     let handler = Handler::new(roots);
+    handler.set_rules(Rules::load(directories).0);
     let devpath = handler.sysfs().devpath(path);
     let devpath = devpath.with_context(|| format!("{} is no device", path.display()))?;
     let event = handler

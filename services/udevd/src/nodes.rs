@@ -1,7 +1,9 @@
 //! What `/dev` has without any device: a few links every program expects, and
 //! the nodes whose opening makes the kernel load their module.
 
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use crate::plan::Permission;
+use crate::rules;
+use rustix::fs::{CWD, FileType, Gid, Mode, Uid, chmod, chown, makedev, mknodat};
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -40,20 +42,30 @@ pub fn standard_links(dev: &Path) {
 
 /// Makes the nodes that the running kernel's modules announce and that are not
 /// there: `/dev/fuse`, `/dev/net/tun`, ... devtmpfs has a node only once its
-/// module is loaded.
-pub fn static_nodes(dev: &Path) {
+/// module is loaded. `told` is what rule files say about them.
+pub fn static_nodes(dev: &Path, told: &[rules::StaticNode]) {
     let file = crate::modules::directory().join("modules.devname");
     let Ok(text) = fs::read_to_string(file) else {
         return;
     };
     for node in parse(&text) {
-        if let Err(error) = make(dev, &node) {
+        // The last line that names it counts.
+        let told = told.iter().rev().find(|told| told.name == node.name);
+        let permission = told.map_or_else(
+            || Permission {
+                mode: crate::defaults::static_mode(&node.name),
+                uid: 0,
+                gid: 0,
+            },
+            |told| told.permission,
+        );
+        if let Err(error) = make(dev, &node, permission) {
             warn!("make {}: {error}", node.name);
         }
     }
 }
 
-fn make(dev: &Path, node: &StaticNode) -> io::Result<()> {
+fn make(dev: &Path, node: &StaticNode, permission: Permission) -> io::Result<()> {
     let path = dev.join(&node.name);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -63,12 +75,15 @@ fn make(dev: &Path, node: &StaticNode) -> io::Result<()> {
     } else {
         FileType::CharacterDevice
     };
-    let mode = Mode::from_raw_mode(crate::defaults::static_mode(&node.name));
+    let Permission { mode, uid, gid } = permission;
+    let mode = Mode::from_raw_mode(mode);
     match mknodat(CWD, &path, kind, mode, makedev(node.major, node.minor)) {
-        Err(rustix::io::Errno::EXIST) => Ok(()),
-        // The umask has taken bits away.
-        done => Ok(done.and_then(|()| rustix::fs::chmod(&path, mode))?),
+        Err(rustix::io::Errno::EXIST) => return Ok(()),
+        done => done?,
     }
+    chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    // The umask has taken bits away.
+    Ok(chmod(&path, mode)?)
 }
 
 /// Lines `module name c10:229`.

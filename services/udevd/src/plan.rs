@@ -8,6 +8,7 @@ use crate::database::Record;
 use crate::event::{Action as What, Event, Properties};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Mode and owner of a device node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +34,34 @@ pub struct Plan {
     pub priority: i32,
     /// The node's permission; `None` leaves what the kernel gave it.
     pub permission: Option<Permission>,
-    /// Aliases to load modules for.
+    /// Aliases to load modules for, and modules to load.
     pub modules: Vec<String>,
+    /// The new name of a network interface.
+    pub name: Option<String>,
+    /// Files of sysfs and of kernel parameters to write.
+    pub writes: Vec<Write>,
+}
+
+impl Plan {
+    /// What the record says was wanted.
+    pub fn of(record: &Record) -> Self {
+        Self {
+            properties: record.properties.clone(),
+            tags: record.tags.clone(),
+            links: record.links.clone(),
+            priority: record.priority,
+            ..Self::default()
+        }
+    }
+}
+
+/// A value for a file of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The file.
+    pub path: PathBuf,
+    /// The value.
+    pub value: String,
 }
 
 /// One step of carrying out a plan.
@@ -67,6 +94,15 @@ pub enum Action {
     Store(Record),
     /// Remove it.
     Forget,
+    /// Write a value into a file of the kernel.
+    Write(Write),
+    /// Give the network interface this name.
+    Rename {
+        /// The interface's index.
+        index: u32,
+        /// The new name.
+        name: String,
+    },
     /// Load the modules that `alias` stands for.
     Load {
         /// A modalias.
@@ -97,6 +133,8 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::Forget => f.write_str("forget"),
+            Self::Write(Write { path, value }) => write!(f, "write {} {value:?}", path.display()),
+            Self::Rename { index, name } => write!(f, "rename {index} {name}"),
             Self::Load { alias } => write!(f, "load {alias}"),
         }
     }
@@ -108,6 +146,14 @@ pub fn actions(event: &Event, plan: Plan, old: Option<&Record>, now: u64) -> Vec
     let mut actions = Vec::new();
     let had = old.map(|record| record.links.clone()).unwrap_or_default();
     let release = |link: &String| Action::Release { link: link.clone() };
+    let index = event.property("IFINDEX").and_then(|i| i.parse().ok());
+    let renamed = plan.name.filter(|name| *name != event.sysname());
+    actions.extend(
+        index
+            .zip(renamed)
+            .map(|(index, name)| Action::Rename { index, name }),
+    );
+    actions.extend(plan.writes.into_iter().map(Action::Write));
     if event.action == What::Remove {
         actions.extend(had.iter().map(release));
         actions.push(Action::Forget);

@@ -1,0 +1,76 @@
+//! Hearing that rule files changed (inotify(7)).
+
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use tracing::debug;
+
+/// Changes of the directories with rule files.
+#[derive(Debug)]
+pub struct RuleWatch {
+    inotify: OwnedFd,
+}
+
+impl RuleWatch {
+    /// Watches `directories`; one that is not there cannot be watched.
+    ///
+    /// # Errors
+    /// When the kernel has no more inotify instances to give.
+    pub fn new(directories: &[PathBuf]) -> io::Result<Self> {
+        let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        // A file counts when it is complete.
+        let changes = WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE;
+        for directory in directories {
+            if let Err(error) = add_watch(&inotify, directory, changes | WatchFlags::ONLYDIR) {
+                debug!("watch {}: {error}", directory.display());
+            }
+        }
+        Ok(Self { inotify })
+    }
+
+    /// Whether a rule file came, changed or went since the last call.
+    pub fn changed(&self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut changed = false;
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().map(|name| name.to_string_lossy());
+            changed |= name.is_some_and(|n| n.ends_with(".rules") && !n.starts_with('.'));
+        }
+        changed
+    }
+}
+
+impl AsFd for RuleWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RuleWatch;
+    use std::fs;
+
+    #[test]
+    fn complete_rule_files_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let none = path("none");
+        let watch = RuleWatch::new(&[none, directory.path().into()]).unwrap();
+        assert!(!watch.changed());
+        fs::write(path(".99-machine.rules"), "").unwrap();
+        fs::write(path("note"), "").unwrap();
+        assert!(!watch.changed());
+        fs::rename(path(".99-machine.rules"), path("99-machine.rules")).unwrap();
+        assert!(watch.changed());
+        assert!(!watch.changed());
+        fs::remove_file(path("99-machine.rules")).unwrap();
+        assert!(watch.changed());
+    }
+}

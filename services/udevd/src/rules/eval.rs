@@ -1,0 +1,436 @@
+//! An event runs through the rules: what they ask. What they tell is in
+//! [`super::assign`]. Reads sysfs and the database; changes nothing.
+
+use super::attribute;
+use super::builtin::Builtin;
+use super::pattern::Pattern;
+use super::rule::{Escape, Rule, Source, SourceKind, Subject, Test};
+use super::template::{Piece, Template};
+use crate::database::{Database, Record};
+use crate::encode::{safe, underscored};
+use crate::event::{Action, Event, Properties};
+use crate::plan::Plan;
+use crate::sysfs::{Ancestor, Sysfs};
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Characters that stay in what devices say, beside those of every name.
+const INPUT: &str = "/ $%?,";
+
+/// What rules can look at.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// Devices.
+    pub sysfs: &'a Sysfs,
+    /// What is known about them.
+    pub database: &'a Database,
+    /// `/proc`.
+    pub proc: &'a Path,
+    /// The first bytes of a block device by its name below `/dev`.
+    pub read: &'a dyn Fn(&str) -> Option<Vec<u8>>,
+}
+
+/// What may no longer be changed (`:=`).
+#[derive(Debug, Default)]
+pub struct Final {
+    pub links: bool,
+    pub name: bool,
+    pub owner: bool,
+    pub group: bool,
+    pub mode: bool,
+    pub modules: bool,
+}
+
+/// One event on its way through the rules.
+pub struct Evaluation<'a> {
+    pub world: &'a World<'a>,
+    pub event: &'a Event,
+    pub plan: Plan,
+    pub escape: Escape,
+    pub is_final: Final,
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// Modules that the defaults want; rules do not take them back.
+    pub default_modules: usize,
+    old: Option<&'a Record>,
+    chain: OnceCell<Vec<Ancestor>>,
+    /// The device of the chain that the last search upward found.
+    selected: Option<usize>,
+    attributes: RefCell<Attributes>,
+}
+
+/// Values by device of the chain and name: rules ask for the same again and
+/// again.
+type Attributes = HashMap<(usize, String), Option<String>>;
+
+/// Lets an event run through `rules`, starting from `plan`.
+pub fn apply<'a>(
+    rules: &'a [Rule],
+    world: &'a World<'a>,
+    event: &'a Event,
+    plan: Plan,
+    old: Option<&'a Record>,
+) -> Plan {
+    let mut evaluation = Evaluation {
+        world,
+        event,
+        default_modules: plan.modules.len(),
+        plan,
+        escape: Escape::Usual,
+        is_final: Final::default(),
+        mode: None,
+        uid: None,
+        gid: None,
+        old,
+        chain: OnceCell::new(),
+        selected: None,
+        attributes: RefCell::default(),
+    };
+    let mut index = 0;
+    while let Some(rule) = rules.get(index) {
+        let holds = evaluation.line(rule);
+        index = match rule.next.filter(|_| holds) {
+            Some(next) => next,
+            None => index + 1,
+        };
+    }
+    evaluation.finish()
+}
+
+impl<'a> Evaluation<'a> {
+    /// Whether the line's conditions hold; then its assignments are made.
+    fn line(&mut self, rule: &'a Rule) -> bool {
+        self.escape = Escape::Usual;
+        let holds = rule.tests.iter().all(|test| self.holds(test, None))
+            && (rule.parents.is_empty() || self.select(&rule.parents))
+            && rule.sources.iter().all(|source| self.fetch(source));
+        if holds {
+            for assign in &rule.assigns {
+                self.assign(assign);
+            }
+        }
+        holds
+    }
+
+    /// The device and those above it.
+    fn chain(&self) -> &[Ancestor] {
+        self.chain.get_or_init(|| {
+            let mut chain = self.world.sysfs.chain(&self.event.devpath);
+            // A device that is gone still is what the event says.
+            if chain
+                .first()
+                .is_none_or(|first| first.devpath != self.event.devpath)
+            {
+                chain.insert(
+                    0,
+                    Ancestor {
+                        devpath: self.event.devpath.clone(),
+                        subsystem: self.event.subsystem.clone(),
+                    },
+                );
+            }
+            chain
+        })
+    }
+
+    /// Finds the nearest device for which all of `tests` hold.
+    fn select(&mut self, tests: &'a [Test]) -> bool {
+        self.selected = (0..self.chain().len())
+            .find(|index| tests.iter().all(|test| self.holds(test, Some(*index))));
+        self.selected.is_some()
+    }
+
+    /// Whether `test` holds for the device, or the one at `above` of the chain.
+    fn holds(&self, test: &Test, above: Option<usize>) -> bool {
+        let pattern = &test.pattern;
+        let fits = |text: &str| pattern.matches(text) != test.negated;
+        let event = self.event;
+        let device = || self.chain().get(above.unwrap_or_default());
+        match (&test.subject, above) {
+            (Subject::Action, _) => fits(event.action.name()),
+            (Subject::Devpath, _) => fits(&event.devpath),
+            (Subject::Kernel, None) => fits(&kernel_name(event.sysname())),
+            (Subject::Kernel, Some(_)) => device().is_some_and(|d| fits(&kernel_name(d.sysname()))),
+            (Subject::Subsystem, None) => fits(&event.subsystem),
+            (Subject::Subsystem, Some(_)) => device().is_some_and(|d| fits(&d.subsystem)),
+            (Subject::Link, _) => {
+                self.plan.links.iter().any(|link| pattern.matches(link)) != test.negated
+            }
+            (Subject::Tag, None | Some(0)) => {
+                self.plan.tags.iter().any(|tag| pattern.matches(tag)) != test.negated
+            }
+            (Subject::Tag, Some(_)) => {
+                let tags = device()
+                    .and_then(|d| self.record(d))
+                    .unwrap_or_default()
+                    .tags;
+                tags.iter().any(|tag| pattern.matches(tag)) != test.negated
+            }
+            (Subject::Name, _) => fits(self.plan.name.as_deref().unwrap_or_default()),
+            (Subject::Env(key), _) => fits(&self.env(key).unwrap_or_default()),
+            (Subject::Const(constant), _) => fits(constant.value(self.world.sysfs)),
+            (Subject::Driver, _) => {
+                let driver = device().and_then(|d| self.world.sysfs.link(&d.devpath, "driver"));
+                fits(&driver.unwrap_or_default())
+            }
+            (Subject::Attribute(name), _) => {
+                let name = self.expand(name, false);
+                let value = self.attribute(above.unwrap_or_default(), &name);
+                // One that is not there neither fits nor differs.
+                value.is_some_and(|value| fits(asked(pattern, &value)))
+            }
+            (Subject::Sysctl(name), _) => {
+                let value = self
+                    .sysctl_path(name)
+                    .and_then(|p| fs::read_to_string(p).ok());
+                value.is_some_and(|value| fits(value.trim_end()))
+            }
+        }
+    }
+
+    /// Whether the source has what is asked; properties it has are taken.
+    fn fetch(&mut self, source: &'a Source) -> bool {
+        let found = match &source.kind {
+            SourceKind::File { path, mode } => self.has_file(path, *mode),
+            // There is no result of a program either.
+            SourceKind::Program => false,
+            SourceKind::Result(pattern) => pattern.matches(""),
+            SourceKind::Properties(path) => {
+                let text = fs::read_to_string(&*self.expand(path, false));
+                self.take(text.ok().map(|text| assignments(&text)))
+            }
+            SourceKind::Builtin(builtin @ Builtin::Kmod(_)) => {
+                let modules = builtin.modules(self);
+                self.plan.modules.extend(modules);
+                true
+            }
+            SourceKind::Builtin(builtin) => {
+                let found = builtin.properties(self);
+                self.take(found)
+            }
+            SourceKind::Database(key) => {
+                let value = self.old.and_then(|old| old.properties.get(&**key));
+                let found = value.map(|value| [(key.to_string(), value.clone())].into());
+                self.take(found)
+            }
+            SourceKind::CommandLine(key) => {
+                let line = fs::read_to_string(self.world.proc.join("cmdline"));
+                let value = line.ok().and_then(|line| parameter(&line, key));
+                self.take(value.map(|value| [(key.to_string(), value)].into()))
+            }
+            SourceKind::Parent(pattern) => {
+                let found = self.parent_properties().map(|mut all| {
+                    all.retain(|key, _| pattern.matches(key));
+                    all
+                });
+                self.take(found)
+            }
+        };
+        found != source.negated
+    }
+
+    fn take(&mut self, found: Option<Properties>) -> bool {
+        let is_there = found.is_some();
+        for (key, value) in found.into_iter().flatten() {
+            self.set_env(&key, value);
+        }
+        is_there
+    }
+
+    fn has_file(&self, path: &'a Template, mode: Option<u32>) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let path = self.expand(path, false);
+        let path = match path.starts_with('/') {
+            true => Some(PathBuf::from(&*path)),
+            false => attribute::locate(self.world.sysfs, &self.event.devpath, &path),
+        };
+        let found = path.and_then(|path| fs::metadata(path).ok());
+        found.is_some_and(|found| mode.is_none_or(|mode| found.mode() & mode != 0))
+    }
+
+    /// What the nearest device above has, from the kernel and the database.
+    fn parent_properties(&self) -> Option<Properties> {
+        let parent = self.chain().get(1)?;
+        let event = self.world.sysfs.event(&parent.devpath).ok()?;
+        let record = event.id().and_then(|id| self.world.database.load(&id));
+        let mut all = event.properties;
+        all.extend(record.unwrap_or_default().properties);
+        Some(all)
+    }
+
+    fn record(&self, device: &Ancestor) -> Option<Record> {
+        let id = self.world.sysfs.event(&device.devpath).ok()?.id()?;
+        self.world.database.load(&id)
+    }
+
+    fn attribute(&self, device: usize, name: &str) -> Option<String> {
+        let key = (device, name.to_owned());
+        if let Some(value) = self.attributes.borrow().get(&key) {
+            return value.clone();
+        }
+        let devpath = &self.chain().get(device)?.devpath;
+        let value = attribute::value(self.world.sysfs, devpath, name);
+        self.attributes.borrow_mut().insert(key, value.clone());
+        value
+    }
+
+    /// The file of a kernel parameter, which may be written with `.` or `/`.
+    pub fn sysctl_path(&self, name: &Template) -> Option<PathBuf> {
+        let name = self.expand(name, false);
+        let separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
+        let name = match separator {
+            Some(b'.') => name
+                .chars()
+                .map(|c| match c {
+                    '.' => '/',
+                    '/' => '.',
+                    c => c,
+                })
+                .collect(),
+            _ => name.into_owned(),
+        };
+        let plain = crate::event::is_plain_path(&name);
+        plain.then(|| self.world.proc.join("sys").join(name))
+    }
+
+    /// A property, of the kernel or found since.
+    pub fn env(&self, key: &str) -> Option<Cow<'_, str>> {
+        let event = self.event;
+        match key {
+            "DEVNAME" => event
+                .node()
+                .map(|node| format!("/dev/{}", node.name).into()),
+            "DEVLINKS" => {
+                let links = self.plan.links.iter().map(|link| format!("/dev/{link}"));
+                Some(links.collect::<Vec<_>>().join(" ").into())
+            }
+            "TAGS" => Some(self.plan.tags.iter().map(|tag| format!(":{tag}")).collect()),
+            key => self
+                .plan
+                .properties
+                .get(key)
+                .or_else(|| event.properties.get(key))
+                .map(Cow::from),
+        }
+    }
+
+    /// Sets a property; an empty value removes it.
+    pub fn set_env(&mut self, key: &str, value: String) {
+        if value.is_empty() && !self.event.properties.contains_key(key) {
+            self.plan.properties.remove(key);
+        } else {
+            self.plan.properties.insert(key.to_owned(), value);
+        }
+    }
+
+    /// Fills in a value. In what is filled in, white space becomes `_` when
+    /// that would part names.
+    pub fn expand<'b>(&'b self, template: &'b Template, in_names: bool) -> Cow<'b, str> {
+        template.expand(|piece| match (self.piece(piece), in_names) {
+            (value, true) => underscored(&value).into(),
+            (value, false) => value,
+        })
+    }
+
+    fn piece<'b>(&'b self, piece: &'b Piece) -> Cow<'b, str> {
+        let event = self.event;
+        let node = || event.node();
+        let selected = || self.selected.and_then(|index| self.chain().get(index));
+        match piece {
+            Piece::Text(text) => (&**text).into(),
+            Piece::Kernel => kernel_name(event.sysname()),
+            Piece::Number => {
+                let name = event.sysname();
+                let start = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+                name.get(start..).unwrap_or_default().into()
+            }
+            Piece::Devpath => (&*event.devpath).into(),
+            Piece::Id => selected()
+                .map(|d| kernel_name(d.sysname()))
+                .unwrap_or_default(),
+            Piece::Driver => selected()
+                .and_then(|d| self.world.sysfs.link(&d.devpath, "driver"))
+                .unwrap_or_default()
+                .into(),
+            Piece::Attribute(name) => {
+                let own = self.attribute(0, name);
+                let value = own.or_else(|| self.attribute(self.selected?, name));
+                safe(value.unwrap_or_default().trim_end(), INPUT).into()
+            }
+            Piece::Env(key) => self.env(key).unwrap_or_default(),
+            Piece::Major => node().map_or(0, |n| n.major).to_string().into(),
+            Piece::Minor => node().map_or(0, |n| n.minor).to_string().into(),
+            Piece::Result => Cow::Borrowed(""),
+            Piece::Parent => {
+                let parent = self.chain().get(1);
+                let event = parent.and_then(|p| self.world.sysfs.event(&p.devpath).ok());
+                let name = event.and_then(|e| e.node().map(|node| node.name.to_owned()));
+                name.unwrap_or_default().into()
+            }
+            Piece::Name => match (&self.plan.name, node()) {
+                (Some(name), _) => name.into(),
+                (None, Some(node)) => node.name.into(),
+                (None, None) => kernel_name(event.sysname()),
+            },
+            Piece::Links => {
+                let links: Vec<&str> = self.plan.links.iter().map(String::as_str).collect();
+                links.join(" ").into()
+            }
+            Piece::Root => "/dev".into(),
+            Piece::Sys => "/sys".into(),
+            Piece::Devnode => {
+                node().map_or_else(Cow::default, |n| format!("/dev/{}", n.name).into())
+            }
+        }
+    }
+
+    /// Whether rules may still make nodes and names: not of what is gone.
+    pub fn is_removal(&self) -> bool {
+        self.event.action == Action::Remove
+    }
+}
+
+/// The kernel writes `!` for the `/` in a device's name.
+fn kernel_name(sysname: &str) -> Cow<'_, str> {
+    match sysname.contains('!') {
+        true => sysname.replace('!', "/").into(),
+        false => sysname.into(),
+    }
+}
+
+/// An attribute's value: with the white space at its end only when asked for.
+fn asked<'v>(pattern: &Pattern, value: &'v str) -> &'v str {
+    match pattern.ends_in_space() {
+        true => value,
+        false => value.trim_end(),
+    }
+}
+
+/// Lines `KEY=value`, the value perhaps in quotes; others are skipped.
+fn assignments(text: &str) -> Properties {
+    let line = |line: &str| {
+        let (key, value) = line.trim().split_once('=')?;
+        let key = key.trim_end();
+        let value = value.trim_start();
+        let quoted = ['"', '\'']
+            .iter()
+            .find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
+        let skipped = key.is_empty() || key.starts_with('#');
+        (!skipped).then(|| (key.to_owned(), quoted.unwrap_or(value).to_owned()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The value of a kernel parameter; `1` for one without.
+fn parameter(line: &str, key: &str) -> Option<String> {
+    line.split_whitespace()
+        .rev()
+        .find_map(|word| match word.split_once('=') {
+            Some((name, value)) => (name == key).then(|| value.to_owned()),
+            None => (word == key).then(|| "1".to_owned()),
+        })
+}
