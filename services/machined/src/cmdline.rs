@@ -51,15 +51,18 @@ impl Cmdline {
     /// The last value of `corten.<name>` or `talos.<name>`.
     #[must_use]
     pub fn ours(&self, name: &str) -> Option<&str> {
-        let is_ours = |key: &str| {
-            ["corten.", "talos."]
-                .iter()
-                .any(|prefix| key.strip_prefix(prefix) == Some(name))
-        };
         self.parameters
             .iter()
             .rev()
-            .find(|(key, _)| is_ours(key))
+            .find(|(key, _)| is_ours(key, name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Every value of `corten.<name>` and `talos.<name>`, in order.
+    pub fn all_ours(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        self.parameters
+            .iter()
+            .filter(move |(key, _)| is_ours(key, name))
             .map(|(_, value)| value.as_str())
     }
 
@@ -68,6 +71,12 @@ impl Cmdline {
     pub fn stays_on_failure(&self) -> bool {
         self.ours("panic").or_else(|| self.get("panic")) == Some("0")
     }
+}
+
+fn is_ours(key: &str, name: &str) -> bool {
+    ["corten.", "talos."]
+        .iter()
+        .any(|prefix| key.strip_prefix(prefix) == Some(name))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! controllers; everything else
 //! needs to be process 1.
 
+mod acquire;
 mod boot;
 mod cmdline;
 mod config_store;

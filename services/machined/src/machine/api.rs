@@ -28,6 +28,9 @@ impl Machine {
                 crate::finish::fatal(&format!("the API server ended: {error}"));
             }
         });
+        if self.node.config().is_none() {
+            self.acquire_config().await?;
+        }
         let mode = self.api_mode();
         if mode == ApiMode::Secure {
             // Its certificate names the addresses, so one without them would only be replaced at once.

@@ -36,17 +36,23 @@ impl Machine {
         self.load_embedded();
     }
 
-    fn start_with(&self, document: Document, whence: &str) {
+    pub(super) fn start_with(&self, document: Document, whence: &str) {
         match identity::check(&document) {
-            Ok(()) => {
-                apply_sysctls(&document);
-                self.node.set_config(document);
-            }
+            Ok(()) => self.adopt(document),
             Err(error) => self.refuse(&format!(
                 "the config of {whence} is not used: {}",
                 describe(&error)
             )),
         }
+    }
+
+    /// Makes it the node's config; whom the API serves is not touched.
+    fn adopt(&self, document: Document) {
+        apply_sysctls(&document);
+        if let Some(network) = self.network.borrow().as_ref() {
+            network.wish(wishes(&document));
+        }
+        self.node.set_config(document);
     }
 
     /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
@@ -62,7 +68,7 @@ impl Machine {
         }
     }
 
-    fn refuse(&self, complaint: &str) {
+    pub(super) fn refuse(&self, complaint: &str) {
         console::warn(complaint);
         self.tell_bad_config(complaint);
     }
@@ -98,12 +104,8 @@ impl Machine {
     /// Makes the config the active one and serves by it.
     pub(super) fn activate(&self, document: Document) {
         console::say("a machine config was applied");
-        apply_sysctls(&document);
-        if let Some(network) = self.network.borrow().as_ref() {
-            network.wish(wishes(&document));
-        }
         let served_strangers = self.api_mode() == ApiMode::Maintenance;
-        self.node.set_config(document);
+        self.adopt(document);
         match self.certify() {
             Ok(()) => {
                 // It reads new certificates by itself, but not whom to serve.

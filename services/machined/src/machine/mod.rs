@@ -1,5 +1,6 @@
 //! The node's life: runs the boot plan, serves requests, and says how it shall end.
 
+mod acquire;
 mod api;
 mod config;
 mod storage;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use corten_config::Document;
 use corten_sys::host;
 
 use super::{Fatal, Machine, api::keeps_old};
@@ -37,26 +38,55 @@ impl Machine {
         }
     }
 
-    /// What need not be done before the API answers: mounts what was not there before udevd had loaded the
-    /// drivers, goes on from what it holds, and lets EPHEMERAL's file system grow with its partition.
-    pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
-        if self.awaits_disk.load(Relaxed) {
-            self.mount_volumes().await;
-            if self.awaits_disk.load(Relaxed) {
-                console::say("volumes: none; config and data last until the node restarts");
-                return Ok(());
-            }
-            if volumes::are_mounted() {
-                system::make_directories().map_err(Fatal)?;
-                self.use_late_config();
-            }
+    /// Mounts what was not there before udevd had loaded the drivers, and reads the config it holds.
+    pub(super) async fn mount_late_volumes(&self) -> Result<(), Fatal> {
+        if !self.awaits_disk.load(Relaxed) {
+            return Ok(());
         }
+        self.supervisor.up("udevd").await;
+        self.mount_volumes().await;
+        if volumes::are_mounted() {
+            system::make_directories().map_err(Fatal)?;
+            self.load_config();
+        }
+        Ok(())
+    }
+
+    /// What need not be done before the API answers: late volumes, and growth.
+    pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
+        let before = self.node.config();
+        self.mount_late_volumes().await?;
+        if self.awaits_disk.load(Relaxed) {
+            console::say("volumes: none; config and data last until the node restarts");
+            return Ok(());
+        }
+        self.serve_by_late_config(before.as_ref());
         if volumes::are_mounted()
             && let Err(failure) = volumes::grow(&self.supervisor).await
         {
             console::warn(&format!("volumes: {failure}"));
         }
         Ok(())
+    }
+
+    /// The config on STATE comes before the one in the image, which the node may be serving by already.
+    fn serve_by_late_config(&self, before: Option<&Document>) {
+        let Some(now) = self.node.config() else {
+            return;
+        };
+        if before.is_some_and(|before| before.source() == now.source()) {
+            return;
+        }
+        match self.certify() {
+            Ok(()) => {
+                // It reads new certificates by itself, but not whom to serve.
+                if before.is_none() {
+                    self.restart_apid();
+                }
+                self.node.set_stage(Stage::Running);
+            }
+            Err(error) => keeps_old(&error),
+        }
     }
 
     /// META has no file system that could be damaged, so it is read even when the volumes are not there.
@@ -89,24 +119,6 @@ impl Machine {
                 self.node.set_last_stop(last);
             }
             Err(error) => console::warn(&format!("cannot keep why this boot ends: {error}")),
-        }
-    }
-
-    /// The config on STATE comes before the one in the image, which the node may be serving by already.
-    fn use_late_config(&self) {
-        let before = self.api_mode();
-        self.load_config();
-        if self.node.config().is_none() {
-            return;
-        }
-        match self.certify() {
-            Ok(()) => {
-                if self.api_mode() != before {
-                    self.restart_apid();
-                }
-                self.node.set_stage(Stage::Running);
-            }
-            Err(error) => keeps_old(&error),
         }
     }
 }

@@ -1,0 +1,101 @@
+//! Configs in the kernel's parameters, and packed ones.
+
+use std::io::Read;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+
+use super::LARGEST;
+use crate::cmdline::Cmdline;
+
+/// The config in `corten.<name>`: base64 of zstd. It may be given in several parameters, which are put
+/// together first, for the kernel limits the length of one.
+///
+/// # Errors
+/// The text names the parameter and the remedy.
+pub(super) fn parameter(cmdline: &Cmdline, name: &'static str) -> Result<Option<Vec<u8>>, String> {
+    let text: String = cmdline.all_ours(name).collect();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let remedy = "write it with `zstd | base64 -w0`";
+    let packed = STANDARD
+        .decode(&text)
+        .map_err(|error| format!("corten.{name} is no base64 ({error}); {remedy}"))?;
+    let unpacked = StreamingDecoder::new(packed.as_slice())
+        .map_err(|error| error.to_string())
+        .and_then(read);
+    unpacked
+        .map(Some)
+        .map_err(|error| format!("corten.{name} is no zstd ({error}); {remedy}"))
+}
+
+/// What a platform gives may be packed with gzip.
+///
+/// # Errors
+/// It ends early, or is too large.
+pub(super) fn unpack(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return read(GzDecoder::new(bytes.as_slice()));
+    }
+    Ok(bytes)
+}
+
+fn read(stream: impl Read) -> Result<Vec<u8>, String> {
+    let mut all = Vec::new();
+    stream
+        .take(LARGEST + 1)
+        .read_to_end(&mut all)
+        .map_err(|error| error.to_string())?;
+    if all.len() as u64 > LARGEST {
+        return Err(format!("it is larger than {} MiB", LARGEST >> 20));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// `printf 'machine: {}\n' | zstd | base64 -w0`
+    const PACKED: &str = "KLUv/QRYYQAAbWFjaGluZToge30Kc/1hEA==";
+
+    fn read_parameter(cmdline: &str) -> Result<Option<Vec<u8>>, String> {
+        parameter(&Cmdline::parse(cmdline), "config.inline")
+    }
+
+    #[test]
+    fn a_config_may_be_spread_over_parameters() {
+        let (first, second) = PACKED.split_at(9);
+        let cmdline = format!("corten.config.inline={first} quiet talos.config.inline={second}");
+        let found = read_parameter(&cmdline).unwrap().unwrap();
+        assert_eq!(found, b"machine: {}\n");
+        assert_eq!(read_parameter("quiet").unwrap(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (value, expected) in [("%%", "no base64"), ("bWFjaGluZQ==", "no zstd")] {
+            let error = read_parameter(&format!("corten.config.inline={value}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_unpacked_and_a_bomb_is_not() {
+        let pack = |bytes: &[u8]| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        assert_eq!(unpack(pack(b"text")).unwrap(), b"text");
+        assert_eq!(unpack(b"text".to_vec()).unwrap(), b"text");
+        let bomb = pack(&vec![0; 9 << 20]);
+        assert!(unpack(bomb).unwrap_err().contains("larger than 8 MiB"));
+    }
+}

@@ -1,0 +1,232 @@
+//! Where a node that keeps no config gets one before it asks an operator: the kernel's parameters, the
+//! network, a volume that lies beside it.
+//!
+//! `corten.config.early` and `corten.config.inline` hold configs, or parts of one, themselves; between them
+//! comes what the platform gives: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with
+//! a `config.yaml`), and on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number,
+//! with a `user-data`. Later ones are merged over earlier ones.
+
+mod decode;
+mod url;
+mod volume;
+
+use std::fs;
+use std::path::Path;
+
+use corten_config::{Document, Patch, Problems};
+
+use crate::cmdline::Cmdline;
+pub use url::Facts;
+pub use volume::find as read_volume;
+
+/// No config is larger.
+const LARGEST: u64 = 8 << 20;
+
+/// Somebody who may have a config for this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A server; the URL may have placeholders.
+    Url(String),
+    /// A volume with one of these labels, and the file in it.
+    Volume {
+        /// As mkfs or the ISO's maker wrote them.
+        labels: &'static [&'static str],
+        /// In its root.
+        file: &'static str,
+    },
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // Without what may be a secret: user, password, query.
+            Source::Url(template) => f.write_str(&url::shown(template)),
+            Source::Volume { labels, file } => {
+                write!(f, "{file} on volume {}", labels.join(" or "))
+            }
+        }
+    }
+}
+
+/// What the kernel's parameters say of the config.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Under what the platform gives.
+    pub early: Option<Vec<u8>>,
+    /// Whom to ask.
+    pub platform: Option<Source>,
+    /// Over what the platform gives.
+    pub inline: Option<Vec<u8>>,
+}
+
+impl Sources {
+    /// Reads the parameters, and the machine's serial number (SMBIOS type 1) for `nocloud`.
+    ///
+    /// # Errors
+    /// The text names the parameter and the remedy.
+    pub fn read(cmdline: &Cmdline, serial: &str) -> Result<Sources, String> {
+        Ok(Sources {
+            early: decode::parameter(cmdline, "config.early")?,
+            platform: platform(cmdline, serial)?,
+            inline: decode::parameter(cmdline, "config.inline")?,
+        })
+    }
+
+    /// Nobody to ask, and nothing given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Sources::default()
+    }
+
+    /// The config, once the platform has given its part.
+    ///
+    /// # Errors
+    /// What is wrong with it, with line and column.
+    pub fn merge(&self, platform: Option<&[u8]>) -> Result<Document, Problems> {
+        let parts: Vec<&[u8]> = [self.early.as_deref(), platform, self.inline.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let (first, later) = match parts.as_slice() {
+            // One alone keeps its comments, and its problems their places.
+            [] => return Document::parse(b""),
+            [only] => return Document::parse(only),
+            [first, later @ ..] => (first, later),
+        };
+        let patches = later
+            .iter()
+            .map(|part| Patch::parse(part))
+            .collect::<Result<Vec<_>, _>>()?;
+        Document::parse(corten_config::patch(first, &patches)?.as_bytes())
+    }
+}
+
+fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
+    let volume = |labels, file| Some(Source::Volume { labels, file });
+    match cmdline.ours("config") {
+        Some("" | "none") => return Ok(None),
+        Some("metal-iso") => return Ok(volume(&["metal-iso"], "config.yaml")),
+        Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
+            return Ok(Some(Source::Url(url.to_owned())));
+        }
+        Some(other) => {
+            return Err(format!(
+                "corten.config={other} is not used: give an http:// or https:// URL, metal-iso, or none"
+            ));
+        }
+        None => {}
+    }
+    if cmdline.ours("platform") != Some("nocloud") {
+        return Ok(None);
+    }
+    Ok(match nocloud_url(serial) {
+        Some(base) => Some(Source::Url(format!("{base}user-data"))),
+        None => volume(&["cidata", "CIDATA"], "user-data"),
+    })
+}
+
+/// The seed of `ds=nocloud;s=http://server/directory/`, as cloud-init's NoCloud writes it.
+fn nocloud_url(serial: &str) -> Option<&str> {
+    let mut fields = serial.trim().split(';');
+    let is_nocloud = matches!(fields.next()?, "ds=nocloud" | "ds=nocloud-net");
+    let seed = fields.find_map(|field| {
+        field
+            .strip_prefix("s=")
+            .or_else(|| field.strip_prefix("seedfrom="))
+    })?;
+    (is_nocloud && seed.starts_with("http")).then_some(seed)
+}
+
+/// Asks a server once, on a thread that may block.
+///
+/// # Errors
+/// The text says what the server or the network did.
+pub fn fetch(template: &str, facts: &Facts) -> Result<Vec<u8>, String> {
+    let bytes = url::get(&url::fill(template, facts))?;
+    decode::unpack(bytes)
+}
+
+/// A file's text, without its end of line; empty when there is none.
+pub(super) fn word(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path)
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(cmdline: &str, serial: &str) -> Result<Sources, String> {
+        Sources::read(&Cmdline::parse(cmdline), serial)
+    }
+
+    fn asks(cmdline: &str, serial: &str) -> String {
+        let source = read(cmdline, serial).unwrap().platform;
+        source.map_or("nobody".to_owned(), |source| source.to_string())
+    }
+
+    #[test]
+    fn the_parameters_say_whom_to_ask() {
+        for (cmdline, serial, expected) in [
+            ("corten.platform=metal", "", "nobody"),
+            ("corten.config=none", "", "nobody"),
+            (
+                "talos.config=https://me:pw@boot.example/c?token=x",
+                "",
+                "https://boot.example/c",
+            ),
+            (
+                "corten.config=metal-iso",
+                "",
+                "config.yaml on volume metal-iso",
+            ),
+            (
+                "corten.platform=nocloud",
+                "",
+                "user-data on volume cidata or CIDATA",
+            ),
+            (
+                "corten.platform=nocloud",
+                "ds=nocloud;h=a;s=http://10.0.0.1/n/",
+                "http://10.0.0.1/n/user-data",
+            ),
+            (
+                "corten.platform=metal",
+                "ds=nocloud;s=http://10.0.0.1/",
+                "nobody",
+            ),
+        ] {
+            assert_eq!(asks(cmdline, serial), expected, "{cmdline} {serial}");
+        }
+        let wrong = read("corten.config=ftp://x", "").unwrap_err();
+        assert!(wrong.contains("give an http://"), "{wrong}");
+    }
+
+    #[test]
+    fn later_parts_go_over_earlier_ones() {
+        let whole = "version: v1alpha1\nmachine:\n  type: worker\n  ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}\n  network: {hostname: platform}\ncluster:\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n";
+        let named =
+            |name: &str| Some(format!("machine: {{network: {{hostname: {name}}}}}").into_bytes());
+        let hostname = |sources: Sources| {
+            let document = sources.merge(Some(whole.as_bytes())).unwrap();
+            document.hostname().unwrap().to_owned()
+        };
+        let early = Sources {
+            early: named("early"),
+            ..Sources::default()
+        };
+        assert_eq!(hostname(early), "platform");
+        let inline = Sources {
+            inline: named("inline"),
+            ..Sources::default()
+        };
+        assert_eq!(hostname(inline), "inline");
+        assert_eq!(hostname(Sources::default()), "platform");
+        let part = Sources {
+            inline: named("alone"),
+            ..Sources::default()
+        };
+        part.merge(None).unwrap_err();
+    }
+}

@@ -1,0 +1,131 @@
+//! A config for a node that has none, from whoever the kernel's parameters name.
+
+use std::path::Path;
+use std::time::Duration;
+
+use corten_config::Document;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use super::{ADDRESS_PATIENCE, Fatal, Machine, describe};
+use crate::acquire::{self, Facts, Source, Sources};
+use crate::console;
+use crate::identity;
+use crate::node::Node;
+
+/// Between two attempts: the first, and the longest. A server that is down for an hour has its nodes back
+/// half a minute after it is up.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Machine {
+    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, and
+    /// meanwhile nobody else can give the node one; without a server, an operator is asked next.
+    ///
+    /// # Errors
+    /// Those of the volumes' directories.
+    pub(super) async fn acquire_config(&self) -> Result<(), Fatal> {
+        let serial = acquire::word("/sys/class/dmi/id/product_serial");
+        let sources = match Sources::read(&self.cmdline, &serial) {
+            Ok(sources) => sources,
+            Err(complaint) => {
+                self.refuse(&complaint);
+                return Ok(());
+            }
+        };
+        if sources.is_empty() {
+            return Ok(());
+        }
+        // What the node keeps comes first, wherever its disk's driver comes from.
+        self.mount_late_volumes().await?;
+        if self.node.config().is_some() {
+            return Ok(());
+        }
+        let found = match &sources.platform {
+            None => self.usable(&sources, None, "the kernel's parameters"),
+            Some(source @ Source::Volume { labels, file }) => {
+                self.supervisor.up("udevd").await;
+                match acquire::read_volume(labels, file) {
+                    Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &source.to_string()),
+                    Ok(None) => {
+                        console::warn(&format!("no config: there is no {source}"));
+                        None
+                    }
+                    Err(why) => {
+                        self.refuse(&format!("{source} is not used: {why}"));
+                        None
+                    }
+                }
+            }
+            Some(source @ Source::Url(template)) => Some(
+                self.ask_server(&sources, template, &source.to_string())
+                    .await,
+            ),
+        };
+        if let Some(document) = found {
+            self.keep(&document);
+            self.start_with(document, "the kernel's parameters");
+        }
+        Ok(())
+    }
+
+    /// Asks for ever, and says each time what came of it.
+    async fn ask_server(&self, sources: &Sources, template: &str, shown: &str) -> Document {
+        let _ = timeout(ADDRESS_PATIENCE, self.reachable()).await;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            console::say(&format!("asking {shown} for the machine config"));
+            let (template, facts) = (template.to_owned(), self.facts());
+            let answer = spawn_blocking(move || acquire::fetch(&template, &facts)).await;
+            match answer {
+                Ok(Ok(bytes)) => {
+                    if let Some(document) = self.usable(sources, Some(&bytes), shown) {
+                        return document;
+                    }
+                }
+                Ok(Err(why)) => console::warn(&format!("{shown}: {why}")),
+                Err(_) => console::warn(&format!("{shown}: asking failed")),
+            }
+            console::say(&format!("asking again in {} s", pause.as_secs()));
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        const CODE: u8 = 0x0b;
+        let meta = self.node.meta().watch();
+        let code = corten_meta::Tag::new(CODE).and_then(|tag| meta.borrow().get(&tag).cloned());
+        let code = String::from_utf8_lossy(&code.unwrap_or_default()).into_owned();
+        let hostname = self.network_status().hostname;
+        Facts::read(Path::new("/sys"), hostname, code)
+    }
+
+    fn usable(&self, sources: &Sources, platform: Option<&[u8]>, whence: &str) -> Option<Document> {
+        let merged = sources
+            .merge(platform)
+            .map_err(|problems| problems.to_string());
+        let checked = merged.and_then(|document| match identity::check(&document) {
+            Ok(()) => Ok(document),
+            Err(error) => Err(describe(&error)),
+        });
+        match checked {
+            Ok(document) => Some(document),
+            Err(why) => {
+                self.refuse(&format!("the config of {whence} is not used: {why}"));
+                None
+            }
+        }
+    }
+
+    /// The next boot needs nobody to ask.
+    fn keep(&self, document: &Document) {
+        let kept = self
+            .node
+            .config_store()
+            .map(|store| store.save(document.source()));
+        if let Some(Err(error)) = kept {
+            console::warn(&format!("cannot keep the config: {error}"));
+        }
+    }
+}
