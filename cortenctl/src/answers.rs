@@ -35,7 +35,10 @@ macro_rules! messages {
 messages!(
     common::Data,
     machine::ApplyConfiguration,
+    machine::Event,
     machine::Memory,
+    machine::MetaDelete,
+    machine::MetaWrite,
     machine::Mounts,
     machine::Process,
     machine::Reboot,
@@ -174,9 +177,9 @@ where
     answers
 }
 
-/// Makes a call that streams bytes and hands every frame to `frame` with the
-/// node it is from.
-pub(crate) async fn stream<B, F, Fut, G>(
+/// Makes a call that streams and hands every frame to `frame` with the node it
+/// is from.
+pub(crate) async fn stream<B, M, F, Fut, G>(
     routes: Vec<Route>,
     body: B,
     call: F,
@@ -185,8 +188,9 @@ pub(crate) async fn stream<B, F, Fut, G>(
 where
     B: Clone,
     F: Fn(Client, Request<B>) -> Fut,
-    Fut: Future<Output = Result<Response<Streaming<common::Data>>, Status>>,
-    G: FnMut(&str, &[u8]) -> Result<(), Failure>,
+    M: Message,
+    Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
+    G: FnMut(&str, M) -> Result<(), Failure>,
 {
     let mut failed = Vec::new();
     for Route { name, session } in routes {
@@ -207,12 +211,12 @@ where
         loop {
             match frames.message().await {
                 Ok(None) => break,
-                Ok(Some(data)) => {
-                    let node = node_of(&data, &name);
-                    if let Some(why) = failure_of(&data) {
+                Ok(Some(message)) => {
+                    let node = node_of(&message, &name);
+                    if let Some(why) = failure_of(&message) {
                         failed.push((node, why));
                     } else {
-                        frame(&node, &data.bytes)?;
+                        frame(&node, message)?;
                     }
                 }
                 Err(status) => {

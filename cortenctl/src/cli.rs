@@ -3,11 +3,13 @@
 mod config;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::endpoint::Endpoint;
 use crate::table::Format;
+use crate::units::parse_duration;
 
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, Machineconfig, PatchConfig, Validate,
@@ -96,6 +98,11 @@ pub(crate) enum Verb {
     Dmesg(Dmesg),
     /// What a service has written
     Logs(Logs),
+    /// What happens on nodes, as it happens
+    Events(Events),
+    /// Set or delete META values; `get meta` shows them
+    #[command(subcommand)]
+    Meta(Meta),
     /// Services and their state; with an id, one service and its history
     #[command(visible_alias = "services")]
     Service(Service),
@@ -154,6 +161,53 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1..))]
     pub(crate) tail: i32,
+}
+
+/// `events`.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Begin with the last N that are kept; -1 is all
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1..), conflicts_with_all = ["since", "duration"])]
+    pub(crate) tail: i32,
+    /// Begin after the event with this id
+    #[arg(long, value_name = "ID", conflicts_with = "duration")]
+    pub(crate) since: Option<String>,
+    /// Begin with those of the last 5m, 1h, ...
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Only those of one action, by the id its answer gave
+    #[arg(long, value_name = "ID")]
+    pub(crate) actor_id: Option<String>,
+}
+
+/// `meta`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Meta {
+    /// Set a value
+    Write {
+        /// From 1 to 255, as 10 or 0x0a
+        #[arg(value_parser = parse_tag)]
+        key: u8,
+        /// The value
+        value: String,
+    },
+    /// Delete a value
+    Delete {
+        /// From 1 to 255, as 10 or 0x0a
+        #[arg(value_parser = parse_tag)]
+        key: u8,
+    },
+}
+
+fn parse_tag(text: &str) -> Result<u8, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number
+        .filter(|number| *number != 0)
+        .ok_or_else(|| "give a number from 1 to 255, as 10 or 0x0a".to_owned())
 }
 
 /// `service`.
@@ -293,6 +347,11 @@ mod tests {
             "dmesg -f --tail",
             "logs apid -f --tail 10",
             "logs apid --tail -1",
+            "events --tail -1",
+            "events --duration 5m --actor-id x",
+            "events --since 9m4e2mr0ui3e8a215n4g",
+            "meta write 0x0a x",
+            "meta delete 12",
             "reboot -m powercycle",
             "version --short --client",
         ] {
@@ -312,6 +371,9 @@ mod tests {
             "logs a --tail -2",
             "memory -e a:b:c",
             "dmesg --tail",
+            "events --tail 1 --since x",
+            "meta write 0 x",
+            "meta delete 256",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }

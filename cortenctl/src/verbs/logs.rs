@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
+use corten_api::common::Data;
 use corten_api::machine::{DmesgRequest, LogsRequest};
 
 use crate::answers::{finish, stream};
@@ -24,8 +25,8 @@ pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure>
     };
     let call =
         |mut client: crate::connect::Client, request| async move { client.logs(request).await };
-    let failed = stream(routes, body, call, |node, bytes| {
-        Ok(lines.push(node, bytes, &mut io::stdout().lock())?)
+    let failed = stream(routes, body, call, |node, data: Data| {
+        Ok(lines.push(node, &data.bytes, &mut io::stdout().lock())?)
     })
     .await?;
     lines.finish(&mut io::stdout().lock())?;
@@ -40,9 +41,9 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
     };
     let call =
         |mut client: crate::connect::Client, request| async move { client.dmesg(request).await };
-    let failed = stream(routes, body, call, |node, bytes| {
+    let failed = stream(routes, body, call, |node, Data { bytes, .. }| {
         let mut out = io::stdout().lock();
-        lines.push(node, bytes, &mut out)?;
+        lines.push(node, &bytes, &mut out)?;
         // A frame is a line, whether the node ends it or not.
         if !bytes.is_empty() && !bytes.ends_with(b"\n") {
             lines.push(node, b"\n", &mut out)?;

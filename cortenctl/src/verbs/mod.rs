@@ -1,11 +1,13 @@
 //! What each verb does, a file per verb.
 
 mod apply;
+mod events;
 mod generate;
 mod get;
 mod logs;
 mod machineconfig;
 mod memory;
+mod meta;
 mod mounts;
 mod power;
 mod processes;
@@ -37,6 +39,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Memory(args) => memory::run(routes(&global).await?, args.output).await,
         Verb::Dmesg(args) => logs::dmesg(routes(&global).await?, &args).await,
         Verb::Logs(args) => logs::logs(routes(&global).await?, &args).await,
+        Verb::Events(args) => events::run(routes(&global).await?, &args).await,
+        Verb::Meta(args) => meta::run(routes(&global).await?, args).await,
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, args.output).await,

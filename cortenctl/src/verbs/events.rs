@@ -1,0 +1,176 @@
+//! `events`: a line for each, as it comes.
+
+use std::io::{self, Write as _};
+
+use corten_api::machine as api;
+use corten_api::machine::machine_status_event::MachineStage;
+use corten_api::machine::{phase_event, sequence_event, service_state_event, task_event};
+use prost::Message;
+use prost_types::Any;
+
+use crate::answers::{finish, stream};
+use crate::cli::Events;
+use crate::connect::{Client, Route};
+use crate::failure::Failure;
+use crate::table::printable;
+
+/// Event types are written in full on the wire.
+const PREFIX: &str = "talos/runtime/";
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure> {
+    let seconds = args.duration.unwrap_or_default().as_secs();
+    let body = api::EventsRequest {
+        tail_events: args.tail,
+        tail_id: args.since.clone().unwrap_or_default(),
+        tail_seconds: i32::try_from(seconds).unwrap_or(i32::MAX),
+        with_actor_id: args.actor_id.clone().unwrap_or_default(),
+    };
+    line(["NODE", "ID", "EVENT", "ACTOR", "SOURCE", "MESSAGE"])?;
+    let call = |mut client: Client, request| async move { client.events(request).await };
+    let failed = stream(routes, body, call, |node, event: api::Event| {
+        // The first frame only says that the stream has begun.
+        let Some(data) = &event.data else {
+            return Ok(());
+        };
+        let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
+        let (source, message) = told(kind, data);
+        line([node, &event.id, kind, &event.actor_id, &source, &message])
+    })
+    .await?;
+    finish(&failed)
+}
+
+/// Events come one by one, so the columns have fixed widths.
+fn line(cells: [&str; 6]) -> Result<(), Failure> {
+    let [node, id, kind, actor, source, message] = cells.map(printable);
+    let text = format!("{node:<18} {id:<20} {kind:<28} {actor:<36} {source:<20} {message}");
+    writeln!(io::stdout().lock(), "{}", text.trim_end())?;
+    Ok(())
+}
+
+/// What it is about, and what it says.
+fn told(kind: &str, data: &Any) -> (String, String) {
+    worded(kind, &data.value).unwrap_or_else(|| {
+        // A node that is newer than this client.
+        (String::new(), format!("{} bytes", data.value.len()))
+    })
+}
+
+fn worded(kind: &str, bytes: &[u8]) -> Option<(String, String)> {
+    Some(match kind {
+        "machine.SequenceEvent" => {
+            let event = read::<api::SequenceEvent>(bytes)?;
+            let action = action(event.action, sequence_event::Action::as_str_name);
+            let error = event.error.map(|error| format!(": {}", error.message));
+            (event.sequence, action + &error.unwrap_or_default())
+        }
+        "machine.PhaseEvent" => {
+            let event = read::<api::PhaseEvent>(bytes)?;
+            (
+                event.phase,
+                action(event.action, phase_event::Action::as_str_name),
+            )
+        }
+        "machine.TaskEvent" => {
+            let event = read::<api::TaskEvent>(bytes)?;
+            (
+                event.task,
+                action(event.action, task_event::Action::as_str_name),
+            )
+        }
+        "machine.ServiceStateEvent" => {
+            let event = read::<api::ServiceStateEvent>(bytes)?;
+            let action = action(event.action, service_state_event::Action::as_str_name);
+            (event.service, format!("{action}: {}", event.message))
+        }
+        "machine.ConfigLoadErrorEvent" => {
+            let event = read::<api::ConfigLoadErrorEvent>(bytes)?;
+            ("config".to_owned(), event.error)
+        }
+        "machine.ConfigValidationErrorEvent" => {
+            let event = read::<api::ConfigValidationErrorEvent>(bytes)?;
+            ("config".to_owned(), event.error)
+        }
+        "machine.AddressEvent" => {
+            let event = read::<api::AddressEvent>(bytes)?;
+            (event.hostname, event.addresses.join(", "))
+        }
+        "machine.MachineStatusEvent" => {
+            let event = read::<api::MachineStatusEvent>(bytes)?;
+            let status = event.status.unwrap_or_default();
+            let unmet = status.unmet_conditions.iter();
+            let reasons: Vec<String> = unmet
+                .map(|unmet| format!("{}: {}", unmet.name, unmet.reason))
+                .collect();
+            let ready = if status.ready { "ready" } else { "not ready" };
+            let stage = action(event.stage, MachineStage::as_str_name);
+            let message = [&[ready.to_owned()], reasons.as_slice()].concat();
+            (stage, message.join("; "))
+        }
+        _ => return None,
+    })
+}
+
+fn read<M: Message + Default>(bytes: &[u8]) -> Option<M> {
+    M::decode(bytes).ok()
+}
+
+/// The name of a number, or the number of a newer node.
+fn action<A: TryFrom<i32>>(number: i32, name: fn(&A) -> &'static str) -> String {
+    A::try_from(number).map_or_else(|_| number.to_string(), |action| name(&action).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown<M: Message>(kind: &str, message: &M) -> (String, String) {
+        let data = Any {
+            type_url: String::new(),
+            value: message.encode_to_vec(),
+        };
+        told(kind, &data)
+    }
+
+    #[test]
+    fn each_kind_has_a_source_and_a_message() {
+        let phase = api::PhaseEvent {
+            phase: "core".to_owned(),
+            action: 1,
+        };
+        let (source, message) = shown("machine.PhaseEvent", &phase);
+        assert_eq!((&*source, &*message), ("core", "STOP"));
+        let service = api::ServiceStateEvent {
+            service: "udevd".to_owned(),
+            action: 3,
+            message: "Service is ready".to_owned(),
+            health: None,
+        };
+        let (source, message) = shown("machine.ServiceStateEvent", &service);
+        assert_eq!(
+            (&*source, &*message),
+            ("udevd", "RUNNING: Service is ready")
+        );
+        let status = api::MachineStatusEvent {
+            stage: 4,
+            status: None,
+        };
+        let (source, message) = shown("machine.MachineStatusEvent", &status);
+        assert_eq!((&*source, &*message), ("RUNNING", "not ready"));
+    }
+
+    #[test]
+    fn a_newer_nodes_events_are_shown_as_far_as_they_are_known() {
+        let phase = api::PhaseEvent {
+            phase: "core".to_owned(),
+            action: 9,
+        };
+        assert_eq!(shown("machine.PhaseEvent", &phase).1, "9");
+        assert_eq!(shown("machine.NewEvent", &phase).1, "8 bytes");
+        let broken = Any {
+            type_url: String::new(),
+            value: vec![0xff],
+        };
+        assert_eq!(told("machine.PhaseEvent", &broken).1, "1 bytes");
+    }
+}
