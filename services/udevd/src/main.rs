@@ -29,6 +29,7 @@ mod daemon;
 mod database;
 mod defaults;
 mod disk;
+mod dm;
 mod encode;
 mod event;
 mod links;
@@ -65,6 +66,9 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "udevd", version)]
 struct Options {
+    /// The mount of sysfs; another than the kernel's only with --plan.
+    #[arg(long, default_value = "/sys")]
+    sys: PathBuf,
     /// The mount of devtmpfs.
     #[arg(long, default_value = "/dev")]
     dev: PathBuf,
@@ -127,7 +131,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .init();
     let (dev, run) = (options.dev.clone(), options.run.clone());
     let roots = Roots {
-        sys: "/sys".into(),
+        sys: options.sys.clone(),
         dev,
         run,
         proc: "/proc".into(),

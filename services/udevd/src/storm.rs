@@ -52,11 +52,7 @@ fn devpath(disk: usize) -> String {
 
 #[test]
 fn a_storm_of_10000_events_loses_nothing() {
-    let (tree, dev, run) = (
-        Tree::new(),
-        tempfile::tempdir().unwrap(),
-        tempfile::tempdir().unwrap(),
-    );
+    let (tree, dev, run) = (Tree::new(), in_memory(), in_memory());
     tree.device("/devices/pci0/0000:00:05.0", "pci");
     for disk in 0..DISKS {
         let path = devpath(disk);
@@ -118,6 +114,11 @@ fn a_storm_of_10000_events_loses_nothing() {
     assert!(most <= BOUND, "{most} events at once");
 
     every_event_counted(dev.path(), run.path());
+}
+
+/// Where `/dev` and `/run` are on a node, too.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
 /// A disk that stayed was seen in every round, one that went left nothing.

@@ -4,7 +4,7 @@ use super::eval::Evaluation;
 use super::template::Template;
 use crate::encode::tag;
 use crate::event::Properties;
-use crate::{defaults, disk, path, usb};
+use crate::{defaults, disk, dm, path, usb};
 
 /// A builtin with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub enum Builtin {
     NetDriver,
     /// `kmod load`: modules; without names, those for the device's alias.
     Kmod(Vec<Template>),
+    /// `dmsetup udevflags`: what is wanted of the rules, by an event's cookie.
+    DmFlags(Template),
+    /// `dmsetup splitname`: the parts of a logical volume's name.
+    DmName(Template),
     /// One that this node has not.
     Unsupported,
 }
@@ -59,14 +63,19 @@ impl Builtin {
                 Some("load") => Self::Kmod(words.map(Template::new).collect::<Result<_, _>>()?),
                 _ => return Err("the builtin kmod is called as \"kmod load\"".to_owned()),
             },
+            "dmsetup" => match (words.next(), words.next_back()) {
+                (Some("udevflags"), Some(cookie)) => Self::DmFlags(Template::new(cookie)?),
+                (Some("splitname"), Some(name)) => Self::DmName(Template::new(name)?),
+                _ => Self::Unsupported,
+            },
             name if UNSUPPORTED.contains(&name) => Self::Unsupported,
             name => return Err(format!("there is no builtin {name:?}")),
         })
     }
 
-    /// Whether a program of that name is done by a builtin.
-    pub fn replaces(name: &str) -> bool {
-        matches!(Self::new(name), Ok(builtin) if builtin != Self::Unsupported)
+    /// Whether what a program would do is done by a builtin.
+    pub fn replaces(command: &str) -> bool {
+        matches!(Self::new(command), Ok(builtin) if builtin != Self::Unsupported)
     }
 
     /// What it finds about the device; `None` when it finds nothing.
@@ -89,6 +98,9 @@ impl Builtin {
                 let driver = world.sysfs.link(&device, "driver")?;
                 [("ID_NET_DRIVER".into(), driver)].into()
             }
+            // No flag is an answer, too.
+            Self::DmFlags(cookie) => return dm::flags(&evaluation.expand(cookie, false)),
+            Self::DmName(name) => dm::volume(&evaluation.expand(name, false))?,
             Self::Kmod(_) | Self::Unsupported => return None,
         };
         (!found.is_empty()).then_some(found)

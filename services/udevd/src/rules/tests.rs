@@ -352,6 +352,13 @@ fn imports() {
         get("PLACE")
     );
     assert!(plan.tags.is_empty());
+    let dm = machine.disk(
+        r#"IMPORT{program}="/usr/sbin/dmsetup udevflags 4194304"
+        IMPORT{program}="dmsetup splitname --rows v--g-lv", SYMLINK+="$env{DM_VG_NAME}/x""#,
+    );
+    let primary = dm.properties.get("DM_UDEV_PRIMARY_SOURCE_FLAG");
+    assert_eq!(primary.map(String::as_str), Some("1"));
+    assert_eq!(links(&dm), ["v-g/x"]);
 }
 
 #[test]

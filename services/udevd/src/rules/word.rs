@@ -237,9 +237,7 @@ impl Parser<'_> {
         let from = self.attribute("program, builtin, file, db, cmdline or parent")?;
         Ok(Part::Source(match from {
             "program" => {
-                let command = value.split_whitespace().next().unwrap_or_default();
-                let name = command.rsplit('/').next().unwrap_or_default();
-                if Builtin::replaces(name) {
+                if Builtin::replaces(value) {
                     SourceKind::Builtin(self.builtin("IMPORT never matches")?)
                 } else {
                     self.program("IMPORT never matches");

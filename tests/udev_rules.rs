@@ -1,0 +1,138 @@
+//! Promise: the rule files of Debian's udev, device mapper, LVM and multipath
+//! are read to the last key, and do to a device what they say.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use mkimage::cache::Cache;
+use mkimage::deb;
+use mkimage::fetch::Fetcher;
+use mkimage::lock::Lock;
+use tests::workspace;
+
+/// The packages' files, below the root that they are unpacked to.
+const RULES: &str = "usr/lib/udev/rules.d";
+/// Rules in them; fewer means that something was skipped.
+const LEAST_RULES: usize = 550;
+
+/// Rule files are nobody's to commit here: they come by lock, as what the image is made of does.
+fn unpacked() -> tempfile::TempDir {
+    let cache = std::env::var_os("CORTEN_CACHE").map_or_else(
+        || std::env::home_dir().unwrap().join(".cache/corten"),
+        PathBuf::from,
+    );
+    let cache = Cache::open(&cache, Vec::new()).unwrap();
+    let fetcher = Fetcher::new(cache, false, mkimage::build::mirrors());
+    let lock = Lock::read(&workspace::root().join("rootfs/packages.lock")).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let mut names = Vec::new();
+    for package in lock.packages("udev-rules", "amd64") {
+        let file = fetcher.package(package).unwrap();
+        deb::unpack(&file, root.path(), |path| path.starts_with(RULES)).unwrap();
+        names.push(package.name.as_str());
+    }
+    assert_eq!(names, ["udev", "dmsetup", "lvm2", "multipath-tools"]);
+    root
+}
+
+fn udevd(arguments: &[&str], rules: &Path) -> Output {
+    Command::new(workspace::program("udevd"))
+        .args(arguments)
+        .arg("--rules")
+        .arg(rules)
+        .output()
+        .unwrap()
+}
+
+/// A device of a made-up sysfs.
+fn device(sys: &Path, path: &str, subsystem: &str, files: &[(&str, &str)]) {
+    let directory = sys.join(path);
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("uevent"), "").unwrap();
+    symlink(format!("/class/{subsystem}"), directory.join("subsystem")).unwrap();
+    for (name, text) in files {
+        let file = directory.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn debians_rule_files_are_read_to_the_last_key() {
+    let root = unpacked();
+    let output = udevd(&["--check"], &root.path().join(RULES));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let last = text.lines().last().unwrap();
+    let rules = last.strip_suffix(" rules, 0 broken").unwrap();
+    assert!(rules.parse::<usize>().unwrap() >= LEAST_RULES, "{last}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn debians_rule_files_do_what_they_say() {
+    let root = unpacked();
+    let sys = tempfile::tempdir().unwrap();
+    let disk = "devices/pci0000:00/0000:00:05.0/virtio2/block/vda";
+    device(sys.path(), "devices/pci0000:00/0000:00:05.0", "pci", &[]);
+    device(
+        sys.path(),
+        "devices/pci0000:00/0000:00:05.0/virtio2",
+        "virtio",
+        &[],
+    );
+    let node = "MAJOR=254\nMINOR=0\nDEVNAME=vda\nDEVTYPE=disk\n";
+    device(
+        sys.path(),
+        disk,
+        "block",
+        &[("uevent", node), ("serial", "a b\n")],
+    );
+    // As LVM makes one: the cookie says that the event is its own.
+    let volume = "devices/virtual/block/dm-0";
+    let node = "MAJOR=253\nMINOR=0\nDEVNAME=dm-0\nDEVTYPE=disk\nDM_COOKIE=6342525\n\
+                DM_ACTIVATION=1\n";
+    let files = [
+        ("uevent", node),
+        ("dm/name", "my--vg-data\n"),
+        ("dm/uuid", "LVM-x\n"),
+        ("dm/suspended", "0\n"),
+    ];
+    device(sys.path(), volume, "block", &files);
+    let sys_path = sys.path().to_str().unwrap();
+    for (path, wanted) in [
+        (
+            disk,
+            &[
+                "disk/by-id/virtio-a_b",
+                "disk/by-path/virtio-pci-0000:00:05.0",
+            ][..],
+        ),
+        (
+            volume,
+            &[
+                "mapper/my--vg-data",
+                "my-vg/data",
+                "disk/by-id/dm-uuid-LVM-x",
+            ],
+        ),
+    ] {
+        let path = format!("/{path}");
+        let arguments = [
+            "--sys", sys_path, "--dev", "/x", "--run", "/x", "--plan", &path,
+        ];
+        let output = udevd(&arguments, &root.path().join(RULES));
+        let text = String::from_utf8(output.stdout).unwrap();
+        for link in wanted {
+            let claim = format!("claim {link} -> ");
+            assert!(
+                text.lines().any(|line| line.starts_with(&claim)),
+                "no {link}:\n{text}"
+            );
+        }
+    }
+}
