@@ -39,6 +39,10 @@ fn volumes_are_made_kept_and_grown() {
     assert!((0.2..0.4).contains(&mounted(&node, "/system/state")));
     let before = mounted(&node, "/var");
     assert!((2.5..4.0).contains(&before), "{before} GB");
+    let disks = node.ask(&node.admin(), &["get", "disks"], SOON);
+    assert!(disks.contains("vda"), "{disks}");
+    let system = node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
+    assert!(system.contains("vda"), "{system}");
     node.ask(&node.admin(), &["shutdown"], SOON);
     node.wait_off(ORDERLY);
     drop(node);

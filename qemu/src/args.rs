@@ -67,6 +67,10 @@ pub(crate) fn arguments(
     if machine.display {
         args.push("-device", "VGA");
     }
+    if machine.watchdog {
+        args.push("-device", "i6300esb");
+        args.push("-action", "watchdog=reset");
+    }
     if machine.stop_on_reboot {
         args.push("-no-reboot", "");
     }

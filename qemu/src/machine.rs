@@ -134,6 +134,7 @@ pub struct Machine {
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) second_serial: bool,
+    pub(crate) watchdog: bool,
     pub(crate) display: bool,
     pub(crate) stop_on_reboot: bool,
 }
@@ -161,6 +162,7 @@ impl Machine {
             api_port: None,
             guest_port: 50000,
             second_serial: false,
+            watchdog: false,
             display: false,
             stop_on_reboot: false,
         }
@@ -245,6 +247,13 @@ impl Machine {
     /// [`Running::second_serial`].
     pub fn second_serial(mut self) -> Self {
         self.second_serial = true;
+        self
+    }
+
+    /// Adds a watchdog (Intel 6300ESB) that resets the machine when it is not
+    /// fed.
+    pub fn watchdog(mut self) -> Self {
+        self.watchdog = true;
         self
     }
 

@@ -1,0 +1,90 @@
+//! Promise: the config's kernel parameters hold while the config has them, and
+//! a machine whose kernel hangs is reset by its watchdog.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
+)]
+
+use std::time::Duration;
+
+use serde_json::json;
+use tests::chaos::{self, Agent};
+use tests::node::{Node, SOON};
+use tests::{images, workspace};
+
+/// The shortest timeout, for a slow host.
+const HUNG: Duration = Duration::from_secs(120);
+
+/// Applies the node's config with changes.
+fn apply(node: &Node, patch: &str) {
+    let file = node.configs().join("patch.yaml");
+    std::fs::write(&file, patch).unwrap();
+    let config = node.configs().join("controlplane.yaml");
+    let patch = format!("@{}", file.display());
+    let apply = [
+        "apply-config",
+        "-f",
+        &config.display().to_string(),
+        "-p",
+        &patch,
+    ];
+    node.admin()
+        .call(&apply)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn parameters_are_set_and_set_back() {
+    let dir = workspace::target().join("vm/kernel-initramfs");
+    let node = Node::start("kernel", |m| chaos::add(m, &dir));
+    node.configure();
+    let mut agent = Agent::connect(&node.vm);
+    let mut swappiness = || agent.run("cat /proc/sys/vm/swappiness").trim().to_owned();
+    let before = swappiness();
+    assert_ne!(before, "17");
+    apply(&node, "machine: {sysctls: {vm.swappiness: '17'}}\n");
+    let mut becomes = |value: &str| {
+        node.until("swappiness", SOON, || match swappiness() {
+            now if now == value => Ok(()),
+            now => Err(now),
+        });
+    };
+    becomes("17");
+    let shown = node.ask(&node.admin(), &["get", "sysctls"], SOON);
+    assert!(shown.contains("proc.sys.vm.swappiness"), "{shown}");
+    apply(&node, "machine: {sysctls: {}}\n");
+    becomes(&before);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_hung_kernel_is_reset() {
+    let boot = images::direct();
+    let node = Node::start("watchdog", |m| m.watchdog().direct(boot));
+    node.configure();
+    // A panic that would stay on the screen for ever.
+    apply(
+        &node,
+        "machine: {sysctls: {kernel.panic: '0'}}\n---\napiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog0\ntimeout: 30s\n",
+    );
+    node.until("a watchdog that is fed", SOON, || {
+        let shown = node.admin().call(&["get", "watchdogtimerstatus"])?;
+        if shown.contains("/dev/watchdog0") {
+            Ok(())
+        } else {
+            Err(shown)
+        }
+    });
+    let before = node.vm.qmp().events().len();
+    let pressed = node.vm.qmp().execute("inject-nmi", &json!(null));
+    pressed.unwrap_or_else(|error| panic!("{error}"));
+    let reset = node
+        .vm
+        .qmp()
+        .wait_event("reset by the watchdog", before, HUNG, |event| {
+            event.name == "WATCHDOG"
+        });
+    reset.unwrap_or_else(|error| panic!("{error}"));
+}
