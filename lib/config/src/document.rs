@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::conflicts;
-use crate::kinds::{self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig};
+use crate::kinds::{
+    self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig, UdevRulesConfig,
+};
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
 use crate::stream;
@@ -156,6 +158,15 @@ impl Document {
         let all = self.machine.sysctls.iter().chain(by_kind);
         all.map(|(name, value)| (name.as_str(), value.as_str()))
             .collect()
+    }
+
+    /// Lines of a rule file for udevd, after those of the image.
+    pub fn udev_rules(&self) -> impl Iterator<Item = &str> {
+        let by_kind = self
+            .all::<UdevRulesConfig>()
+            .flat_map(|config| &config.rules);
+        let all = self.machine.udev.rules.iter().chain(by_kind);
+        all.map(String::as_str)
     }
 
     /// The text as it was given, secrets and all: for the STATE partition.

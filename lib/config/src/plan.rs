@@ -70,8 +70,6 @@ const EFFECTS: &[(&str, Effect)] = &[
         "EnvironmentConfig",
         Effect::Restarts(&["containerd", "kubelet"]),
     ),
-    ("machine.udev", Effect::Restarts(&["udevd"])),
-    ("UdevRulesConfig", Effect::Restarts(&["udevd"])),
     (
         "machine.baseRuntimeSpecOverrides",
         Effect::Restarts(&["containerd"]),

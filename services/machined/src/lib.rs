@@ -33,6 +33,7 @@ pub mod server;
 mod services;
 mod state;
 mod supervisor;
+mod udev_rules;
 mod volumes;
 
 use std::ffi::{OsStr, OsString};

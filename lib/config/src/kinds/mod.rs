@@ -89,6 +89,7 @@ kinds! {
     Acted single HostnameConfig;
     Acted single ResolverConfig;
     Acted single SysctlConfig;
+    Acted single UdevRulesConfig;
     Later named  LinkConfig;
     Later named  LinkAliasConfig;
     Later named  DummyLinkConfig;
@@ -126,7 +127,6 @@ kinds! {
     Later named  EtcFileConfig;
     Later named  KernelModuleConfig;
     Later single SysfsConfig;
-    Later single UdevRulesConfig;
     Later single OOMConfig;
     Later single SecurityProfileConfig;
 }

@@ -112,13 +112,16 @@ fn documents_of_a_kind_are_read_beside_the_old_fields() {
     let text = format!(
         "{plain}---\napiVersion: v1alpha1\nkind: HostnameConfig\nhostname: other\n\
          ---\napiVersion: v1alpha1\nkind: ResolverConfig\nnameservers: [{{address: 'fd00::1'}}]\n\
-         ---\napiVersion: v1alpha1\nkind: SysctlConfig\nparams: {{kernel.pid_max: 99999}}\n"
+         ---\napiVersion: v1alpha1\nkind: SysctlConfig\nparams: {{kernel.pid_max: 99999}}\n\
+         ---\napiVersion: v1alpha1\nkind: UdevRulesConfig\nrules: ['KERNEL==\"a\"', '# b']\n"
     );
     let document = document(&text);
     assert_eq!(document.hostname(), Some("other"));
     assert_eq!(document.nameservers()[0].to_string(), "fd00::1");
     assert_eq!(document.sysctls()["kernel.pid_max"], "99999");
     assert_eq!(document.sysctls()["net.ipv4.ip_forward"], "1");
+    let rules: Vec<&str> = document.udev_rules().collect();
+    assert_eq!(rules, ["KERNEL==\"a\"", "# b"]);
 
     let stable = text.replace("hostname: other", "auto: stable");
     assert_eq!(super::document(&stable).hostname(), None);

@@ -51,7 +51,7 @@ section! {
         Later "registries" registries: Registries = "Mirrors and credentials of image registries";
         Later "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Held "features" features: Features = "Switches";
-        Later "udev" udev: Udev = "Device rules";
+        Acted "udev" udev: Udev = "Device rules";
         Later "logging" logging: Logging = "Where logs are sent";
         Later "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
@@ -246,7 +246,7 @@ section! {
 section! {
     /// `machine.udev`.
     pub struct Udev {
-        Held "rules" rules: Vec<String> = "Lines of a rule file";
+        Acted "rules" rules: Vec<String> = "Lines of a rule file";
     }
 }
 

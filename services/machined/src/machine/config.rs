@@ -14,6 +14,7 @@ use crate::identity;
 use crate::network::Wishes;
 use crate::node::{Apply, Stage};
 use crate::services::ApiMode;
+use crate::udev_rules;
 use crate::volumes::STATE;
 
 /// A config that was put into the image when it was built.
@@ -49,6 +50,7 @@ impl Machine {
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
         apply_sysctls(&document);
+        write_udev_rules(&document);
         if let Some(network) = self.network.borrow().as_ref() {
             network.wish(wishes(&document));
         }
@@ -131,5 +133,13 @@ fn apply_sysctls(document: &Document) {
         if let Err(error) = corten_sys::sysctl::write(Path::new("/proc/sys"), key, value) {
             console::warn(&format!("sysctl {key} = {value}: {error}"));
         }
+    }
+}
+
+/// udevd reads them again by itself.
+fn write_udev_rules(document: &Document) {
+    let directory = Path::new(udev_rules::DIRECTORY);
+    if let Err(error) = udev_rules::write(directory, document.udev_rules()) {
+        console::warn(&format!("cannot write the config's device rules: {error}"));
     }
 }

@@ -1,0 +1,64 @@
+//! The config's device rules, as a rule file for udevd.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Where udevd looks for rule files made at run time.
+pub const DIRECTORY: &str = "/run/udev/rules.d";
+
+/// After every file of the image and its extensions. A rule's number in the config is its line's
+/// number here, so udevd's complaints lead back to it.
+const FILE: &str = "99-machine.rules";
+
+/// Writes `rules` into `directory`, replaced at once; without rules there is no file. A file that
+/// says the same is left alone: udevd asks every device again when one changes.
+///
+/// # Errors
+/// The file cannot be written or removed.
+pub fn write<'a>(directory: &Path, rules: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    let text: String = rules.map(|rule| format!("{}\n", rule.trim_end())).collect();
+    let path = directory.join(FILE);
+    if text.is_empty() {
+        return match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    }
+    if fs::read_to_string(&path).is_ok_and(|before| before == text) {
+        return Ok(());
+    }
+    fs::create_dir_all(directory)?;
+    // Without the ending it is no rule file yet.
+    let new = directory.join(format!(".{FILE}.new"));
+    fs::write(&new, text)?;
+    fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_replaced_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let rules = dir.path().join("rules.d");
+        let text = || fs::read_to_string(rules.join(FILE)).ok();
+        write(&rules, [].into_iter()).unwrap();
+        assert!(!rules.exists());
+        write(
+            &rules,
+            ["KERNEL==\"a\", \\\n  TAG+=\"b\"\n", "# c"].into_iter(),
+        )
+        .unwrap();
+        assert_eq!(
+            text().as_deref(),
+            Some("KERNEL==\"a\", \\\n  TAG+=\"b\"\n# c\n")
+        );
+        write(&rules, ["# d"].into_iter()).unwrap();
+        assert_eq!(text().as_deref(), Some("# d\n"));
+        assert_eq!(fs::read_dir(&rules).unwrap().count(), 1);
+        write(&rules, [].into_iter()).unwrap();
+        assert_eq!(text(), None);
+    }
+}
