@@ -9,6 +9,7 @@ use crate::plan::{Action, Permission, Plan, Write, actions};
 use crate::probe::HEAD;
 use crate::rules::{Rules, World};
 use crate::sysfs::Sysfs;
+use crate::watch::Watches;
 use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -39,6 +40,7 @@ pub struct Handler {
     database: Database,
     links: Links,
     rules: RwLock<Arc<Rules>>,
+    watches: Option<Arc<Watches>>,
 }
 
 impl Handler {
@@ -49,8 +51,14 @@ impl Handler {
             database: Database::new(&roots.run),
             links: Links::new(&roots.dev, &roots.run),
             rules: RwLock::default(),
+            watches: None,
             roots,
         }
+    }
+
+    /// Nodes are watched with `watches`; without, none is.
+    pub fn watch_with(&mut self, watches: Arc<Watches>) {
+        self.watches = Some(watches);
     }
 
     /// From the next event on these rules hold.
@@ -134,6 +142,17 @@ impl Handler {
                 };
                 for module in loaded {
                     debug!("{event}: loaded {module}");
+                }
+            }
+            (Action::Watch { node, wanted }, _) => {
+                let Some(watches) = &self.watches else {
+                    return Ok(());
+                };
+                let node = self.roots.dev.join(node);
+                match watches.set(&node, &event.devpath, *wanted) {
+                    // The device went again; its remove event is on the way.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    done => done?,
                 }
             }
             (Action::Write(Write { path, value }), _) => {

@@ -4,8 +4,16 @@ use crate::sysfs::Sysfs;
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tracing::debug;
+
+/// Asks the kernel to tell `action` of the device with this directory. One that
+/// is gone or does not want to tell is skipped.
+pub fn ask(path: &Path, action: &str) {
+    if let Err(error) = fs::write(path.join("uevent"), action) {
+        debug!("ask for {action} of {}: {error}", path.display());
+    }
+}
 
 /// Devices still to be asked for, parents before their children.
 #[derive(Debug, Default)]
@@ -41,13 +49,10 @@ impl Coldplug {
         })
     }
 
-    /// Asks for up to `count` devices. One that is gone or does not want to
-    /// tell is skipped.
+    /// Asks for up to `count` devices.
     pub fn advance(&mut self, count: usize) {
         for path in self.left.drain(..count.min(self.left.len())) {
-            if let Err(error) = fs::write(path.join("uevent"), "add") {
-                debug!("coldplug {}: {error}", path.display());
-            }
+            ask(&path, "add");
         }
     }
 

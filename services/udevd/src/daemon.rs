@@ -2,7 +2,7 @@
 
 use crate::apply::{Handler, Roots};
 use crate::broadcast::Broadcast;
-use crate::coldplug::Coldplug;
+use crate::coldplug::{Coldplug, ask};
 use crate::database::gone;
 use crate::event::Event;
 use crate::modprobe_d::Policy;
@@ -11,6 +11,7 @@ use crate::monitor::{Monitor, Received};
 use crate::queue::{Queue, Ticket};
 use crate::reload::RuleWatch;
 use crate::rules::{Rules, Severity};
+use crate::watch::Watches;
 use anyhow::Context as _;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::fs;
@@ -59,8 +60,11 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     crate::nodes::standard_links(&roots.dev);
     crate::nodes::static_nodes(&roots.dev, &rules.static_nodes());
     let marker = roots.run.join("queue");
-    let handler = Arc::new(Handler::new(roots));
+    let watches = Arc::new(Watches::new().context("watch the disks")?);
+    let mut handler = Handler::new(roots);
+    handler.watch_with(watches.clone());
     handler.set_rules(rules);
+    let handler = Arc::new(handler);
     handler.sweep();
     let coldplug = Coldplug::everything(handler.sysfs()).context("enumerate the devices")?;
     let pool = Pool::start(&handler, workers)?;
@@ -70,6 +74,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
         pool,
         queue: Queue::default(),
         coldplug,
+        watches,
         rule_watch,
         rule_directories: rule_directories.to_owned(),
         handled: 0,
@@ -110,6 +115,7 @@ struct Daemon {
     pool: Pool,
     queue: Queue,
     coldplug: Coldplug,
+    watches: Arc<Watches>,
     rule_watch: RuleWatch,
     rule_directories: Vec<PathBuf>,
     handled: u64,
@@ -123,6 +129,8 @@ struct Happened {
     done: bool,
     /// A directory with rule files changed.
     rules: bool,
+    /// A disk was written to.
+    written: bool,
 }
 
 /// Reads the rule files and tells, once, what in them has no effect.
@@ -151,9 +159,15 @@ impl Daemon {
             events,
             done,
             rules,
+            written,
         } = self.wait(self.queue.len() < QUEUE_BOUND, more || quiet)?;
-        if quiet && !events && !done && !rules {
+        if quiet && !events && !done && !rules && !written {
             return Ok(true);
+        }
+        if written {
+            for devpath in self.watches.written() {
+                ask(&self.handler.sysfs().path(&devpath), "change");
+            }
         }
         if rules && self.rule_watch.changed() {
             self.handler.set_rules(load_rules(&self.rule_directories));
@@ -193,6 +207,7 @@ impl Daemon {
         let mut files = vec![
             PollFd::new(&self.pool.wake, PollFlags::IN),
             PollFd::new(&self.rule_watch, PollFlags::IN),
+            PollFd::new(&self.watches, PollFlags::IN),
         ];
         if room {
             files.push(PollFd::new(&self.monitor, PollFlags::IN));
@@ -213,7 +228,8 @@ impl Daemon {
         Ok(Happened {
             done: happened(0),
             rules: happened(1),
-            events: happened(2),
+            written: happened(2),
+            events: happened(3),
         })
     }
 }

@@ -60,6 +60,9 @@ const PERMISSIONS: [(&str, &str, u32, u32); 30] = [
 /// Disks without an identity or a content worth a name.
 const ANONYMOUS: [&str; 5] = ["loop", "ram", "zram", "nbd", "fd"];
 
+/// Disks that nobody makes file systems on, or whose media come and go.
+const UNWATCHED: [&str; 4] = ["ram", "zram", "fd", "sr"];
+
 /// What is known about the device beyond its uevent. `read` gives the first
 /// bytes of a block device by its path below `/dev`, or nothing.
 pub fn properties(
@@ -210,6 +213,8 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
         match event.subsystem.as_str() {
             "block" => {
                 disk_links(event, &properties, &mut plan.links);
+                let is = |prefix: &&str| event.sysname().starts_with(prefix);
+                plan.watch = (!UNWATCHED.iter().any(is)).then_some(true);
                 if properties.contains_key("DM_NAME") {
                     // A mapped device shows the content of those below it.
                     plan.priority = 50;

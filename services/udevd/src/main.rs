@@ -52,6 +52,7 @@ mod sysfs;
 #[cfg(test)]
 mod testing;
 mod usb;
+mod watch;
 
 use anyhow::Context as _;
 use apply::{Handler, Roots};

@@ -38,6 +38,9 @@ pub struct Plan {
     pub modules: Vec<String>,
     /// The new name of a network interface.
     pub name: Option<String>,
+    /// Whether to look again when the node was written to; `None` for what
+    /// nobody has an opinion about.
+    pub watch: Option<bool>,
     /// Files of sysfs and of kernel parameters to write.
     pub writes: Vec<Write>,
 }
@@ -94,6 +97,13 @@ pub enum Action {
     Store(Record),
     /// Remove it.
     Forget,
+    /// Look again when the node `node` was written to, or no longer.
+    Watch {
+        /// Below `/dev`.
+        node: String,
+        /// Or no longer.
+        wanted: bool,
+    },
     /// Write a value into a file of the kernel.
     Write(Write),
     /// Give the network interface this name.
@@ -133,6 +143,10 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::Forget => f.write_str("forget"),
+            Self::Watch { node, wanted } => match wanted {
+                true => write!(f, "watch {node}"),
+                false => write!(f, "unwatch {node}"),
+            },
             Self::Write(Write { path, value }) => write!(f, "write {} {value:?}", path.display()),
             Self::Rename { index, name } => write!(f, "rename {index} {name}"),
             Self::Load { alias } => write!(f, "load {alias}"),
@@ -173,6 +187,10 @@ pub fn actions(event: &Event, plan: Plan, old: Option<&Record>, now: u64) -> Vec
                 link: link.clone(),
                 node: node.name.to_owned(),
                 priority: plan.priority,
+            }));
+            actions.extend(plan.watch.map(|wanted| Action::Watch {
+                node: node.name.to_owned(),
+                wanted,
             }));
             plan.links
         }

@@ -20,6 +20,7 @@ impl Evaluation<'_> {
     pub fn assign(&mut self, assign: &Assign) {
         match &assign.target {
             Target::Escape(escape) => self.escape = *escape,
+            Target::Watch(wanted) => self.plan.watch = Some(*wanted),
             Target::Priority(priority) => self.plan.priority = *priority,
             Target::Owner(id) if !self.is_final.owner => {
                 self.is_final.owner = assign.operator == Operator::Final;

@@ -136,6 +136,8 @@ pub struct Assign {
 pub enum Target {
     /// `OPTIONS+="string_escape=none|replace"`
     Escape(Escape),
+    /// `OPTIONS+="watch"`, `"nowatch"`
+    Watch(bool),
     /// `OPTIONS+="link_priority=N"`
     Priority(i32),
     /// `OWNER`
@@ -167,6 +169,7 @@ impl Target {
     pub fn rank(&self) -> u8 {
         match self {
             Self::Escape(_) => 0,
+            Self::Watch(_) => 1,
             Self::Priority(_) => 2,
             Self::Owner(_) => 3,
             Self::Group(_) => 4,

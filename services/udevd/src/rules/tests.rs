@@ -181,7 +181,7 @@ fn assignments() {
         TAG+="one", TAG+="two"
         TAG-="one"
         OWNER="nobody", GROUP="disk", MODE="0640"
-        OPTIONS+="link_priority=-7"
+        OPTIONS+="link_priority=-7", OPTIONS:="nowatch"
         ATTR{queue/rotational}="0", SYSCTL{vm/swappiness}="$number"
         ATTR{../*/size}="%k"
         RUN{builtin}+="kmod load sg $env{A}"
@@ -202,6 +202,7 @@ fn assignments() {
     };
     assert_eq!(plan.permission, Some(permission));
     assert_eq!(plan.modules, ["sg", "1 2"]);
+    assert_eq!(plan.watch, Some(false));
     let at = |path: String| machine.tree.path().join(path.trim_start_matches('/'));
     let write = |path, value: &str| Write {
         path,
@@ -500,10 +501,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "SECLABEL{selinux}=\"a\"",
         "t:1:1: SECLABEL has no effect: device nodes are not labelled",
-    ),
-    (
-        "OPTIONS+=\"watch\"",
-        "t:1:1: watch has no effect: nodes are not watched",
     ),
 ];
 

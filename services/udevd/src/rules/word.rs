@@ -195,13 +195,11 @@ impl Parser<'_> {
             ("static_node", Some(node)) if crate::event::is_plain_path(node) => {
                 Target::StaticNode(node.into())
             }
-            ("watch", None) => {
-                self.not_supported("watch has no effect: nodes are not watched");
-                return Ok(Part::Nothing);
-            }
-            // Nothing to change: nodes are not watched, records live as long as
-            // their devices, and logs have one level.
-            ("nowatch" | "db_persist" | "dump" | "dump-json", None) | ("log_level", Some(_)) => {
+            ("watch", None) => Target::Watch(true),
+            ("nowatch", None) => Target::Watch(false),
+            // Nothing to change: records live as long as their devices, and
+            // logs have one level.
+            ("db_persist" | "dump" | "dump-json", None) | ("log_level", Some(_)) => {
                 return Ok(Part::Nothing);
             }
             _ => return Err(self.broken(format!("unknown option {}", self.word.value))),

@@ -1,0 +1,113 @@
+//! Hearing that somebody wrote to a disk (inotify(7)): whoever closes a node
+//! that was open for writing may have made a file system, which the kernel does
+//! not tell. A node is only heard of while its device has it.
+
+use rustix::fs::inotify::{
+    CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Watched nodes.
+#[derive(Debug)]
+pub struct Watches {
+    inotify: OwnedFd,
+    /// Devices by the kernel's number of their watch. Held while watching, so
+    /// that nothing is heard of a node before its device is known.
+    devices: Mutex<BTreeMap<i32, String>>,
+}
+
+impl Watches {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// When the kernel has no more inotify instances to give.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            inotify: init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            devices: Mutex::default(),
+        })
+    }
+
+    /// Watches the node at `path` of the device, or no longer.
+    ///
+    /// # Errors
+    /// When the node is not there, or there are too many watches.
+    pub fn set(&self, path: &Path, devpath: &str, wanted: bool) -> io::Result<()> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted {
+            // A node that is watched already keeps its number.
+            let number = add_watch(&self.inotify, path, WatchFlags::CLOSE_WRITE)?;
+            devices.insert(number, devpath.to_owned());
+        } else {
+            let watched = devices.iter().find(|(_, device)| *device == devpath);
+            if let Some(number) = watched.map(|(number, _)| *number) {
+                devices.remove(&number);
+                remove_watch(&self.inotify, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices whose nodes were written to since the last call.
+    pub fn written(&self) -> Vec<String> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut written: Vec<String> = Vec::new();
+        while let Ok(event) = reader.next() {
+            // The node is gone, and its watch with it.
+            if event.events().contains(ReadFlags::IGNORED) {
+                devices.remove(&event.wd());
+            }
+            if let Some(device) = devices.get(&event.wd())
+                && !written.contains(device)
+            {
+                written.push(device.clone());
+            }
+        }
+        written
+    }
+}
+
+impl AsFd for Watches {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watches;
+    use std::fs::{self, File};
+
+    #[test]
+    fn who_was_written_to() {
+        let dev = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| dev.path().join(name));
+        for path in [&a, &b] {
+            fs::write(path, "").unwrap();
+        }
+        let watches = Watches::new().unwrap();
+        watches.set(&a, "/devices/a", true).unwrap();
+        watches.set(&b, "/devices/b", true).unwrap();
+        watches.set(&a, "/devices/a", true).unwrap();
+        drop(File::open(&a).unwrap());
+        assert!(watches.written().is_empty(), "nobody wrote");
+        fs::write(&a, "x").unwrap();
+        fs::write(&b, "x").unwrap();
+        fs::write(&a, "y").unwrap();
+        assert_eq!(watches.written(), ["/devices/a", "/devices/b"]);
+        watches.set(&b, "/devices/b", false).unwrap();
+        watches.set(&b, "/devices/b", false).unwrap();
+        fs::write(&b, "z").unwrap();
+        fs::remove_file(&a).unwrap();
+        assert!(watches.written().is_empty());
+        assert!(watches.set(&a, "/devices/a", true).is_err());
+        assert_eq!(watches.devices.lock().unwrap().len(), 0);
+    }
+}
