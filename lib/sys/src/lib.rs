@@ -17,4 +17,5 @@ pub mod power;
 pub mod process;
 pub mod sandbox;
 pub mod seccomp;
+pub mod socket;
 pub mod sysctl;
