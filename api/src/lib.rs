@@ -62,6 +62,9 @@ pub mod metadata {
     pub const NODE: &str = "node";
     /// Ask these nodes; the replies are merged.
     pub const NODES: &str = "nodes";
+    /// `true` on Logs and Dmesg: the log of the boot before this one. The messages
+    /// of the wire have no field for it; who does not know the key sends none.
+    pub const PREVIOUS_BOOT: &str = "previous-boot";
     /// Set on a call one apid makes to another: answer it here.
     pub const PROXY_FROM: &str = "proxyfrom";
 }

@@ -147,6 +147,9 @@ pub(crate) struct Dmesg {
     /// Only messages that come from now on; goes with --follow
     #[arg(long, requires = "follow")]
     pub(crate) tail: bool,
+    /// What the boot before this one left
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
 }
 
 /// `logs`.
@@ -161,6 +164,9 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1..))]
     pub(crate) tail: i32,
+    /// What the boot before this one left; `kernel` is its dmesg
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
 }
 
 /// `events`.
@@ -352,6 +358,8 @@ mod tests {
             "events --since 9m4e2mr0ui3e8a215n4g",
             "meta write 0x0a x",
             "meta delete 12",
+            "logs apid --previous --tail 5",
+            "dmesg --previous",
             "reboot -m powercycle",
             "version --short --client",
         ] {
@@ -374,6 +382,8 @@ mod tests {
             "events --tail 1 --since x",
             "meta write 0 x",
             "meta delete 256",
+            "dmesg --previous -f",
+            "logs a --previous -f",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }

@@ -4,6 +4,9 @@ use std::io::{self, IsTerminal as _};
 
 use corten_api::common::Data;
 use corten_api::machine::{DmesgRequest, LogsRequest};
+use corten_api::metadata::PREVIOUS_BOOT;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use crate::answers::{finish, stream};
 use crate::cli::{Dmesg, Logs};
@@ -23,8 +26,9 @@ pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure>
         tail_lines: args.tail,
         ..Default::default()
     };
-    let call =
-        |mut client: crate::connect::Client, request| async move { client.logs(request).await };
+    let call = |mut client: crate::connect::Client, request| async move {
+        client.logs(of_boot(request, args.previous)).await
+    };
     let failed = stream(routes, body, call, |node, data: Data| {
         Ok(lines.push(node, &data.bytes, &mut io::stdout().lock())?)
     })
@@ -39,8 +43,9 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
         follow: args.follow,
         tail: args.tail,
     };
-    let call =
-        |mut client: crate::connect::Client, request| async move { client.dmesg(request).await };
+    let call = |mut client: crate::connect::Client, request| async move {
+        client.dmesg(of_boot(request, args.previous)).await
+    };
     let failed = stream(routes, body, call, |node, Data { bytes, .. }| {
         let mut out = io::stdout().lock();
         lines.push(node, &bytes, &mut out)?;
@@ -52,6 +57,15 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
     })
     .await?;
     finish(&failed)
+}
+
+/// The same request, of the boot before when `previous`.
+fn of_boot<B>(mut request: Request<B>, previous: bool) -> Request<B> {
+    if previous {
+        let yes = MetadataValue::from_static("true");
+        request.metadata_mut().insert(PREVIOUS_BOOT, yes);
+    }
+    request
 }
 
 fn printer(routes: &[Route], follow: bool) -> Result<Lines, Failure> {

@@ -23,6 +23,7 @@ pub mod events;
 mod finish;
 mod identity;
 mod last_stop;
+mod logging;
 mod machine;
 mod meta;
 mod network;

@@ -51,6 +51,8 @@ pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";
 pub const SYSLOGD_SOCKET: &str = "/run/syslogd/syslogd.sock";
 /// Where services in a sandbox get their roots, each in its own namespace.
 pub const SANDBOX_STAGE: &str = "/run/sandbox";
+/// What the config asks of syslogd, as `logging` writes it.
+pub const LOGGING_CONFIG: &str = "/run/logging/config.json";
 /// syslogd's end of /dev/log, which is a link to it: syslogd may not write to /dev.
 pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 
@@ -74,6 +76,9 @@ const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
         backoff: BACKOFF,
     }
 }
+
+/// Hears what the others say as they end, and ends after them.
+const LISTENER: &str = "syslogd";
 
 /// How apid serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +128,8 @@ fn syslogd() -> ServiceSpec {
             DEV_LOG_SOCKET,
             "--socket",
             SYSLOGD_SOCKET,
+            "--config",
+            LOGGING_CONFIG,
         ]),
         depends_on: &[],
         limits: limits(READY, 5),
@@ -205,7 +212,10 @@ pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<&'static str>> {
     let mut left: Vec<&ServiceSpec> = specs.iter().collect();
     let mut waves = Vec::new();
     while !left.is_empty() {
-        let needed = |id: &str| left.iter().any(|spec| spec.depends_on.contains(&id));
+        let needed = |id: &str| {
+            left.iter()
+                .any(|spec| spec.depends_on.contains(&id) || (id == LISTENER && spec.id != id))
+        };
         let wave: Vec<&'static str> = left
             .iter()
             .map(|spec| spec.id)
@@ -265,7 +275,7 @@ mod tests {
         let waves = stop_waves(&table(ApiMode::Maintenance));
         assert_eq!(
             waves,
-            [vec!["syslogd", "apid", "containerd"], vec!["udevd"]]
+            [vec!["apid", "containerd"], vec!["udevd"], vec!["syslogd"]]
         );
     }
 

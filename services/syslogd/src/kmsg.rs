@@ -1,6 +1,5 @@
 //! Records of `/dev/kmsg` (Documentation/ABI/testing/dev-kmsg). No I/O.
 
-use crate::parse::{FACILITIES, SEVERITIES};
 use std::borrow::Cow;
 
 /// One record of the kernel's log.
@@ -14,26 +13,6 @@ pub struct Record<'a> {
     pub microseconds: u64,
     /// The text, with the kernel's `\xNN` escapes decoded.
     pub text: Cow<'a, str>,
-}
-
-impl Record<'_> {
-    /// The facility's name.
-    #[must_use]
-    pub fn facility(&self) -> &'static str {
-        FACILITIES
-            .get(usize::from(self.priority >> 3))
-            .copied()
-            .unwrap_or("user")
-    }
-
-    /// The severity's name.
-    #[must_use]
-    pub fn severity(&self) -> &'static str {
-        SEVERITIES
-            .get(usize::from(self.priority & 7))
-            .copied()
-            .unwrap_or("notice")
-    }
 }
 
 /// Reads `6,339,5140900,-[,...];text\n KEY=value\n`. `None` when the prefix is
@@ -101,14 +80,11 @@ mod tests {
     #[test]
     fn recorded_records() {
         let r = parse(b"6,339,5140900,-;NET: Registered PF_INET6\n SUBSYSTEM=net\n").unwrap();
-        assert_eq!(
-            (r.facility(), r.severity(), r.sequence),
-            ("kern", "info", 339)
-        );
+        assert_eq!((r.priority, r.sequence), (6, 339));
         assert_eq!(r.microseconds, 5_140_900);
         assert_eq!(r.text, "NET: Registered PF_INET6");
         let r = parse(b"12,340,5690716,-,caller=T1;udevd: a\\x0ab \\xc3\\xa4 \\x5c\n").unwrap();
-        assert_eq!((r.facility(), r.severity()), ("user", "warning"));
+        assert_eq!(r.priority, 12);
         assert_eq!(r.text, "udevd: a\nb \u{e4} \\");
     }
 

@@ -53,20 +53,28 @@ impl Message<'_> {
     /// The facility's name.
     #[must_use]
     pub fn facility(&self) -> &'static str {
-        FACILITIES
-            .get(usize::from(self.priority / 8))
-            .copied()
-            .unwrap_or("user")
+        facility(self.priority.into())
     }
 
     /// The severity's name.
     #[must_use]
     pub fn severity(&self) -> &'static str {
-        SEVERITIES
-            .get(usize::from(self.priority % 8))
-            .copied()
-            .unwrap_or("notice")
+        severity(self.priority.into())
     }
+}
+
+/// The facility's name of a priority; `user` for those without one.
+#[must_use]
+pub fn facility(priority: u16) -> &'static str {
+    let known = FACILITIES.get(usize::from(priority >> 3));
+    known.copied().unwrap_or("user")
+}
+
+/// The severity's name of a priority.
+#[must_use]
+pub fn severity(priority: u16) -> &'static str {
+    let known = SEVERITIES.get(usize::from(priority & 7));
+    known.copied().unwrap_or("notice")
 }
 
 /// Reads one datagram. Never fails; see the module's header.

@@ -1,6 +1,5 @@
-//! Messages as lines of a log. No I/O.
+//! Messages of `/dev/log`, and our own, as lines of a log. No I/O.
 
-use crate::kmsg::Record;
 use crate::parse::Message;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -51,21 +50,16 @@ pub fn message(message: &Message<'_>, now: OffsetDateTime) -> Vec<u8> {
     line
 }
 
-/// A kernel record as `facility: severity: [time]: text`, the form the API's
-/// Dmesg has. `boot` is the wall-clock time at which the kernel's clock was 0.
-/// A text of several lines stays one line.
+/// What this daemon has to say itself, as such a line.
 #[must_use]
-pub fn record(record: &Record<'_>, boot: OffsetDateTime) -> Vec<u8> {
-    let since = time::Duration::microseconds(i64::try_from(record.microseconds).unwrap_or(0));
-    let at = boot.checked_add(since).unwrap_or(boot);
-    let text = record.text.replace('\n', "\\n");
-    format!(
-        "{}: {}: [{}]: {text}\n",
-        record.facility(),
-        record.severity(),
-        timestamp(at)
-    )
-    .into_bytes()
+pub fn own(priority: u8, text: &str, now: OffsetDateTime) -> Vec<u8> {
+    let spoken = Message {
+        priority,
+        tag: Some("syslogd".into()),
+        content: text.into(),
+        ..Message::default()
+    };
+    message(&spoken, now)
 }
 
 fn timestamp(at: OffsetDateTime) -> String {
@@ -75,7 +69,21 @@ fn timestamp(at: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
     use time::macros::datetime;
+
+    proptest! {
+        #[test]
+        fn any_datagram_becomes_one_line_of_json(datagram: Vec<u8>, known in 0usize..4) {
+            let head = ["", "<13>", "<13>1 - - - - - ", "<13>Oct 11 22:14:15 a[1]: "][known];
+            let datagram = [head.as_bytes(), &datagram].concat();
+            let line = super::message(&crate::parse::parse(&datagram), datetime!(2025-01-02 03:04:05 UTC));
+            prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+            prop_assert!(line.ends_with(b"\n"));
+            let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            prop_assert!(value["content"].is_string());
+        }
+    }
 
     #[test]
     fn a_message_is_one_json_object() {
@@ -86,16 +94,6 @@ mod tests {
             "{\"time\":\"2025-01-02T03:04:05.5Z\",\"severity\":\"info\",\"facility\":\"daemon\",\
              \"priority\":30,\"tag\":\"iscsid\",\"pid\":\"7\",\"timestamp\":\"Oct 11 22:14:15\",\
              \"content\":\"a \\\"quoted\\\"\\nline\"}\n"
-        );
-    }
-
-    #[test]
-    fn a_kernel_record_is_one_line() {
-        let parsed = crate::kmsg::parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap();
-        let line = super::record(&parsed, datetime!(2025-01-02 03:04:05 UTC));
-        assert_eq!(
-            line,
-            b"kern: warning: [2025-01-02T03:04:06.5Z]: one\\ntwo\n"
         );
     }
 }

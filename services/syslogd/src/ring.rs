@@ -7,26 +7,44 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Blocks are this long. A ring holds at most one that is not full, so this is
 /// also the slack of the bound per ring.
 const BLOCK: usize = 8 * 1024;
 
-/// What a segment costs beside its bytes; a reader that follows line by line
-/// makes segments of one line.
-const SEGMENT_COST: usize = 96;
+/// What a segment costs beside its bytes and marks; a reader that follows line
+/// by line makes segments of one line.
+const SEGMENT_COST: usize = 128;
+
+/// Lines that came within so many microseconds share one time.
+const RESOLUTION: u64 = 1000;
+
+/// When a line came, and those behind it up to the next mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    /// The line's number.
+    line: u64,
+    /// Microseconds since 1970.
+    at: u64,
+}
 
 #[derive(Debug)]
 struct Segment {
     first: u64,
     lines: u64,
     bytes: Bytes,
+    marks: Arc<[Mark]>,
 }
 
 impl Segment {
     fn cost(&self) -> usize {
-        self.bytes.len() + SEGMENT_COST
+        cost(self.bytes.len(), self.marks.len())
     }
+}
+
+fn cost(bytes: usize, marks: usize) -> usize {
+    bytes + SEGMENT_COST + marks * size_of::<Mark>()
 }
 
 /// A log's kept lines. Lines are numbered from 0 for ever.
@@ -35,6 +53,7 @@ pub struct Ring {
     sealed: VecDeque<Segment>,
     open: BytesMut,
     open_lines: u64,
+    open_marks: Vec<Mark>,
     next: u64,
     cost: usize,
     dropped: u64,
@@ -49,11 +68,32 @@ pub struct Read {
     pub next: u64,
     /// Lines between the place asked for and `bytes` that are gone.
     pub dropped: u64,
+    first: u64,
+    marks: Arc<[Mark]>,
+}
+
+impl Read {
+    /// The lines without their line feeds, and when each came (microseconds
+    /// since 1970, on a millisecond).
+    pub fn lines(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let text = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
+        let numbers = self.first..;
+        text.split(|byte| *byte == b'\n')
+            .zip(numbers)
+            .map(|(line, number)| (line, self.time_of(number)))
+    }
+
+    fn time_of(&self, line: u64) -> u64 {
+        let later = self.marks.partition_point(|mark| mark.line <= line);
+        let mark = later.checked_sub(1).and_then(|at| self.marks.get(at));
+        mark.map_or(0, |mark| mark.at)
+    }
 }
 
 impl Ring {
-    /// Adds lines; a missing line feed at the end is added.
-    pub fn append(&mut self, text: &[u8]) {
+    /// Adds lines that came at `at`, in microseconds since 1970; a missing line
+    /// feed at the end is added.
+    pub fn append(&mut self, text: &[u8], at: u64) {
         let whole = text.ends_with(b"\n");
         let needed = text.len() + usize::from(!whole);
         if self.open.len() + needed > BLOCK {
@@ -63,6 +103,12 @@ impl Ring {
             // What is left of the block belongs to sealed segments.
             self.seal();
             self.open = BytesMut::with_capacity(BLOCK.max(needed));
+        }
+        let last = self.open_marks.last();
+        // A clock that was set back is believed, too.
+        if last.is_none_or(|mark| at.abs_diff(mark.at) >= RESOLUTION) {
+            let line = self.next;
+            self.open_marks.push(Mark { line, at });
         }
         self.open.extend_from_slice(text);
         let mut lines = count_lines(text);
@@ -94,7 +140,7 @@ impl Ring {
         let open = if self.open.is_empty() {
             0
         } else {
-            self.open.len() + SEGMENT_COST
+            cost(self.open.len(), self.open_marks.len())
         };
         self.cost + open
     }
@@ -149,6 +195,8 @@ impl Ring {
             bytes: segment.bytes.slice(skip..),
             next: segment.first + segment.lines,
             dropped,
+            first: wanted,
+            marks: segment.marks.clone(),
         })
     }
 
@@ -160,7 +208,9 @@ impl Ring {
             first: self.next - self.open_lines,
             lines: self.open_lines,
             bytes: self.open.split().freeze(),
+            marks: self.open_marks.as_slice().into(),
         };
+        self.open_marks.clear();
         self.open_lines = 0;
         self.cost += segment.cost();
         self.sealed.push_back(segment);
@@ -208,9 +258,9 @@ mod tests {
     fn lines_come_back_in_order_from_any_line() {
         let mut ring = Ring::default();
         for n in 0..5000 {
-            ring.append(format!("line {n}").as_bytes());
+            ring.append(format!("line {n}").as_bytes(), n);
         }
-        ring.append(b"two\nlines\n");
+        ring.append(b"two\nlines\n", 0);
         assert_eq!(ring.end(), 5002);
         let (text, dropped) = read_all(&mut ring, 4998);
         assert_eq!(
@@ -224,7 +274,7 @@ mod tests {
     fn a_reader_left_behind_is_told_how_many_lines_it_lost() {
         let mut ring = Ring::default();
         for n in 0..3000 {
-            ring.append(format!("line {n}").as_bytes());
+            ring.append(format!("line {n}").as_bytes(), n);
         }
         let held = ring.read(0).unwrap().bytes;
         ring.evict();
@@ -242,9 +292,34 @@ mod tests {
     #[test]
     fn reading_copies_nothing() {
         let mut ring = Ring::default();
-        ring.append(b"x");
+        ring.append(b"x", 0);
         let (first, second) = (ring.read(0).unwrap().bytes, ring.read(0).unwrap().bytes);
         assert_eq!(first.as_ptr(), second.as_ptr());
+    }
+
+    #[test]
+    fn every_line_knows_when_it_came() {
+        let mut ring = Ring::default();
+        for (line, at) in [("a", 5000), ("b", 5999), ("c\nd", 6000), ("e", 100)] {
+            ring.append(line.as_bytes(), at);
+        }
+        let times = |ring: &mut Ring, cursor| -> Vec<(String, u64)> {
+            let read = ring.read(cursor).unwrap();
+            let lines = read.lines();
+            lines
+                .map(|(line, at)| (String::from_utf8_lossy(line).into_owned(), at))
+                .collect()
+        };
+        let all = [
+            ("a", 5000),
+            ("b", 5000),
+            ("c", 6000),
+            ("d", 6000),
+            ("e", 100),
+        ];
+        let all = all.map(|(line, at)| (line.to_owned(), at));
+        assert_eq!(times(&mut ring, 0), all);
+        assert_eq!(times(&mut ring, 3), all[3..]);
     }
 
     proptest! {
@@ -253,7 +328,7 @@ mod tests {
             let mut ring = Ring::default();
             let mut cursor = 0;
             for (index, length) in lines.iter().enumerate() {
-                ring.append(&vec![b'a'; *length]);
+                ring.append(&vec![b'a'; *length], index as u64 * 700);
                 if index % 3 == 0 && let Some(read) = ring.read(cursor) {
                     cursor = read.next;
                 }
@@ -264,7 +339,7 @@ mod tests {
             while ring.evict() {}
             prop_assert_eq!((ring.cost(), ring.lines()), (0, 0));
             prop_assert_eq!(ring.dropped(), lines.len() as u64);
-            ring.append(&[b'b'; BLOCK * 2]);
+            ring.append(&[b'b'; BLOCK * 2], 0);
             prop_assert_eq!(ring.bytes(), BLOCK * 2 + 1);
         }
     }

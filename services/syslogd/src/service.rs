@@ -1,6 +1,11 @@
 //! `LogService` over the store (api/proto/corten/log.proto).
 
+use crate::config::Config;
+use crate::disk;
+use crate::kernel;
+use crate::sources::KERNEL;
 use crate::store::Store;
+use bytes::Bytes;
 use corten_api::corten::v1::log_service_server::LogService;
 use corten_api::corten::v1::{
     AppendReply, LogChunk, LogInfo, LogListReply, LogListRequest, LogReadRequest, LogRecord,
@@ -11,18 +16,64 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The service; clones share the store.
-#[derive(Debug, Clone)]
+/// The service.
+#[derive(Debug)]
 pub struct Service {
     store: Arc<Store>,
+    config: watch::Receiver<Config>,
+    boot: String,
 }
 
 impl Service {
-    /// Serves `store`.
+    /// Serves `store`, and what the boot before `boot` recorded where `config`
+    /// says.
     #[must_use]
-    pub fn new(store: Arc<Store>) -> Self {
-        Self { store }
+    pub fn new(store: Arc<Store>, config: watch::Receiver<Config>, boot: String) -> Self {
+        Self {
+            store,
+            config,
+            boot,
+        }
     }
+
+    async fn previous(&self, id: String, tail: i32) -> Result<Bytes, Status> {
+        let base = self.config.borrow().records.clone();
+        let base = base.ok_or_else(|| {
+            Status::failed_precondition("no volume STATE is mounted: no log outlives a boot")
+        })?;
+        let boot = self.boot.clone();
+        let name = id.clone();
+        // A disk may take its time.
+        let read = tokio::task::spawn_blocking(move || disk::previous(&base, &boot, &name));
+        let lines = read
+            .await
+            .map_err(|_| Status::internal("reading the recorded log failed"))?
+            .map_err(|error| Status::internal(format!("cannot read the recorded log: {error}")))?
+            .ok_or_else(|| Status::not_found(format!("the previous boot left no log {id:?}")))?;
+        let skip = match usize::try_from(tail) {
+            Ok(0) => lines.len(),
+            Ok(tail) => {
+                let ends = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+                let before = ends.rev().nth(tail);
+                before.map_or(0, |(at, _)| at + 1)
+            }
+            Err(_) => 0,
+        };
+        Ok(Bytes::from(lines).slice(skip..))
+    }
+}
+
+/// Bytes of a recorded log per message.
+const CHUNK: usize = 32 * 1024;
+
+fn chunks(mut lines: Bytes) -> impl Iterator<Item = LogChunk> {
+    std::iter::from_fn(move || {
+        let bytes = lines.split_to(lines.len().min(CHUNK));
+        (!bytes.is_empty()).then(|| LogChunk {
+            bytes: bytes.into(),
+            dropped_lines: 0,
+        })
+    })
 }
 
 /// A reader: a place in a log. The stream it makes holds no lines; it fetches
@@ -49,8 +100,13 @@ impl Reader {
             grown.mark_unchanged();
             if let Some(read) = self.store.read(&self.id, *cursor) {
                 *cursor = read.next;
+                let bytes = if self.id == KERNEL {
+                    kernel::worded(&read.bytes)
+                } else {
+                    read.bytes.into()
+                };
                 return Some(LogChunk {
-                    bytes: read.bytes.into(),
+                    bytes,
                     dropped_lines: read.dropped,
                 });
             }
@@ -102,7 +158,18 @@ impl LogService for Service {
             id,
             follow,
             tail_lines,
+            previous,
         } = request.into_inner();
+        if previous && follow {
+            return Err(Status::invalid_argument(
+                "the log of a boot that is over cannot be followed",
+            ));
+        }
+        if previous {
+            let lines = self.previous(id, tail_lines).await?;
+            let stream = tokio_stream::iter(chunks(lines).map(Ok));
+            return Ok(Response::new(Box::pin(stream)));
+        }
         if !follow && self.store.cursor(&id, 0).is_none() {
             return Err(Status::not_found(format!("no log {id:?}")));
         }
@@ -123,7 +190,7 @@ impl LogService for Service {
     async fn list(&self, _: Request<LogListRequest>) -> Result<Response<LogListReply>, Status> {
         let (infos, refused) = self.store.list();
         let logs = infos.into_iter().map(|info| LogInfo {
-            id: info.id,
+            id: info.id.to_string(),
             bytes: info.bytes as u64,
             lines: info.lines,
             dropped_lines: info.dropped,

@@ -2,7 +2,7 @@
 
 use crate::kmsg::{self, Sequence};
 use crate::store::Store;
-use crate::{parse, render};
+use crate::{kernel, parse, render};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -27,6 +27,26 @@ const MAX_KMSG: usize = 16 * 1024;
 
 /// Datagrams taken in a row before other tasks get their turn.
 const BATCH: usize = 256;
+
+/// Syslog priorities (facility `syslog`) of our own words.
+const WARNING: u8 = 5 * 8 + 4;
+const INFO: u8 = 5 * 8 + 6;
+
+/// Says, among the messages of `/dev/log`, that something is wrong.
+pub fn warn(store: &Store, text: &str) {
+    say(store, WARNING, text);
+}
+
+/// Says, among the messages of `/dev/log`, that something is well again.
+pub fn inform(store: &Store, text: &str) {
+    say(store, INFO, text);
+}
+
+fn say(store: &Store, priority: u8, text: &str) {
+    let line = render::own(priority, text, OffsetDateTime::now_utc());
+    // The id is ours and among the first: it is never refused.
+    let _ = store.append(FOREIGN, &line);
+}
 
 /// Takes messages from `/dev/log` for ever.
 ///
@@ -80,18 +100,46 @@ fn take(bytes: &[u8], sequence: &mut Sequence, store: &Store) {
         return;
     };
     let missing = sequence.note(record.sequence);
-    let line = render::record(&record, boot_time());
+    let boot = boot_time();
+    let line = kernel::encode(&record, boot);
+    // The id is ours and among the first: it is never refused.
     let _ = if missing == 0 {
         store.append(KERNEL, &line)
     } else {
-        let told = format!("syslog: warning: {missing} kernel messages were lost\n");
-        store.append_after_loss(KERNEL, &[told.as_bytes(), &line].concat(), missing)
+        let told = kernel::encode_loss(missing, &record, boot);
+        store.append_after_loss(KERNEL, &[told, line].concat(), missing)
     };
 }
 
-/// When the kernel's clock was 0, by the wall clock as it is set now.
-fn boot_time() -> OffsetDateTime {
+/// When the kernel's clock was 0, in microseconds since 1970, by the wall clock
+/// as it is set now.
+fn boot_time() -> u64 {
     let up = clock_gettime(ClockId::Monotonic);
-    let nanoseconds = i32::try_from(up.tv_nsec).unwrap_or(0);
-    OffsetDateTime::now_utc() - time::Duration::new(up.tv_sec, nanoseconds)
+    let up = time::Duration::new(up.tv_sec, i32::try_from(up.tv_nsec).unwrap_or(0));
+    let boot = OffsetDateTime::now_utc() - up;
+    u64::try_from(boot.unix_timestamp_nanos() / 1000).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KERNEL, take};
+    use crate::kmsg::Sequence;
+    use crate::store::{Bounds, Store};
+
+    #[test]
+    fn a_gap_in_the_kernels_numbers_is_told_where_it_is() {
+        let (per_log, total) = (1 << 20, 1 << 20);
+        let store = Store::new(Bounds { per_log, total });
+        let mut sequence = Sequence::default();
+        for record in ["6,7,1,-;a", "broken", "6,10,2,-;b"] {
+            take(record.as_bytes(), &mut sequence, &store);
+        }
+        let read = store.read(KERNEL, 0).unwrap();
+        let lines: Vec<String> = read
+            .lines()
+            .map(|(line, _)| crate::kernel::decode(line).unwrap().text.into_owned())
+            .collect();
+        assert_eq!(lines, ["a", "2 kernel messages were lost", "b"]);
+        assert_eq!(store.list().0[0].lost, 2);
+    }
 }

@@ -6,7 +6,8 @@
 
 use crate::ring::{Read, Ring};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 use tokio::sync::watch;
 
 /// One record's text is cut to this; the largest datagram a default socket
@@ -29,7 +30,7 @@ pub struct Bounds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// The log.
-    pub id: String,
+    pub id: Arc<str>,
     /// Bytes kept.
     pub bytes: usize,
     /// Lines kept.
@@ -60,7 +61,7 @@ struct Log {
 
 #[derive(Debug, Default)]
 struct Logs {
-    by_id: BTreeMap<String, Log>,
+    by_id: BTreeMap<Arc<str>, Log>,
     cost: usize,
     refused: u64,
 }
@@ -71,6 +72,7 @@ pub struct Store {
     bounds: Bounds,
     logs: Mutex<Logs>,
     created: watch::Sender<()>,
+    changed: watch::Sender<()>,
 }
 
 impl Store {
@@ -81,6 +83,7 @@ impl Store {
             bounds,
             logs: Mutex::default(),
             created: watch::Sender::default(),
+            changed: watch::Sender::default(),
         }
     }
 
@@ -97,13 +100,14 @@ impl Store {
     /// # Errors
     /// [`Refused`]; it is counted.
     pub fn append_after_loss(&self, id: &str, text: &[u8], lost: u64) -> Result<(), Refused> {
+        let at = now();
         let mut logs = self.lock();
         if !logs.by_id.contains_key(id) {
             if let Err(refused) = Self::admit(&logs, id) {
                 logs.refused += 1;
                 return Err(refused);
             }
-            logs.by_id.insert(id.to_owned(), Log::default());
+            logs.by_id.insert(id.into(), Log::default());
             self.created.send_replace(());
         }
         let Logs { by_id, cost, .. } = &mut *logs;
@@ -113,16 +117,18 @@ impl Store {
         log.lost += lost;
         *cost -= log.ring.cost();
         match text.get(..MAX_RECORD) {
-            None => log.ring.append(text),
+            None => log.ring.append(text, at),
             Some(head) => {
                 let cut = format!(" [+{} bytes]\n", text.len() - MAX_RECORD);
-                log.ring.append(&[head, cut.as_bytes()].concat());
+                log.ring.append(&[head, cut.as_bytes()].concat(), at);
             }
         }
         while log.ring.cost() > self.bounds.per_log && log.ring.evict() {}
         *cost += log.ring.cost();
         log.grown.send_replace(());
         self.hold_total(&mut logs);
+        drop(logs);
+        self.changed.send_replace(());
         Ok(())
     }
 
@@ -182,6 +188,18 @@ impl Store {
         self.created.subscribe()
     }
 
+    /// Told whenever any log grows.
+    #[must_use]
+    pub fn changed(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Every log's id, in order.
+    #[must_use]
+    pub fn ids(&self) -> Vec<Arc<str>> {
+        self.lock().by_id.keys().cloned().collect()
+    }
+
     /// The numbers of all logs, by id, and how many records were refused.
     #[must_use]
     pub fn list(&self) -> (Vec<Info>, u64) {
@@ -202,9 +220,19 @@ impl Store {
     }
 }
 
+/// Microseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Bounds, MAX_RECORD, Refused, Store};
+    use proptest::prelude::{prop_assert_eq, proptest};
+    use std::collections::BTreeMap;
 
     const BOUNDS: Bounds = Bounds {
         per_log: 40_000,
@@ -226,7 +254,7 @@ mod tests {
         assert!(infos.iter().all(|i| i.bytes <= BOUNDS.per_log));
         assert!(infos.iter().take(3).all(|i| i.dropped > 0 && i.lines > 0));
         assert_eq!(
-            (infos[3].id.as_str(), infos[3].dropped, infos[3].lines),
+            (&*infos[3].id, infos[3].dropped, infos[3].lines),
             ("quiet", 0, 1)
         );
     }
@@ -266,6 +294,36 @@ mod tests {
         store.append("a", &vec![b'x'; MAX_RECORD + 5]).unwrap();
         let read = store.read("a", 0).unwrap();
         assert!(read.bytes.ends_with(b"x [+5 bytes]\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_is_in_the_log_it_names_or_counted_as_refused(
+            records in proptest::collection::vec(("[a-c./ ]{0,3}", proptest::collection::vec(0u8..=255, 0..20)), 0..60),
+        ) {
+            let (per_log, total) = (1 << 20, 1 << 20);
+            let store = Store::new(Bounds { per_log, total });
+            let (mut expected, mut refused) = (BTreeMap::<String, Vec<u8>>::new(), 0);
+            for (id, text) in &records {
+                if id.is_empty() || id.contains(['/', ' ']) {
+                    prop_assert_eq!(store.append(id, text), Err(Refused::BadId));
+                    refused += 1;
+                    continue;
+                }
+                prop_assert_eq!(store.append(id, text), Ok(()));
+                let log = expected.entry(id.clone()).or_default();
+                log.extend_from_slice(text);
+                if !text.ends_with(b"\n") {
+                    log.push(b'\n');
+                }
+            }
+            let (infos, counted) = store.list();
+            prop_assert_eq!(infos.len(), expected.len());
+            prop_assert_eq!(counted, refused);
+            for (id, text) in expected {
+                prop_assert_eq!(&store.read(&id, 0).unwrap().bytes[..], &text[..]);
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::path::Path;
     use std::time::Duration;
+    use tokio::io::AsyncBufReadExt as _;
     use tonic::transport::{Channel, Endpoint};
     use tonic::{Code, Streaming};
 
@@ -23,6 +24,8 @@ mod tests {
             directory.join("log").into(),
             "--socket".into(),
             socket.clone().into(),
+            "--config".into(),
+            directory.join("config.json").into(),
         ]);
         args.extend(more.iter().map(Into::into));
         std::thread::spawn(move || syslogd::run(args.into_iter()));
@@ -41,6 +44,7 @@ mod tests {
             id: id.to_owned(),
             follow,
             tail_lines,
+            previous: false,
         }
     }
 
@@ -163,5 +167,166 @@ mod tests {
         let (text, dropped) = read_lines(&mut slow, lines).await;
         assert!(dropped > 0, "the reader slept through more than the bound");
         assert!(text.ends_with(&format!("line {} {}\n", lines - 1, "x".repeat(80))));
+    }
+
+    /// Puts a config in place as machined does.
+    fn configure(directory: &Path, config: &str) {
+        let new = directory.join("config.new");
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, directory.join("config.json")).unwrap();
+    }
+
+    /// The texts of messages up to the one that is `last`.
+    async fn messages_to(stream: &mut tokio::net::TcpStream, last: &str) -> Vec<String> {
+        let mut lines = tokio::io::BufReader::new(stream).lines();
+        let mut texts = Vec::new();
+        while texts.last().is_none_or(|text| text != last) {
+            let next = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
+            let line = next.expect("a message within 20 s").unwrap().unwrap();
+            let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(message["site"], "here");
+            if message["talos-service"] == "apid" {
+                texts.push(message["msg"].as_str().unwrap().to_owned());
+            }
+        }
+        texts
+    }
+
+    async fn append(client: &mut Client, numbers: std::ops::Range<u32>) -> Vec<String> {
+        let lines: Vec<String> = numbers.map(|n| format!("line {n}")).collect();
+        let records: Vec<LogRecord> = lines.iter().map(|line| record("apid", line)).collect();
+        client.append(tokio_stream::iter(records)).await.unwrap();
+        lines
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_was_away_misses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut client = daemon(directory.path(), &[]).await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let config = format!(
+            r#"{{"destinations": [{{"endpoint": "tcp://{address}", "logs": "services", "tags": {{"site": "here"}}}}]}}"#
+        );
+        configure(directory.path(), &config);
+        let early = append(&mut client, 0..3000).await;
+        // It is told that nobody is there, in the node's own log.
+        let mut own = client
+            .read(request("syslogd", true, -1))
+            .await
+            .unwrap()
+            .into_inner();
+        let told = own.message().await.unwrap().unwrap().bytes;
+        assert!(String::from_utf8_lossy(&told).contains("takes no logs"));
+
+        // A receiver with hardly a buffer: most of what is sent waits on our side.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind(address).unwrap();
+        let listener = socket.listen(8).unwrap();
+        let (mut first, _) = listener.accept().await.unwrap();
+        assert!(messages_to(&mut first, "line 2999").await == early);
+
+        // It dies while messages are sent. What its kernel has taken is its
+        // loss; what was in our socket's buffer comes again.
+        let late = append(&mut client, 3000..6000).await;
+        first.readable().await.unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        let got = messages_to(&mut second, "line 5999").await;
+        assert!(
+            late.ends_with(&got) || got.ends_with(&late),
+            "{} messages",
+            got.len()
+        );
+        assert!(got.len() > 2700, "only {} of 3000 messages", got.len());
+
+        // It is away for a while, with nothing under way.
+        drop(second);
+        let later = append(&mut client, 6000..6100).await;
+        let (mut third, _) = listener.accept().await.unwrap();
+        let got = messages_to(&mut third, "line 6099").await;
+        assert!(got.ends_with(&later), "{got:?}");
+    }
+
+    #[tokio::test]
+    async fn a_datagram_destination_gets_a_message_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut client = daemon(directory.path(), &[]).await;
+        let receiver = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = receiver.local_addr().unwrap();
+        let config = format!(
+            r#"{{"destinations": [{{"endpoint": "udp://{address}", "logs": "services"}}]}}"#
+        );
+        configure(directory.path(), &config);
+        append(&mut client, 0..2).await;
+        let mut buffer = [0; 2048];
+        for n in 0..2 {
+            let wait = tokio::time::timeout(Duration::from_secs(20), receiver.recv(&mut buffer));
+            let length = wait.await.unwrap().unwrap();
+            let message: serde_json::Value = serde_json::from_slice(&buffer[..length]).unwrap();
+            assert_eq!(message["msg"], format!("line {n}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_disk_gets_what_came_before_it_and_the_next_boot_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let boot = |name: &str| {
+            let file = base.join(name);
+            std::fs::write(&file, name).unwrap();
+            file.to_str().unwrap().to_owned()
+        };
+        let mut client = daemon(base, &["--boot-id", &boot("one")]).await;
+        append(&mut client, 0..10).await;
+        let previous = |id: &str, tail_lines| LogReadRequest {
+            previous: true,
+            ..request(id, false, tail_lines)
+        };
+        let refused = client.read(previous("apid", -1)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+
+        let (files, records) = (base.join("files"), base.join("records"));
+        std::fs::create_dir(&files).unwrap();
+        std::fs::create_dir(&records).unwrap();
+        configure(
+            base,
+            &serde_json::json!({"files": files, "records": records}).to_string(),
+        );
+        let on_disk = || std::fs::read_to_string(files.join("apid.log")).unwrap_or_default();
+        let recorded = || std::fs::read(records.join("current/apid.ring")).unwrap_or_default();
+        for _ in 0..1000 {
+            let there = recorded().windows(6).any(|bytes| bytes == b"line 9");
+            if there && on_disk().ends_with("line 9\n") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(on_disk().starts_with("line 0\n") && on_disk().ends_with("line 9\n"));
+
+        let next = base.join("next");
+        std::fs::create_dir(&next).unwrap();
+        let config = serde_json::json!({"records": records}).to_string();
+        configure(&next, &config);
+        let mut client = daemon(&next, &["--boot-id", &boot("two")]).await;
+        append(&mut client, 100..101).await;
+        let mut text = Vec::new();
+        // The config is read after the socket is there.
+        for _ in 0..500 {
+            if let Ok(stream) = client.read(previous("apid", 2)).await {
+                let mut stream = stream.into_inner();
+                while let Some(chunk) = stream.message().await.unwrap() {
+                    text.extend(chunk.bytes);
+                }
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(text, b"line 8\nline 9\n");
+        let missing = client.read(previous("etcd", -1)).await.unwrap_err();
+        assert_eq!(missing.code(), Code::NotFound);
     }
 }

@@ -90,6 +90,7 @@ kinds! {
     Acted single ResolverConfig;
     Acted single SysctlConfig;
     Acted single UdevRulesConfig;
+    Acted named  KmsgLogConfig;
     Later named  LinkConfig;
     Later named  LinkAliasConfig;
     Later named  DummyLinkConfig;
@@ -118,7 +119,6 @@ kinds! {
     Later single ZswapConfig;
     Later single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;
-    Later named  KmsgLogConfig;
     Later single EventSinkConfig;
     Later single WatchdogTimerConfig;
     Later named  TrustedRootsConfig;

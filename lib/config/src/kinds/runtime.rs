@@ -20,18 +20,8 @@ section! {
     }
 }
 
-fn check_kmsg(config: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
-    let url: &str = &config.url;
-    let known = url.starts_with("tcp://") || url.starts_with("udp://");
-    let authority = url.split("://").nth(1).unwrap_or_default();
-    let port = authority
-        .trim_end_matches('/')
-        .rsplit_once(':')
-        .map(|(_, port)| port);
-    let ported = port.is_some_and(|port| port.parse::<u16>().is_ok());
-    if !(url.is_empty() || known && ported) {
-        reader.wrong_in(node, "url", "must be tcp://host:port or udp://host:port");
-    }
+fn check_kmsg(_: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
+    crate::values::check_receiver(node, "url", reader);
 }
 
 section! {

@@ -201,8 +201,9 @@ fn secrets_in_maps_files_and_urls_are_hidden_too() {
         "    registries: {}\n",
         "    env: {https_proxy: 'http://u:hunter2@proxy:3128'}
     files: [{path: /var/x, content: hunter2}]
-    logging: {destinations: [{endpoint: 'tcp://u:hunter2@log:514/x', format: json_lines}]}
-    registries: {config: {ghcr.io: {auth: {username: me, password: hunter2}}}}
+    registries:
+        config: {ghcr.io: {auth: {username: me, password: hunter2}}}
+        mirrors: {ghcr.io: {endpoints: ['https://u:hunter2@mirror:514/x']}}
     network:
         interfaces: [{interface: wg0, wireguard: {privateKey: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnQ=}}]
 ",
@@ -218,7 +219,43 @@ fn secrets_in_maps_files_and_urls_are_hidden_too() {
         "{redacted}"
     );
     assert!(redacted.contains("https_proxy: \"******\""), "{redacted}");
-    assert!(redacted.contains("tcp://******@log:514/x"), "{redacted}");
+    assert!(
+        redacted.contains("https://******@mirror:514/x"),
+        "{redacted}"
+    );
+}
+
+#[test]
+fn receivers_of_logs_are_addresses_and_nothing_more() {
+    let with = |endpoint: &str| {
+        let logging = format!(
+            "logging: {{destinations: [{{endpoint: '{endpoint}', format: json_lines, extraTags: {{rack: a}}}}]}}"
+        );
+        problems(&good().replace("registries: {}", &logging))
+    };
+    for endpoint in [
+        "tcp://10.0.0.1:514",
+        "udp://[fd00::1]:5140",
+        "tcp://logs.example:1/",
+    ] {
+        assert_eq!(with(endpoint), Vec::<String>::new());
+    }
+    for endpoint in [
+        "tls://a:1",
+        "tcp://a",
+        "tcp://a:0",
+        "tcp://u:p@a:1",
+        "tcp://a:1/x",
+        "udp://fd00::1:1",
+    ] {
+        let found = with(endpoint);
+        let expected =
+            "machine.logging.destinations[0].endpoint must be tcp://host:port or udp://host:port";
+        assert!(
+            found.len() == 1 && found[0].ends_with(expected),
+            "{endpoint}: {found:?}"
+        );
+    }
 }
 
 #[test]

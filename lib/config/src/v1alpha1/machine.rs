@@ -52,7 +52,7 @@ section! {
         Later "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Held "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
-        Later "logging" logging: Logging = "Where logs are sent";
+        Acted "logging" logging: Logging = "Where logs are sent";
         Later "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Later "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of containers' default specification";
@@ -253,17 +253,21 @@ section! {
 section! {
     /// `machine.logging`.
     pub struct Logging {
-        Held "destinations" destinations: Vec<LogDestination> = "Where services' logs are sent";
+        Acted "destinations" destinations: Vec<LogDestination> = "Where services' logs are sent";
     }
 }
 
 section! {
     /// A receiver of logs.
-    pub struct LogDestination {
-        Held "endpoint" endpoint: Url = "`tcp://host:port` or `udp://host:port`", required;
-        Held "format" format: LogFormat = "The form of a message";
-        Held "extraTags" extra_tags: BTreeMap<String, String> = "Fields added to each message";
+    pub struct LogDestination [check_log_destination] {
+        Acted "endpoint" endpoint: Url = "`tcp://host:port` or `udp://host:port`", required;
+        Acted "format" format: LogFormat = "The form of a message";
+        Acted "extraTags" extra_tags: BTreeMap<String, String> = "Fields added to each message";
     }
+}
+
+fn check_log_destination(_: &LogDestination, node: &Node, reader: &mut Reader<'_>) {
+    crate::values::check_receiver(node, "endpoint", reader);
 }
 
 choices! {

@@ -118,6 +118,26 @@ fn is_link_name(name: &str) -> bool {
 }
 
 /// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.
+/// Complains unless the field, when it is given, is a receiver of logs.
+pub(crate) fn check_receiver(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let good = |text: &str| {
+        let rest = text.strip_prefix("tcp://").or(text.strip_prefix("udp://"));
+        let authority = rest.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        let parts = authority.and_then(|authority| authority.rsplit_once(':'));
+        parts.is_some_and(|(host, port)| {
+            let bracketed = host.starts_with('[') && host.ends_with(']');
+            !host.is_empty()
+                && !host.contains(['@', '/', '?', '#'])
+                && (bracketed || !host.contains(':'))
+                && matches!(port.parse(), Ok(1..=u16::MAX))
+        })
+    };
+    let given = node.get(field).and_then(Node::text);
+    if given.is_some_and(|text| !good(text)) {
+        reader.wrong_in(node, field, "must be tcp://host:port or udp://host:port");
+    }
+}
+
 fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;

@@ -31,11 +31,13 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 12] = [
+const DIRECTORIES: [Directory; 13] = [
     // machined's socket is apid's to reach and nobody else's.
     directory("/run/machined", 0o710, APID_UID),
     directory(APID_PKI, 0o700, APID_UID),
     directory("/run/syslogd", 0o755, SYSLOGD_UID),
+    // What machined tells syslogd, and syslogd cannot change.
+    directory("/run/logging", 0o755, 0),
     directory(SANDBOX_STAGE, 0o700, 0),
     directory("/run/udev", 0o755, 0),
     directory("/run/containerd", 0o711, 0),
@@ -43,7 +45,8 @@ const DIRECTORIES: [Directory; 12] = [
     directory("/var/lib", 0o755, 0),
     directory("/var/lib/containerd", 0o700, 0),
     directory("/var/lib/cni", 0o700, 0),
-    directory("/var/log", 0o755, 0),
+    // Pods have theirs below it, made by root.
+    directory("/var/log", 0o755, SYSLOGD_UID),
     directory("/var/mnt", 0o755, 0),
 ];
 

@@ -11,8 +11,9 @@ use super::{Machine, describe};
 use crate::config_store::ConfigStore;
 use crate::console;
 use crate::identity;
+use crate::logging;
 use crate::network::Wishes;
-use crate::node::{Apply, Stage};
+use crate::node::{Apply, Node as _, Stage};
 use crate::services::ApiMode;
 use crate::udev_rules;
 use crate::volumes::STATE;
@@ -23,6 +24,7 @@ const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
 impl Machine {
     /// The config that was kept comes first, then the one in the image.
     pub(super) fn load_config(&self) {
+        self.direct_logs();
         if let Some(store) = ConfigStore::on_volume(Path::new(STATE.target)) {
             let loaded = store.load();
             self.node.keep_configs(store);
@@ -55,6 +57,14 @@ impl Machine {
             network.wish(wishes(&document));
         }
         self.node.set_config(document);
+        self.direct_logs();
+    }
+
+    /// Tells syslogd where logs go, by the config and the volumes of now.
+    fn direct_logs(&self) {
+        if let Err(error) = logging::direct(self.node.config().as_ref(), &self.cmdline) {
+            console::warn(&format!("logs stay in memory only: {error}"));
+        }
     }
 
     /// A config in the image is the operator's own; one that cannot be used must not keep the API away.

@@ -21,10 +21,11 @@ use super::Paths;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
-/// what comes later.
+/// what comes later; with `previous` what the boot before left of it.
 pub(super) async fn logs(
     paths: &Paths,
     request: api::LogsRequest,
+    previous: bool,
 ) -> Result<BoxStream<Data>, Status> {
     let pods = request.driver() == ContainerDriver::Cri || request.namespace == "k8s.io";
     if pods && request.id != "kubelet" {
@@ -41,7 +42,31 @@ pub(super) async fn logs(
         id: request.id,
         follow: request.follow,
         tail_lines: request.tail_lines,
+        previous,
     };
+    read(paths, wanted).await
+}
+
+/// Streams the kernel's log of the boot before.
+pub(super) async fn previous_dmesg(
+    paths: &Paths,
+    request: &api::DmesgRequest,
+) -> Result<BoxStream<Data>, Status> {
+    if request.follow || request.tail {
+        return Err(Status::invalid_argument(
+            "the kernel log of a boot that is over cannot be followed",
+        ));
+    }
+    let wanted = LogReadRequest {
+        id: "kernel".to_owned(),
+        tail_lines: -1,
+        previous: true,
+        ..LogReadRequest::default()
+    };
+    read(paths, wanted).await
+}
+
+async fn read(paths: &Paths, wanted: LogReadRequest) -> Result<BoxStream<Data>, Status> {
     let chunks = client(&paths.syslogd)
         .await?
         .read(wanted)
@@ -109,5 +134,86 @@ fn worded(status: Status) -> Status {
             Status::unavailable("syslogd went away")
         }
         _ => Status::new(status.code(), status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_api::corten::v1::log_service_server::{LogService, LogServiceServer};
+    use corten_api::corten::v1::{AppendReply, LogListReply, LogRecord};
+    use tokio::net::UnixListener;
+    use tokio_stream::wrappers::UnixListenerStream;
+    use tonic::{Request, Response, Streaming};
+
+    use super::*;
+
+    /// A syslogd that answers with what it was asked.
+    struct Echo;
+
+    #[tonic::async_trait]
+    impl LogService for Echo {
+        type ReadStream = BoxStream<LogChunk>;
+
+        async fn read(
+            &self,
+            request: Request<LogReadRequest>,
+        ) -> Result<Response<Self::ReadStream>, Status> {
+            let asked = request.into_inner();
+            let text = format!("{} {} {}", asked.id, asked.tail_lines, asked.previous);
+            let chunk = LogChunk {
+                bytes: text.into_bytes(),
+                dropped_lines: 0,
+            };
+            Ok(Response::new(Box::pin(tokio_stream::once(Ok(chunk)))))
+        }
+
+        async fn append(
+            &self,
+            _: Request<Streaming<LogRecord>>,
+        ) -> Result<Response<AppendReply>, Status> {
+            Err(Status::unimplemented("not asked"))
+        }
+
+        async fn list(&self, _: Request<LogListRequest>) -> Result<Response<LogListReply>, Status> {
+            Err(Status::unimplemented("not asked"))
+        }
+    }
+
+    async fn text(stream: Result<BoxStream<Data>, Status>) -> String {
+        let data: Vec<Data> = stream.unwrap().map(Result::unwrap).collect().await;
+        String::from_utf8(data.into_iter().flat_map(|data| data.bytes).collect()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_boot_before_is_asked_of_syslogd() {
+        let directory = tempfile::tempdir().unwrap();
+        let syslogd = directory.path().join("socket");
+        let listener = UnixListener::bind(&syslogd).unwrap();
+        let server = tonic::transport::Server::builder()
+            .add_service(LogServiceServer::new(Echo))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        tokio::spawn(server);
+        let paths = Paths {
+            syslogd,
+            ..Paths::default()
+        };
+        let apid = api::LogsRequest {
+            id: "apid".to_owned(),
+            tail_lines: 7,
+            ..api::LogsRequest::default()
+        };
+        assert_eq!(
+            text(logs(&paths, apid.clone(), true).await).await,
+            "apid 7 true"
+        );
+        assert_eq!(text(logs(&paths, apid, false).await).await, "apid 7 false");
+        let mut kernel = api::DmesgRequest::default();
+        assert_eq!(
+            text(previous_dmesg(&paths, &kernel).await).await,
+            "kernel -1 true"
+        );
+        kernel.follow = true;
+        let refused = previous_dmesg(&paths, &kernel).await.err().unwrap();
+        assert_eq!(refused.code(), Code::InvalidArgument);
     }
 }

@@ -46,6 +46,12 @@ impl Machine {
     }
 }
 
+/// Whether a log of the previous boot is meant.
+fn asks_for_previous<T>(request: &Request<T>) -> bool {
+    let asked = request.metadata().get(corten_api::metadata::PREVIOUS_BOOT);
+    asked.is_some_and(|value| value == "true")
+}
+
 type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
@@ -100,9 +106,14 @@ impl MachineService for Machine {
     }
 
     async fn dmesg(&self, request: Request<api::DmesgRequest>) -> Answer<BoxStream<Data>> {
-        dmesg::dmesg(&self.paths, &request.into_inner())
-            .await
-            .map(Response::new)
+        let previous = asks_for_previous(&request);
+        let wanted = request.into_inner();
+        let lines = if previous {
+            logs::previous_dmesg(&self.paths, &wanted).await
+        } else {
+            dmesg::dmesg(&self.paths, &wanted).await
+        };
+        lines.map(Response::new)
     }
 
     async fn events(&self, request: Request<api::EventsRequest>) -> Answer<BoxStream<api::Event>> {
@@ -110,7 +121,8 @@ impl MachineService for Machine {
     }
 
     async fn logs(&self, request: Request<api::LogsRequest>) -> Answer<BoxStream<Data>> {
-        logs::logs(&self.paths, request.into_inner())
+        let previous = asks_for_previous(&request);
+        logs::logs(&self.paths, request.into_inner(), previous)
             .await
             .map(Response::new)
     }
@@ -153,5 +165,22 @@ impl MachineService for Machine {
 
     async fn shutdown(&self, _: Request<api::ShutdownRequest>) -> Answer<api::ShutdownResponse> {
         apply::shutdown(self.node.as_ref()).map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_says_so_asks_for_the_boot_before() {
+        let mut request = Request::new(());
+        assert!(!asks_for_previous(&request));
+        let key = corten_api::metadata::PREVIOUS_BOOT;
+        for (value, asks) in [("true", true), ("false", false), ("", false)] {
+            let value = tonic::metadata::MetadataValue::from_static(value);
+            request.metadata_mut().insert(key, value);
+            assert_eq!(asks_for_previous(&request), asks);
+        }
     }
 }

@@ -46,7 +46,8 @@ pub const STATE: Volume = Volume {
         .union(MountFlags::NODEV)
         .union(MountFlags::NOEXEC),
     options: "",
-    mode: 0o700,
+    // syslogd passes on its way to its own directory; every file is readable by its owner only.
+    mode: 0o711,
 };
 
 /// Images, containers, logs. Programs in it are run, by containers.

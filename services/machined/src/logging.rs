@@ -1,0 +1,110 @@
+//! What syslogd is to do with the logs, beside keeping them in memory: a file it follows.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::Path;
+
+use corten_config::Document;
+use corten_config::kinds::KmsgLogConfig;
+use serde_json::{Value, json};
+
+use crate::cmdline::Cmdline;
+use crate::durable::is_volume;
+use crate::services::{LOGGING_CONFIG, SYSLOGD_UID};
+use crate::volumes::{EPHEMERAL, STATE};
+
+/// Where the logs are files.
+const FILES: &str = "/var/log";
+/// Where their tails wait for the next boot.
+const RECORDS: &str = "/system/state/logs";
+
+/// Tells syslogd by what the node knows now: its config, where it has one, and which volumes are mounted.
+///
+/// # Errors
+/// A directory or the file cannot be written.
+pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> {
+    let records = is_volume(Path::new(STATE.target)).then_some(RECORDS);
+    if let Some(directory) = records {
+        make_private(Path::new(directory))?;
+    }
+    let wanted = json!({
+        "destinations": destinations(document, cmdline),
+        "files": is_volume(Path::new(EPHEMERAL.target)).then_some(FILES),
+        "records": records,
+    });
+    replace(Path::new(LOGGING_CONFIG), &wanted.to_string())
+}
+
+fn destinations(document: Option<&Document>, cmdline: &Cmdline) -> Vec<Value> {
+    let kernel = |url: &str| json!({ "endpoint": url, "logs": "kernel" });
+    let mut found: Vec<Value> = cmdline
+        .ours("logging.kernel")
+        .map(kernel)
+        .into_iter()
+        .collect();
+    let Some(document) = document else {
+        return found;
+    };
+    for receiver in document.all::<KmsgLogConfig>() {
+        found.push(kernel(&receiver.url));
+    }
+    for receiver in &document.machine.logging.destinations {
+        let endpoint: &str = &receiver.endpoint;
+        found
+            .push(json!({ "endpoint": endpoint, "logs": "services", "tags": receiver.extra_tags }));
+    }
+    found
+}
+
+/// A directory of syslogd's own.
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    chown(path, Some(SYSLOGD_UID), Some(SYSLOGD_UID))
+}
+
+/// Readable by syslogd before it has its name, so that who is told of it can read it. Tags may be secrets.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o640))?;
+    chown(&new, None, Some(SYSLOGD_UID))?;
+    fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "version: v1alpha1
+machine:
+  type: worker
+  ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}
+  logging:
+    destinations:
+      - {endpoint: 'udp://10.0.0.9:514', format: json_lines, extraTags: {rack: a7}}
+      - {endpoint: 'tcp://[fd00::1]:5140/', format: json_lines}
+cluster:
+  controlPlane: {endpoint: 'https://10.0.0.1:6443'}
+---
+apiVersion: v1alpha1
+kind: KmsgLogConfig
+name: here
+url: tcp://logs.example:1514/
+";
+
+    #[test]
+    fn every_receiver_of_config_and_command_line_is_a_destination() {
+        let document = Document::parse(CONFIG.as_bytes()).unwrap();
+        let cmdline = Cmdline::parse("talos.logging.kernel=udp://10.0.0.8:1");
+        let all = json!([
+            {"endpoint": "udp://10.0.0.8:1", "logs": "kernel"},
+            {"endpoint": "tcp://logs.example:1514/", "logs": "kernel"},
+            {"endpoint": "udp://10.0.0.9:514", "logs": "services", "tags": {"rack": "a7"}},
+            {"endpoint": "tcp://[fd00::1]:5140/", "logs": "services", "tags": {}},
+        ]);
+        assert_eq!(Value::Array(destinations(Some(&document), &cmdline)), all);
+        assert_eq!(destinations(None, &Cmdline::default()), Vec::<Value>::new());
+    }
+}

@@ -1,0 +1,173 @@
+//! From the rings to a keeper of lines: where it is in each log, and what
+//! happens when it fails.
+
+use crate::kernel;
+use crate::sources::{KERNEL, inform, warn};
+use crate::store::Store;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Something in a directory that keeps lines.
+pub(super) trait Keeper {
+    /// Adds whole lines of a log; on an error none of them.
+    fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()>;
+    /// What was added so far shall last.
+    fn settle(&mut self) -> io::Result<()>;
+}
+
+type Open<K> = Box<dyn Fn(&Path) -> io::Result<K> + Send>;
+
+pub(super) struct Writer<K> {
+    open: Open<K>,
+    at: Option<PathBuf>,
+    keeper: Option<K>,
+    places: BTreeMap<Arc<str>, u64>,
+    failed: Option<Instant>,
+}
+
+impl<K: Keeper> Writer<K> {
+    pub(super) fn new(open: impl Fn(&Path) -> io::Result<K> + Send + 'static) -> Writer<K> {
+        Writer {
+            open: Box::new(open),
+            at: None,
+            keeper: None,
+            places: BTreeMap::new(),
+            failed: None,
+        }
+    }
+
+    /// Writes what is new to the directory; nothing without one. A failure is
+    /// told once, and what could not be written is tried again later.
+    pub(super) fn write(&mut self, store: &Store, directory: Option<&Path>) {
+        if self.at.as_deref() != directory {
+            self.at = directory.map(Path::to_owned);
+            self.keeper = None;
+            self.failed = None;
+        }
+        let Some(directory) = directory else { return };
+        if self.failed.is_some_and(|since| since.elapsed() < RETRY) {
+            return;
+        }
+        let shown = directory.display();
+        match self.try_write(store, directory) {
+            Ok(()) => {
+                if self.failed.take().is_some() {
+                    inform(store, &format!("{shown} takes logs again"));
+                }
+            }
+            Err(error) => {
+                self.keeper = None;
+                if self.failed.replace(Instant::now()).is_none() {
+                    warn(store, &format!("{shown} takes no logs: {error}"));
+                }
+            }
+        }
+    }
+
+    fn try_write(&mut self, store: &Store, directory: &Path) -> io::Result<()> {
+        let keeper = match &mut self.keeper {
+            Some(keeper) => keeper,
+            none => none.insert((self.open)(directory)?),
+        };
+        for log in store.ids() {
+            // Until now, not for ever: a log that grows as fast as it is
+            // written must not starve the others.
+            let end = store.cursor(&log, 0).unwrap_or_default();
+            let mut place = self.places.get(&log).copied().unwrap_or_default();
+            while place < end
+                && let Some(read) = store.read(&log, place)
+            {
+                if read.dropped > 0 && self.places.contains_key(&log) {
+                    let note = format!("[{} lines are missing here]\n", read.dropped);
+                    keeper.add(&log, note.as_bytes())?;
+                }
+                if &*log == KERNEL {
+                    keeper.add(&log, &kernel::worded(&read.bytes))?;
+                } else {
+                    keeper.add(&log, &read.bytes)?;
+                }
+                place = read.next;
+                self.places.insert(log.clone(), place);
+            }
+        }
+        keeper.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keeper, Writer};
+    use crate::store::{Bounds, Store};
+    use std::io;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    /// A disk that is full when it is told so.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(bool, String)>>);
+
+    impl Keeper for Disk {
+        fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()> {
+            let mut disk = self.0.lock().unwrap();
+            if disk.0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            if log != "syslogd" {
+                disk.1
+                    .push_str(&format!("{log}: {}", std::str::from_utf8(lines).unwrap()));
+            }
+            Ok(())
+        }
+
+        fn settle(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_and_caught_up_with() {
+        let (per_log, total) = (16_384, 65_536);
+        let store = Store::new(Bounds { per_log, total });
+        let disk = Disk::default();
+        let opened = disk.clone();
+        let mut writer = Writer::new(move |_| Ok(opened.clone()));
+        store.append("a", b"before the disk was there").unwrap();
+        writer.write(&store, None);
+        let place = Some(Path::new("/var/log"));
+        writer.write(&store, place);
+        assert_eq!(disk.0.lock().unwrap().1, "a: before the disk was there\n");
+
+        disk.0.lock().unwrap().0 = true;
+        store.append("a", b"late").unwrap();
+        writer.write(&store, place);
+        writer.write(&store, place);
+        let told = store.read("syslogd", 0).unwrap();
+        assert_eq!(told.lines().count(), 1);
+        assert!(String::from_utf8_lossy(&told.bytes).contains("/var/log takes no logs: "));
+
+        disk.0.lock().unwrap().0 = false;
+        writer.failed = writer.failed.and_then(|at| at.checked_sub(super::RETRY));
+        writer.write(&store, place);
+        assert!(disk.0.lock().unwrap().1.ends_with("a: late\n"));
+        assert_eq!(store.list().0[1].lines, 2);
+
+        // What the ring's bound took meanwhile leaves a note.
+        disk.0.lock().unwrap().1.clear();
+        for n in 0..2000 {
+            store.append("a", format!("line {n}").as_bytes()).unwrap();
+        }
+        writer.write(&store, place);
+        let text = disk.0.lock().unwrap().1.clone();
+        assert!(
+            text.starts_with("a: [") && text.contains(" lines are missing here]\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("line 1999\n"));
+    }
+}

@@ -1,0 +1,145 @@
+//! The kernel's records as lines of the log `kernel`. No I/O.
+//!
+//! The ring keeps `priority,sequence,clock,time;text`: what a destination of
+//! kernel messages is promised, without anything being parsed back out of a
+//! sentence. Readers get the form of the API's Dmesg, made as they read.
+
+use crate::kmsg::Record;
+use crate::parse::{facility, severity};
+use std::borrow::Cow;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Facility `syslog`, severity `warning`: of what we say in this log ourselves.
+const OWN_PRIORITY: u16 = 5 * 8 + 4;
+
+/// One line of the log `kernel`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Facility × 8 + severity.
+    pub priority: u16,
+    /// The kernel's number of the record.
+    pub sequence: u64,
+    /// Microseconds of the kernel's monotonic clock.
+    pub clock: u64,
+    /// Microseconds since 1970, by the wall clock as it was set when the record was read.
+    pub time: u64,
+    /// The text; a text of several lines has `\n` between them.
+    pub text: Cow<'a, str>,
+}
+
+/// A record as a line with its line feed. `boot` is when the kernel's clock was
+/// 0, in microseconds since 1970.
+#[must_use]
+pub fn encode(record: &Record<'_>, boot: u64) -> Vec<u8> {
+    let time = boot.saturating_add(record.microseconds);
+    let text = record.text.replace('\n', "\\n");
+    written(record.priority, record, time, &text)
+}
+
+/// The line that says, in front of `next`, that `missing` records are.
+#[must_use]
+pub fn encode_loss(missing: u64, next: &Record<'_>, boot: u64) -> Vec<u8> {
+    let time = boot.saturating_add(next.microseconds);
+    let text = format!("{missing} kernel messages were lost");
+    written(OWN_PRIORITY, next, time, &text)
+}
+
+fn written(priority: u16, record: &Record<'_>, time: u64, text: &str) -> Vec<u8> {
+    let (sequence, clock) = (record.sequence, record.microseconds);
+    format!("{priority},{sequence},{clock},{time};{text}\n").into_bytes()
+}
+
+/// Reads a line without its line feed; `None` when it was cut or is not ours.
+#[must_use]
+pub fn decode(line: &[u8]) -> Option<Line<'_>> {
+    let at = line.iter().position(|byte| *byte == b';')?;
+    let (numbers, text) = line.split_at_checked(at)?;
+    let mut numbers = std::str::from_utf8(numbers).ok()?.split(',');
+    let line = Line {
+        priority: numbers.next()?.parse().ok()?,
+        sequence: numbers.next()?.parse().ok()?,
+        clock: numbers.next()?.parse().ok()?,
+        time: numbers.next()?.parse().ok()?,
+        text: String::from_utf8_lossy(text.get(1..)?),
+    };
+    numbers.next().is_none().then_some(line)
+}
+
+/// Whole lines of this log as `facility: severity: [time]: text`.
+#[must_use]
+pub fn worded(lines: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(lines.len() * 2);
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let bare = line.strip_suffix(b"\n").unwrap_or(line);
+        match decode(bare) {
+            None => out.extend_from_slice(line),
+            Some(line) => out.extend_from_slice(
+                format!(
+                    "{}: {:>7}: [{}]: {}\n",
+                    facility(line.priority),
+                    severity(line.priority),
+                    rfc3339(line.time),
+                    line.text
+                )
+                .as_bytes(),
+            ),
+        }
+    }
+    out
+}
+
+/// Microseconds since 1970 as RFC 3339, in UTC.
+#[must_use]
+pub fn rfc3339(microseconds: u64) -> String {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(microseconds) * 1000)
+        .ok()
+        .and_then(|at| at.format(&Rfc3339).ok())
+        // Only years beyond 9999 do not format.
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode, encode, encode_loss, worded};
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    const BOOT: u64 = 1_735_787_045_000_000; // 2025-01-02 03:04:05 UTC
+
+    #[test]
+    fn a_record_is_one_line_and_reads_like_dmesg() {
+        let record = crate::kmsg::parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap();
+        let line = encode(&record, BOOT);
+        assert_eq!(line, b"4,1,1500000,1735787046500000;one\\ntwo\n");
+        assert_eq!(
+            worded(&[&encode_loss(3, &record, BOOT)[..], &line].concat()),
+            b"syslog: warning: [2025-01-02T03:04:06.5Z]: 3 kernel messages were lost\n\
+              kern: warning: [2025-01-02T03:04:06.5Z]: one\\ntwo\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        for line in [&b"x"[..], b"1,2,3;x", b"1,2,3,4,5;x", b"a,2,3,4;x", b""] {
+            assert_eq!(decode(line), None);
+            assert_eq!(worded(line), line);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_comes_back(priority in 0u16..192, sequence: u64, clock: u64, text in "\\PC*") {
+            let record = crate::kmsg::Record { priority, sequence, microseconds: clock, text: text.as_str().into() };
+            let encoded = encode(&record, BOOT);
+            let line = decode(&encoded[..encoded.len() - 1]).unwrap();
+            prop_assert_eq!((line.priority, line.sequence, line.clock), (priority, sequence, clock));
+            prop_assert_eq!(line.text, text.as_str());
+        }
+
+        #[test]
+        fn hostile_lines_never_panic(line: Vec<u8>, time in any::<u64>()) {
+            let _ = worded(&line);
+            let _ = worded(format!("1,2,3,{time};x\n").as_bytes());
+        }
+    }
+}
