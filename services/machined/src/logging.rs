@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cmdline::Cmdline;
 use crate::durable::is_volume;
 use crate::services::{LOGGING_CONFIG, SYSLOGD_UID};
-use crate::volumes::{EPHEMERAL, STATE};
+use crate::volumes::{self, STATE};
 
 /// Where the logs are files.
 const FILES: &str = "/var/log";
@@ -30,7 +30,8 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
     }
     let wanted = json!({
         "destinations": destinations(document, cmdline),
-        "files": is_volume(Path::new(EPHEMERAL.target)).then_some(FILES),
+        // Without EPHEMERAL /var is in memory: files there would be the logs a second time.
+        "files": volumes::are_mounted().then_some(FILES),
         "records": records,
     });
     replace(Path::new(LOGGING_CONFIG), &wanted.to_string())
