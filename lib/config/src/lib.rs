@@ -48,6 +48,7 @@ pub use document::{Document, Mode};
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};
 pub use problem::{Problem, Problems};
+pub use read::Word;
 pub use secret::Secret;
 pub use v1alpha1::{Cluster, Machine, MachineType};
 pub use values::KeyPair;

@@ -307,6 +307,18 @@ macro_rules! section {
     };
 }
 
+/// One of the words of a choice.
+pub trait Word: Copy + 'static {
+    /// All of the choice.
+    const ALL: &'static [Self];
+    /// As a document writes it.
+    fn word(self) -> &'static str;
+    /// The one written so.
+    fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.word() == word)
+    }
+}
+
 /// Declares an enum and the words of its variants; the first is the default.
 macro_rules! choices {
     (
@@ -320,6 +332,16 @@ macro_rules! choices {
             #[default]
             $first,
             $( #[doc = concat!("`", $word, "`.")] $variant, )*
+        }
+
+        impl $crate::read::Word for $name {
+            const ALL: &'static [$name] = &[$name::$first, $( $name::$variant, )*];
+            fn word(self) -> &'static str {
+                match self {
+                    $name::$first => $first_word,
+                    $( $name::$variant => $word, )*
+                }
+            }
         }
 
         impl $crate::read::Value for $name {

@@ -95,6 +95,11 @@ impl NodeState {
         self.stage.subscribe()
     }
 
+    /// The active machine config, to be watched.
+    pub fn configs(&self) -> watch::Receiver<Option<Document>> {
+        self.config.subscribe()
+    }
+
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
         self.config.send_replace(Some(document));

@@ -39,7 +39,7 @@ section! {
     /// Who answers names.
     pub struct ResolverConfig {
         Acted "nameservers" nameservers: Vec<NameServer> = "Asked instead of those the network offers";
-        Later "searchDomains" search_domains: SearchDomains = "Tried behind short names";
+        Acted "searchDomains" search_domains: SearchDomains = "Tried behind short names";
         Held "hostDNS" host_dns: crate::v1alpha1::HostDns = "Name cache on the node";
     }
 }
@@ -118,7 +118,7 @@ section! {
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
         Acted "ignoreRoutes" ignore_routes: Option<bool> = "Do not take routes";
-        Acted "clientIdentifier" client_identifier: ClientIdentifier = "Who the node says it is";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent: its hardware address";
         Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
     }
 }
@@ -129,7 +129,7 @@ section! {
         Acted "name" name: LinkName = "The link", required;
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
-        Acted "clientIdentifier" client_identifier: ClientIdentifier = "Who the node says it is";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent: its hardware address";
         Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
     }
 }
@@ -157,9 +157,14 @@ fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
     );
 }
 
-fn check_duid(kind: ClientIdentifier, raw: Option<&str>, node: &Node, reader: &mut Reader<'_>) {
+fn check_duid(
+    kind: Option<ClientIdentifier>,
+    raw: Option<&str>,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
     let Some(raw) = raw else {
-        if kind == ClientIdentifier::Duid {
+        if kind == Some(ClientIdentifier::Duid) {
             reader.wrong_in(node, "duidRaw", "is required with clientIdentifier: duid");
         }
         return;

@@ -301,7 +301,7 @@ section! {
 section! {
     /// A name for an address.
     pub struct ExtraHost {
-        Held "ip" ip: Option<std::net::IpAddr> = "The address", required;
-        Held "aliases" aliases: Vec<HostName> = "Its names";
+        Acted "ip" ip: Option<std::net::IpAddr> = "The address", required;
+        Acted "aliases" aliases: Vec<HostName> = "Its names";
     }
 }

@@ -14,34 +14,34 @@ section! {
     /// `machine.network`.
     pub struct InterfaceNetwork {
         Acted "hostname" hostname: Option<HostName> = "The node's name";
-        Later "interfaces" interfaces: Vec<Interface> = "Links", by(&["interface", "deviceSelector"]);
+        Acted "interfaces" interfaces: Vec<Interface> = "Links", by(&["interface", "deviceSelector"]);
         Acted "nameservers" nameservers: Vec<IpAddr> = "Asked instead of those the network offers";
-        Later "searchDomains" search_domains: Vec<HostName> = "Tried behind short names";
-        Later "extraHostEntries" extra_host_entries: Vec<ExtraHost> = "Lines of `/etc/hosts`";
+        Acted "searchDomains" search_domains: Vec<HostName> = "Tried behind short names";
+        Acted "extraHostEntries" extra_host_entries: Vec<ExtraHost> = "Lines of `/etc/hosts`";
         Later "kubespan" kubespan: KubeSpan = "WireGuard mesh between nodes";
-        Later "disableSearchDomain" disable_search_domain: bool = "No search domain from the node's own name";
+        Acted "disableSearchDomain" disable_search_domain: bool = "No search domain from the node's own name";
     }
 }
 
 section! {
     /// A link.
     pub struct Interface [check] {
-        Held "interface" interface: Option<LinkName> = "Its name";
-        Held "deviceSelector" device_selector: Option<DeviceSelector> = "What it is like";
-        Held "addresses" addresses: Vec<Cidr> = "Its addresses";
-        Held "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
-        Held "routes" routes: Vec<LegacyRoute> = "Routes through it";
-        Held "bond" bond: Option<LegacyBond> = "It bonds other links";
-        Held "bridge" bridge: Option<LegacyBridge> = "It bridges other links";
-        Held "bridgePort" bridge_port: Option<BridgePort> = "It belongs to a bridge";
-        Held "vlans" vlans: Vec<LegacyVlan> = "VLANs on it", by(&["vlanId"]);
-        Held "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Held "dhcp" dhcp: Option<bool> = "Ask for addresses";
-        Held "ignore" ignore: bool = "Leave it alone";
-        Held "dummy" dummy: bool = "It leads nowhere";
-        Held "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
-        Held "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
-        Held "vip" vip: Option<Vip> = "An address shared with other nodes";
+        Acted "interface" interface: Option<LinkName> = "Its name";
+        Acted "deviceSelector" device_selector: Option<DeviceSelector> = "What it is like";
+        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
+        Acted "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
+        Acted "routes" routes: Vec<LegacyRoute> = "Routes through it";
+        Acted "bond" bond: Option<LegacyBond> = "It bonds other links";
+        Acted "bridge" bridge: Option<LegacyBridge> = "It bridges other links";
+        Acted "bridgePort" bridge_port: Option<BridgePort> = "It belongs to a bridge";
+        Acted "vlans" vlans: Vec<LegacyVlan> = "VLANs on it", by(&["vlanId"]);
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "dhcp" dhcp: Option<bool> = "Ask for addresses";
+        Acted "ignore" ignore: bool = "Leave it alone";
+        Acted "dummy" dummy: bool = "It leads nowhere";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
+        Later "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
+        Later "vip" vip: Option<Vip> = "An address shared with other nodes";
     }
 }
 
@@ -57,99 +57,117 @@ fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// What a physical link is like; patterns.
     pub struct DeviceSelector {
-        Held "busPath" bus_path: Option<String> = "Bus path";
-        Held "hardwareAddr" hardware_addr: Option<String> = "Hardware address";
-        Held "permanentAddr" permanent_addr: Option<String> = "Hardware address it was made with";
-        Held "pciID" pci_id: Option<String> = "PCI vendor and device";
-        Held "driver" driver: Option<String> = "Kernel driver";
-        Held "physical" physical: Option<bool> = "Only links of devices";
+        Acted "busPath" bus_path: Option<String> = "Bus path";
+        Acted "hardwareAddr" hardware_addr: Option<String> = "Hardware address";
+        Acted "permanentAddr" permanent_addr: Option<String> = "Hardware address it was made with";
+        Acted "pciID" pci_id: Option<String> = "PCI vendor and device";
+        Acted "driver" driver: Option<String> = "Kernel driver";
+        Acted "physical" physical: Option<bool> = "Only links of devices";
     }
 }
 
 section! {
     /// A route in the old form.
-    pub struct LegacyRoute {
-        Held "network" network: Option<Cidr> = "Where it leads; absent: everywhere";
-        Held "gateway" gateway: Option<IpAddr> = "Through whom";
-        Held "source" source: Option<IpAddr> = "From which address";
-        Held "metric" metric: Option<u32> = "Lower wins";
-        Held "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+    pub struct LegacyRoute [check_route] {
+        Acted "network" network: Option<Cidr> = "Where it leads; absent: everywhere";
+        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
+        Acted "source" source: Option<IpAddr> = "From which address";
+        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+    }
+}
+
+fn check_route(route: &LegacyRoute, node: &Node, reader: &mut Reader<'_>) {
+    if route.network.is_none() && route.gateway.is_none() {
+        reader.wrong(node.mark, "needs network or gateway");
+    }
+    let families = [
+        route.network.map(|network| network.address.is_ipv4()),
+        route.gateway.map(|gateway| gateway.is_ipv4()),
+        route.source.map(|source| source.is_ipv4()),
+    ];
+    let mut given = families.into_iter().flatten();
+    if given
+        .next()
+        .is_some_and(|first| given.any(|other| other != first))
+    {
+        reader.wrong(node.mark, "mixes IPv4 and IPv6");
     }
 }
 
 section! {
     /// A bond in the old form; the kernel's own names and units.
     pub struct LegacyBond {
-        Held "interfaces" interfaces: Vec<LinkName> = "The links bonded";
-        Held "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
-        Held "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Monitored by ARP";
-        Held "mode" mode: BondMode = "How links share the work";
-        Held "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
-        Held "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "How often LACP speaks";
-        Held "adActorSystem" ad_actor_system: Option<Mac> = "LACP system address";
-        Held "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "Which ARP answers count";
-        Held "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "How many targets must answer";
-        Held "primary" primary: Option<LinkName> = "The preferred link";
-        Held "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "When it takes over again";
-        Held "failOverMac" fail_over_mac: Option<crate::kinds::FailOverMac> = "Whose hardware address is used";
-        Held "adSelect" ad_select: Option<crate::kinds::AdSelect> = "How an aggregator is chosen";
-        Held "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Held "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Held "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Held "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        Held "resendIgmp" resend_igmp: Option<u32> = "IGMP reports after a failover";
-        Held "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
-        Held "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
-        Held "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
-        Held "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
-        Held "tlbDynamicLb" tlb_dynamic_lb: Option<u8> = "Rebalance flows";
-        Held "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
-        Held "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
-        Held "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
-        Held "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
-        Held "peerNotifyDelay" peer_notify_delay: Option<u32> = "Milliseconds between notifications";
+        Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded";
+        Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
+        Acted "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Monitored by ARP";
+        Acted "mode" mode: BondMode = "How links share the work";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "How often LACP speaks";
+        Acted "adActorSystem" ad_actor_system: Option<Mac> = "LACP system address";
+        Acted "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "Which ARP answers count";
+        Acted "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "How many targets must answer";
+        Acted "primary" primary: Option<LinkName> = "The preferred link";
+        Acted "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "When it takes over again";
+        Acted "failOverMac" fail_over_mac: Option<crate::kinds::FailOverMac> = "Whose hardware address is used";
+        Acted "adSelect" ad_select: Option<crate::kinds::AdSelect> = "How an aggregator is chosen";
+        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
+        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
+        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+        Acted "resendIgmp" resend_igmp: Option<u32> = "IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
+        Acted "tlbDynamicLb" tlb_dynamic_lb: Option<u8> = "Rebalance flows";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
+        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
+        Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
+        Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
+        Acted "peerNotifyDelay" peer_notify_delay: Option<u32> = "Milliseconds between notifications";
     }
 }
 
 section! {
     /// A bridge in the old form.
     pub struct LegacyBridge {
-        Held "interfaces" interfaces: Vec<LinkName> = "The links bridged";
-        Held "stp" stp: crate::kinds::Stp = "Spanning tree";
-        Held "vlan" vlan: BridgeVlan = "VLANs";
+        Acted "interfaces" interfaces: Vec<LinkName> = "The links bridged";
+        Acted "stp" stp: crate::kinds::Stp = "Spanning tree";
+        Acted "vlan" vlan: BridgeVlan = "VLANs";
     }
 }
 
 section! {
     /// VLANs of a bridge in the old form.
     pub struct BridgeVlan {
-        Held "vlanFiltering" vlan_filtering: bool = "Keep VLANs apart";
+        Acted "vlanFiltering" vlan_filtering: bool = "Keep VLANs apart";
     }
 }
 
 section! {
     /// The bridge a link belongs to.
     pub struct BridgePort {
-        Held "master" master: LinkName = "The bridge", required;
+        Acted "master" master: LinkName = "The bridge", required;
     }
 }
 
 section! {
     /// A VLAN in the old form.
     pub struct LegacyVlan [check_vlan] {
-        Held "addresses" addresses: Vec<Cidr> = "Its addresses";
-        Held "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
-        Held "routes" routes: Vec<LegacyRoute> = "Routes through it";
-        Held "dhcp" dhcp: bool = "Ask for addresses";
-        Held "vlanId" vlan_id: u16 = "1 to 4094", required;
-        Held "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Held "vip" vip: Option<Vip> = "An address shared with other nodes";
-        Held "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
+        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
+        Acted "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
+        Acted "routes" routes: Vec<LegacyRoute> = "Routes through it";
+        Acted "dhcp" dhcp: bool = "Ask for addresses";
+        Acted "vlanId" vlan_id: u16 = "1 to 4094", required;
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Later "vip" vip: Option<Vip> = "An address shared with other nodes";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
     }
 }
 
 fn check_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
-    if vlan.vlan_id > 4094 {
+    if node.get("vlanId").is_some() && !(1..=4094).contains(&vlan.vlan_id) {
         reader.wrong_in(node, "vlanId", "must be from 1 to 4094");
     }
 }
@@ -157,10 +175,10 @@ fn check_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// How a link asks for addresses.
     pub struct DhcpOptions {
-        Held "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
-        Held "ipv4" ipv4: Option<bool> = "Ask for IPv4";
-        Held "ipv6" ipv6: Option<bool> = "Ask for IPv6";
-        Held "duidv6" duidv6: Option<String> = "The node's DHCPv6 id, in hexadecimal";
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
+        Acted "ipv4" ipv4: Option<bool> = "Ask for IPv4";
+        Acted "ipv6" ipv6: Option<bool> = "Ask for IPv6";
+        Acted "duidv6" duidv6: Option<String> = "The node's DHCPv6 id, in hexadecimal";
     }
 }
 

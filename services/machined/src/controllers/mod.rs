@@ -4,14 +4,17 @@
 //! read resources. None of them knows another.
 
 mod facts;
-mod hostname;
 mod last_stop;
 mod machine_status;
 mod meta;
 mod netlink;
+mod network;
 mod node_address;
 mod services;
 
+use std::sync::Arc;
+
+use corten_config::Document;
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
@@ -19,8 +22,11 @@ use tokio::sync::watch;
 
 use crate::console;
 use crate::last_stop::LastStop;
-use crate::network::Network;
+use crate::network::Setup;
 use crate::node::{ServiceView, Stage};
+use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
 #[derive(Debug, Clone)]
@@ -33,8 +39,10 @@ pub struct Sources {
     pub last_stop: watch::Receiver<Option<LastStop>>,
     /// What META holds.
     pub meta: watch::Receiver<Values>,
-    /// Its network, once there is one.
-    pub network: watch::Receiver<Option<Network>>,
+    /// The machine config, once there is one.
+    pub config: watch::Receiver<Option<Document>>,
+    /// What the network starts from, once it may.
+    pub network: watch::Receiver<Option<Arc<Setup>>>,
 }
 
 /// All of them, not yet running.
@@ -56,13 +64,52 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(meta::MetaKeys {
         values: sources.meta,
     })?;
-    runtime.add(hostname::Hostname {
-        network: sources.network,
-    })?;
-    runtime.add(netlink::links::Links)?;
-    runtime.add(netlink::addresses::Addresses)?;
-    runtime.add(node_address::NodeAddresses)?;
+    network(&mut runtime, sources.network, sources.config)?;
     Ok(runtime)
+}
+
+fn network(
+    runtime: &mut Runtime,
+    setup: watch::Receiver<Option<Arc<Setup>>>,
+    config: watch::Receiver<Option<Document>>,
+) -> Result<(), GraphError> {
+    let written = watch::Sender::new(false);
+    runtime.add(netlink::links::Links {
+        setup: Some(setup.clone()),
+    })?;
+    runtime.add(netlink::addresses::Addresses)?;
+    runtime.add(netlink::routes::Routes)?;
+    runtime.add(node_address::NodeAddresses)?;
+    runtime.add(network::layers::Layers {
+        setup: setup.clone(),
+        config,
+    })?;
+    runtime.add(Merge::<LinkSpec>::named("network.LinkMergeController"))?;
+    runtime.add(Merge::<AddressSpec>::named(
+        "network.AddressMergeController",
+    ))?;
+    runtime.add(Merge::<RouteSpec>::named("network.RouteMergeController"))?;
+    runtime.add(Merge::<OperatorSpec>::named(
+        "network.OperatorMergeController",
+    ))?;
+    runtime.add(Merge::<HostnameSpec>::named(
+        "network.HostnameMergeController",
+    ))?;
+    runtime.add(Merge::<ResolverSpec>::named(
+        "network.ResolverMergeController",
+    ))?;
+    runtime.add(Merge::<TimeServerSpec>::named(
+        "network.TimeServerMergeController",
+    ))?;
+    runtime.add(network::operators::Operators)?;
+    runtime.add(network::apply::Apply::default())?;
+    runtime.add(network::hostname::Hostname)?;
+    runtime.add(network::hostname::Resolvers)?;
+    runtime.add(network::hostname::TimeServers)?;
+    runtime.add(network::status::Statuses {
+        written: written.subscribe(),
+    })?;
+    runtime.add(network::etc_files::EtcFiles { setup, written })
 }
 
 /// Runs them; ends with machined.
@@ -82,6 +129,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         services: watch::Sender::new(Vec::new()).subscribe(),
         last_stop: watch::Sender::new(None).subscribe(),
         meta: watch::Sender::new(Values::new()).subscribe(),
+        config: watch::Sender::new(None).subscribe(),
         network: watch::Sender::new(None).subscribe(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())

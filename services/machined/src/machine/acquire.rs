@@ -71,7 +71,7 @@ impl Machine {
 
     /// Asks for ever, and says each time what came of it.
     async fn ask_server(&self, sources: &Sources, template: &str, shown: &str) -> Document {
-        let _ = timeout(ADDRESS_PATIENCE, self.reachable()).await;
+        let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
         let mut pause = FIRST_PAUSE;
         loop {
             console::say(&format!("asking {shown} for the machine config"));
@@ -97,7 +97,7 @@ impl Machine {
         let meta = self.node.meta().watch();
         let code = corten_meta::Tag::new(CODE).and_then(|tag| meta.borrow().get(&tag).cloned());
         let code = String::from_utf8_lossy(&code.unwrap_or_default()).into_owned();
-        let hostname = self.network_status().hostname;
+        let hostname = self.network.status().hostname;
         Facts::read(Path::new("/sys"), hostname, code)
     }
 

@@ -12,6 +12,7 @@ use tokio::net::UnixListener;
 use tokio::time::{sleep, timeout};
 
 use super::{ADDRESS_PATIENCE, Fatal, Machine, describe, lock};
+use crate::boot::system;
 use crate::console;
 use crate::identity::{Identity, IdentityError, RENEW_AFTER};
 use crate::node::{Node, Stage};
@@ -34,7 +35,7 @@ impl Machine {
         let mode = self.api_mode();
         if mode == ApiMode::Secure {
             // Its certificate names the addresses, so one without them would only be replaced at once.
-            let _ = timeout(ADDRESS_PATIENCE, self.reachable()).await;
+            let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
         } else {
             self.node.set_stage(Stage::Maintenance);
         }
@@ -42,20 +43,6 @@ impl Machine {
         self.restart_apid();
         self.start("apid").await;
         Ok(())
-    }
-
-    /// Waits until somebody can reach this node.
-    pub(super) async fn reachable(&self) {
-        let network = self
-            .network
-            .subscribe()
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|network| network.clone());
-        if let Some(network) = network {
-            network.reachable().await;
-        }
     }
 
     pub(super) fn api_mode(&self) -> ApiMode {
@@ -68,12 +55,14 @@ impl Machine {
 
     /// Writes a certificate for the present config and network.
     pub(super) fn certify(&self) -> Result<(), IdentityError> {
-        let mut status = self.network_status();
+        let mut status = self.network.status();
         let now = SystemTime::now();
         let config = self.node.config();
         if let Some(name) = config.as_ref().and_then(Document::hostname) {
             // The network takes it over in a moment; the certificate need not be made twice.
             status.hostname = name.to_owned();
+        } else if status.hostname.is_empty() {
+            status.hostname = system::default_hostname(&lock(&self.machine_id));
         }
         let identity = match config {
             Some(document) => Identity::from_config(&document, &status, now)?,
@@ -103,9 +92,7 @@ impl Machine {
     /// Replaces the certificate at half of its life, and when name or addresses change. One of maintenance
     /// stays: nobody checks its names, and an operator may be comparing its fingerprint right now.
     pub(super) async fn keep_certificate(self: Arc<Machine>) {
-        let Some(mut network) = self.network.borrow().clone() else {
-            return;
-        };
+        let mut network = self.network.clone();
         loop {
             tokio::select! {
                 () = sleep(RENEW_AFTER) => {}

@@ -12,7 +12,6 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::identity;
 use crate::logging;
-use crate::network::Wishes;
 use crate::node::{Apply, Node as _, Stage};
 use crate::services::ApiMode;
 use crate::udev_rules;
@@ -53,9 +52,6 @@ impl Machine {
     fn adopt(&self, document: Document) {
         apply_sysctls(&document);
         write_udev_rules(&document);
-        if let Some(network) = self.network.borrow().as_ref() {
-            network.wish(wishes(&document));
-        }
         self.node.set_config(document);
         self.direct_logs();
     }
@@ -128,13 +124,6 @@ impl Machine {
             }
             Err(error) => keeps_old(&error),
         }
-    }
-}
-
-pub(super) fn wishes(document: &Document) -> Wishes {
-    Wishes {
-        hostname: document.hostname().map(str::to_owned),
-        nameservers: document.nameservers(),
     }
 }
 

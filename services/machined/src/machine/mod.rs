@@ -28,7 +28,7 @@ use crate::console;
 use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::last_stop::{Reason, Stop};
-use crate::network::{Network, Status};
+use crate::network::{Network, Setup, Status};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{ApiMode, SANDBOX_STAGE, SYSLOGD_SOCKET, table};
@@ -68,8 +68,9 @@ struct Machine {
     supervisor: Supervisor,
     cmdline: Cmdline,
     presses: mpsc::UnboundedSender<()>,
-    /// There from the network's task on.
-    network: watch::Sender<Option<Network>>,
+    network: Network,
+    /// Sent when the network may start.
+    setup: watch::Sender<Option<Arc<Setup>>>,
     machine_id: Mutex<String>,
     /// What the present certificate says of the network; it is replaced when that changes.
     certified: Mutex<Status>,
@@ -97,12 +98,14 @@ pub async fn live(cmdline: Cmdline) -> Result<(End, Stop), Fatal> {
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
     let (node, mut requests) = NodeState::new(supervisor.clone(), events.clone());
     let (presses, mut pressed) = mpsc::unbounded_channel();
+    let network = Network::follow(node.store());
     let machine = Arc::new(Machine {
         node,
         supervisor,
         cmdline,
         presses,
-        network: watch::Sender::new(None),
+        network,
+        setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         certified: Mutex::new(Status::default()),
         awaits_disk: AtomicBool::new(false),
@@ -162,7 +165,8 @@ impl Machine {
             services: self.supervisor.watch(),
             meta: self.node.meta().watch(),
             last_stop: self.node.last_stops(),
-            network: self.network.subscribe(),
+            config: self.node.configs(),
+            network: self.setup.subscribe(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
@@ -189,7 +193,10 @@ impl Machine {
             self.node.set_stage(Stage::Running);
         }
         let took = host::since_boot();
-        if timeout(ADDRESS_PATIENCE, self.reachable()).await.is_err() {
+        if timeout(ADDRESS_PATIENCE, self.network.reachable())
+            .await
+            .is_err()
+        {
             console::warn("network: no address yet; still trying");
         }
         self.say_summary(took);
@@ -238,7 +245,7 @@ impl Machine {
             Task::LoadConfig => self.load_config(),
             Task::ReadLastStop => self.read_last_stop(),
             Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
-            Task::BringUpNetwork => self.bring_up_network()?,
+            Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,
             Task::Start(id) => self.start(id).await,
         }
@@ -259,26 +266,16 @@ impl Machine {
     }
 
     /// Starts it; nothing of the boot but the API's certificate needs an address, so nothing else waits.
-    fn bring_up_network(&self) -> Result<(), Fatal> {
-        let hostname = system::default_hostname(&lock(&self.machine_id));
-        let network = Network::start(&self.cmdline, hostname, PathBuf::from("/run"))?;
-        if let Some(document) = self.node.config() {
-            network.wish(config::wishes(&document));
-        }
-        self.network.send_replace(Some(network));
-        Ok(())
-    }
-
-    fn network_status(&self) -> Status {
-        self.network
-            .borrow()
-            .as_ref()
-            .map(Network::status)
-            .unwrap_or_default()
+    fn bring_up_network(&self) {
+        self.setup.send_replace(Some(Arc::new(Setup {
+            cmdline: self.cmdline.clone(),
+            default_hostname: system::default_hostname(&lock(&self.machine_id)),
+            run: PathBuf::from("/run"),
+        })));
     }
 
     fn say_summary(&self, took: Duration) {
-        let status = self.network_status();
+        let status = self.network.status();
         console::say(&format!(
             "boot took {:.2} s since the kernel started",
             took.as_secs_f64()

@@ -1,5 +1,6 @@
 //! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -16,11 +17,12 @@ const MAX_SERVERS: usize = 3;
 pub fn write_all(
     directory: &Path,
     hostname: &str,
+    static_hosts: &BTreeMap<String, Vec<IpAddr>>,
     dns: &[IpAddr],
     search: &[String],
 ) -> io::Result<()> {
     replace(&directory.join("hostname"), &format!("{hostname}\n"))?;
-    replace(&directory.join("hosts"), &hosts(hostname))?;
+    replace(&directory.join("hosts"), &hosts(hostname, static_hosts))?;
     replace(&directory.join("resolv.conf"), &resolv_conf(dns, search))
 }
 
@@ -31,14 +33,22 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// A name with a domain is also known by its first part.
-fn hosts(hostname: &str) -> String {
+fn hosts(hostname: &str, others: &BTreeMap<String, Vec<IpAddr>>) -> String {
     let short = hostname.split('.').next().unwrap_or_default();
     let names = if short == hostname {
         hostname.to_owned()
     } else {
         format!("{hostname} {short}")
     };
-    format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {names}\n")
+    let mut text = format!(
+        "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {names}\n"
+    );
+    for (name, addresses) in others {
+        for address in addresses {
+            let _ = writeln!(text, "{address} {name}");
+        }
+    }
+    text
 }
 
 fn resolv_conf(dns: &[IpAddr], search: &[String]) -> String {
@@ -63,13 +73,14 @@ mod tests {
         write_all(
             dir.path(),
             "node1.example.com",
+            &BTreeMap::from([("db".to_owned(), vec![IpAddr::from([10, 9, 9, 9])])]),
             &dns,
             &["example.com".to_owned()],
         )
         .unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("hostname"), "node1.example.com\n");
-        assert!(read("hosts").ends_with("127.0.1.1 node1.example.com node1\n"));
+        assert!(read("hosts").ends_with("127.0.1.1 node1.example.com node1\n10.9.9.9 db\n"));
         assert_eq!(
             read("resolv.conf"),
             "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nsearch example.com\n"

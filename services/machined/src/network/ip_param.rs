@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::link_config::{LinkConfig, Route, default_route};
+use super::lease::is_name;
+use crate::resources::network_spec::Prefix;
 
 /// What one `ip=` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,15 +15,24 @@ pub struct IpParam {
     pub method: Method,
     /// Host name, whatever the method.
     pub hostname: Option<String>,
+    /// Name servers, whatever the method.
+    pub dns: Vec<IpAddr>,
+    /// The time server, whatever the method.
+    pub ntp: Option<IpAddr>,
 }
 
-/// How a link gets its IPv4 address.
+/// How a link gets its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
     /// From a DHCP server.
     Dhcp,
     /// As written.
-    Static(LinkConfig),
+    Static {
+        /// The link's own.
+        address: Prefix,
+        /// By whom everything else is reached.
+        gateway: Option<IpAddr>,
+    },
     /// Not at all.
     Off,
 }
@@ -49,20 +59,12 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
     if let [one] = fields.as_slice()
         && let Some(method) = automatic(one)
     {
-        return Ok(IpParam {
-            device: None,
-            method,
-            hostname: None,
-        });
+        return Ok(IpParam::only(None, method));
     }
     if let [device, word] = fields.as_slice()
         && let Some(method) = automatic(word)
     {
-        return Ok(IpParam {
-            device: Some((*device).to_owned()),
-            method,
-            hostname: None,
-        });
+        return Ok(IpParam::only(Some((*device).to_owned()), method));
     }
     if fields.len() > 10 {
         return Err(bad(format!(
@@ -85,6 +87,7 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
     for at in [7, 8] {
         dns.extend(address(at, "name server")?);
     }
+    let ntp = address(9, "time server")?;
     let method = match address(0, "client")? {
         None => match field(6) {
             None => Method::Dhcp,
@@ -95,23 +98,34 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
         Some(client) => {
             let prefix =
                 prefix(client, field(3)).ok_or_else(|| bad("the netmask is not one".to_owned()))?;
-            let routes: Vec<Route> = address(2, "gateway")?
-                .map(default_route)
-                .into_iter()
-                .collect();
-            Method::Static(LinkConfig {
-                addresses: vec![(client, prefix)],
-                routes,
-                dns,
-                ..LinkConfig::default()
-            })
+            Method::Static {
+                address: Prefix {
+                    address: client,
+                    length: prefix,
+                },
+                gateway: address(2, "gateway")?,
+            }
         }
     };
     Ok(IpParam {
         device,
         method,
-        hostname,
+        hostname: hostname.filter(|name| is_name(name)),
+        dns,
+        ntp,
     })
+}
+
+impl IpParam {
+    fn only(device: Option<String>, method: Method) -> IpParam {
+        IpParam {
+            device,
+            method,
+            hostname: None,
+            dns: Vec::new(),
+            ntp: None,
+        }
+    }
 }
 
 /// The words for "ask a server" and "nothing".
@@ -166,28 +180,32 @@ pub fn prefix_of(mask: Ipv4Addr) -> Option<u8> {
         .and_then(|ones| u8::try_from(ones).ok())
 }
 
-/// How the link of that name gets its address. A parameter for the very link goes first; one without a
-/// device is for the first link to come (`is_first`) when it names an address, and for all otherwise.
+/// How the link of that name gets its address, if a parameter says. One for the very link goes first; one
+/// without a device is for the first link to come (`is_first`) when it names an address, and for all
+/// otherwise.
 #[must_use]
-pub fn method_for(parameters: &[IpParam], name: &str, is_first: bool) -> Method {
+pub fn method_for(parameters: &[IpParam], name: &str, is_first: bool) -> Option<Method> {
     let own = parameters
         .iter()
         .find(|parameter| parameter.device.as_deref() == Some(name));
-    let general = parameters.iter().find(|parameter| {
-        parameter.device.is_none() && (is_first || !matches!(parameter.method, Method::Static(_)))
-    });
-    own.or(general)
-        .map_or(Method::Dhcp, |parameter| parameter.method.clone())
+    let is_static = |parameter: &IpParam| matches!(parameter.method, Method::Static { .. });
+    let general = parameters
+        .iter()
+        .find(|parameter| parameter.device.is_none() && (is_first || !is_static(parameter)));
+    own.or(general).map(|parameter| parameter.method.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fixed(text: &str) -> LinkConfig {
+    fn fixed(text: &str) -> (String, Option<String>) {
         match parse(text).unwrap().method {
-            Method::Static(config) => config,
-            other => panic!("{other:?}"),
+            Method::Static { address, gateway } => (
+                address.to_string(),
+                gateway.map(|gateway| gateway.to_string()),
+            ),
+            other => panic!("{text} is {other:?}"),
         }
     }
 
@@ -211,31 +229,20 @@ mod tests {
             (parsed.device.as_deref(), parsed.hostname.as_deref()),
             (Some("eth0"), Some("node1"))
         );
-        let config = fixed(text);
-        assert_eq!(config.addresses, [("10.0.2.15".parse().unwrap(), 24)]);
-        assert_eq!(config.routes, [default_route("10.0.2.2".parse().unwrap())]);
-        assert_eq!(
-            config.dns,
-            [
-                "10.0.2.3".parse::<IpAddr>().unwrap(),
-                "1.1.1.1".parse().unwrap()
-            ]
-        );
+        let expected = ("10.0.2.15/24".to_owned(), Some("10.0.2.2".to_owned()));
+        assert_eq!(fixed(text), expected);
+        let dns: Vec<String> = parsed.dns.iter().map(ToString::to_string).collect();
+        assert_eq!(dns, ["10.0.2.3", "1.1.1.1"]);
+        assert_eq!(parsed.ntp, Some("10.0.2.9".parse().unwrap()));
     }
 
     #[test]
     fn masks() {
-        assert_eq!(
-            fixed("10.1.2.3:::16").addresses,
-            [("10.1.2.3".parse().unwrap(), 16)]
-        );
-        assert_eq!(
-            fixed("192.168.1.1").addresses,
-            [("192.168.1.1".parse().unwrap(), 24)]
-        );
+        assert_eq!(fixed("10.1.2.3:::16").0, "10.1.2.3/16");
+        assert_eq!(fixed("192.168.1.1").0, "192.168.1.1/24");
         let six = fixed("[2001:db8::5]::[2001:db8::1]:56::eth0:off");
-        assert_eq!(six.addresses, [("2001:db8::5".parse().unwrap(), 56)]);
-        assert_eq!(six.routes, [default_route("2001:db8::1".parse().unwrap())]);
+        let expected = ("2001:db8::5/56".to_owned(), Some("2001:db8::1".to_owned()));
+        assert_eq!(six, expected);
         assert_eq!(prefix_of(Ipv4Addr::new(255, 0, 255, 0)), None);
         assert_eq!(prefix_of(Ipv4Addr::UNSPECIFIED), Some(0));
     }
@@ -260,6 +267,7 @@ mod tests {
             ("10.0.0.1:::255.0.255.0", "netmask"),
             ("10.0.0.1::gw:24", "gateway"),
             (":::::eth0:magic", "autoconf"),
+            ("1.1.1.1:::::::::x", "time server"),
             ("1.1.1.1::::::::::x", "fields"),
         ] {
             let error = parse(text).unwrap_err().to_string();
@@ -272,13 +280,11 @@ mod tests {
         let for_eth1 = parse("10.0.0.1:::24::eth1:none").unwrap();
         let for_any = parse("10.0.0.2:::24").unwrap();
         let both = [for_eth1.clone(), for_any.clone()];
-        assert_eq!(method_for(&both, "eth1", false), for_eth1.method);
-        assert_eq!(method_for(&both, "eth0", true), for_any.method);
-        assert_eq!(method_for(&both, "eth2", false), Method::Dhcp);
-        assert_eq!(method_for(&[], "eth0", true), Method::Dhcp);
-        assert_eq!(
-            method_for(&[parse("off").unwrap()], "eth7", false),
-            Method::Off
-        );
+        assert_eq!(method_for(&both, "eth1", false), Some(for_eth1.method));
+        assert_eq!(method_for(&both, "eth0", true), Some(for_any.method));
+        assert_eq!(method_for(&both, "eth2", false), None);
+        assert_eq!(method_for(&[], "eth0", true), None);
+        let off = [parse("off").unwrap()];
+        assert_eq!(method_for(&off, "eth7", false), Some(Method::Off));
     }
 }

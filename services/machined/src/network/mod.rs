@@ -1,28 +1,53 @@
-//! Links, addresses, routes and names: by DHCP, or as `ip=` says. IPv6 is autoconfigured by the kernel.
+//! What the network shall be and how it becomes that; the controllers in `controllers/network` call it.
 //!
-//! One task owns all of it. It is told by the kernel what links there are (a network card that comes later is
-//! a message like any other) and by the DHCP clients what a link may have.
+//! Layers say what the network shall be (`default_layer`, `cmdline_layer`, DHCP's leases in `lease`,
+//! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`
+//! and `apply/kernel.rs` is pure.
 
-mod dhcp;
-mod files;
+pub mod apply;
+mod bond;
+pub mod cmdline_layer;
+pub mod config_layer;
+pub mod default_layer;
+pub mod dhcp;
+pub mod files;
 mod ip_param;
-mod link_config;
-mod netlink;
-mod worker;
+pub mod layers;
+#[cfg(test)]
+mod layers_tests;
+mod lease;
+mod old_form;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rtnetlink::MulticastGroup;
-use tokio::sync::{mpsc, watch};
+use corten_resources::{Pointer, Start, Store};
+use tokio::sync::watch;
 
 use crate::cmdline::Cmdline;
 use crate::console;
-use ip_param::IpParam;
-use link_config::is_name;
-use worker::{Names, Worker};
+use crate::resources::network::{HostnameStatus, NodeAddress};
+
+/// What the network starts from; nothing is done before there is one.
+#[derive(Debug)]
+pub struct Setup {
+    /// The kernel's parameters.
+    pub cmdline: Cmdline,
+    /// The node's name while nobody names it.
+    pub default_hostname: String,
+    /// The directory for name files.
+    pub run: PathBuf,
+}
+
+impl Setup {
+    /// Waits for it; `None` when there will be none.
+    pub async fn wait(setup: &mut watch::Receiver<Option<Arc<Setup>>>) -> Option<Arc<Setup>> {
+        setup.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
 
 /// What the network has come to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,68 +62,35 @@ pub struct Status {
 #[derive(Debug, Clone)]
 pub struct Network {
     status: watch::Receiver<Status>,
-    wishes: mpsc::UnboundedSender<Wishes>,
-}
-
-/// What the machine config wants of the network.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// The node's name.
-    pub hostname: Option<String>,
-    /// Name servers to ask instead of those the network offers.
-    pub nameservers: Vec<IpAddr>,
 }
 
 impl Network {
-    /// Starts the task. `default_hostname` holds while nobody names the node; files go into `run`.
-    ///
-    /// # Errors
-    /// When the kernel offers no rtnetlink.
-    pub fn start(cmdline: &Cmdline, default_hostname: String, run: PathBuf) -> io::Result<Network> {
-        let groups = [
-            MulticastGroup::Link,
-            MulticastGroup::Ipv4Ifaddr,
-            MulticastGroup::Ipv6Ifaddr,
-        ];
-        // Two sockets: on one, the news of a change we ask for would count as the answer to the request.
-        let (listener, _, messages) = rtnetlink::new_multicast_connection(&groups)?;
-        tokio::spawn(listener);
-        let (connection, handle, _) = rtnetlink::new_connection()?;
-        tokio::spawn(connection);
+    /// Follows what the controllers find, and tells of it on the console.
+    #[must_use]
+    pub fn follow(store: &Store) -> Network {
         let (publisher, status) = watch::channel(Status::default());
-        let (wishes, wish_receiver) = mpsc::unbounded_channel();
-        let (news_sender, news) = mpsc::unbounded_channel();
-        let parameters = parameters(cmdline);
-        let named = cmdline.ours("hostname").map(str::to_owned);
-        let by_parameter = named.or_else(|| {
-            parameters
-                .iter()
-                .find_map(|parameter| parameter.hostname.clone())
+        let store = store.clone();
+        tokio::spawn(async move {
+            let addresses = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);
+            let name = Pointer::of::<HostnameStatus>(HostnameStatus::ID);
+            loop {
+                let (Ok(mut addresses), Ok(mut name)) = (
+                    store.watch(&addresses, Start::Now),
+                    store.watch(&name, Start::Now),
+                ) else {
+                    return;
+                };
+                // A watcher that fell behind ends, and is made anew.
+                while tokio::select! {
+                    event = addresses.next() => event.is_some(),
+                    event = name.next() => event.is_some(),
+                } {
+                    publish(&publisher, status_in(&store));
+                }
+                publish(&publisher, status_in(&store));
+            }
         });
-        let worker = Worker {
-            handle,
-            parameters,
-            names: Names {
-                by_config: None,
-                by_parameter: by_parameter.filter(|n| is_name(n)),
-                default: default_hostname,
-            },
-            nameservers: Vec::new(),
-            links: BTreeMap::new(),
-            addresses: BTreeMap::new(),
-            first: None,
-            news_sender,
-            publisher,
-            written: None,
-            run,
-        };
-        tokio::spawn(worker.run(messages, news, wish_receiver));
-        Ok(Network { status, wishes })
-    }
-
-    /// Replaces what the machine config wants.
-    pub fn wish(&self, wishes: Wishes) {
-        let _ = self.wishes.send(wishes);
+        Network { status }
     }
 
     /// The network now.
@@ -124,23 +116,35 @@ impl Network {
     }
 }
 
-/// The `ip=` parameters that can be understood; the others are told.
-fn parameters(cmdline: &Cmdline) -> Vec<IpParam> {
-    let understood = |text| {
-        ip_param::parse(text)
-            .inspect_err(|error| console::warn(&format!("network: {error}")))
-            .ok()
-    };
-    cmdline.all("ip").filter_map(understood).collect()
+fn status_in(store: &Store) -> Status {
+    let name = store.get_as::<HostnameStatus>(HostnameStatus::ID);
+    let current = store.get_as::<NodeAddress>(NodeAddress::CURRENT);
+    let address = |text: &String| text.split('/').next()?.parse().ok();
+    let mut addresses: Vec<IpAddr> = current
+        .iter()
+        .flat_map(|current| current.addresses.iter().filter_map(address))
+        .collect();
+    addresses.dedup();
+    Status {
+        hostname: name.map(|name| name.full()).unwrap_or_default(),
+        addresses,
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unreadable_parameter_does_not_spoil_the_others() {
-        let cmdline = Cmdline::parse("ip=10.0.0.999 ip=eth0:dhcp");
-        assert_eq!(parameters(&cmdline).len(), 1);
-    }
+fn publish(publisher: &watch::Sender<Status>, status: Status) {
+    publisher.send_if_modified(|old| {
+        for address in &status.addresses {
+            if !old.addresses.contains(address) {
+                console::say(&format!("network: address {address}"));
+            }
+        }
+        for address in &old.addresses {
+            if !status.addresses.contains(address) {
+                console::say(&format!("network: address {address} is gone"));
+            }
+        }
+        let modified = *old != status;
+        *old = status;
+        modified
+    });
 }

@@ -1,6 +1,8 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
 pub mod network;
+pub mod network_names;
+pub mod network_spec;
 pub mod runtime;
 
 use corten_resources::{Column, Definition, Sensitivity};

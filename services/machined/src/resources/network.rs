@@ -19,6 +19,16 @@ pub struct HostnameStatus {
 impl HostnameStatus {
     /// There is one.
     pub const ID: &str = "hostname";
+
+    /// With its domain.
+    #[must_use]
+    pub fn full(&self) -> String {
+        if self.domainname.is_empty() {
+            self.hostname.clone()
+        } else {
+            format!("{}.{}", self.hostname, self.domainname)
+        }
+    }
 }
 
 impl Spec for HostnameStatus {
@@ -70,11 +80,29 @@ pub struct LinkStatus {
     /// Where the device sits.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bus_path: String,
+    /// The device's vendor and product on its bus, in hexadecimal with a colon.
+    #[serde(rename = "pciID", skip_serializing_if = "String::is_empty")]
+    pub pci_id: String,
     /// The device's driver.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub driver: String,
     /// Whether there is a carrier.
     pub link_state: bool,
+}
+
+impl LinkStatus {
+    /// Whether a device stands behind it: not a bridge, not a container's cable.
+    #[must_use]
+    pub fn is_physical(&self) -> bool {
+        self.link_type == "ether" && self.kind.is_empty() && !self.bus_path.is_empty()
+    }
+
+    /// Its hardware address as bytes.
+    #[must_use]
+    pub fn mac(&self) -> Vec<u8> {
+        let byte = |text| u8::from_str_radix(text, 16).ok();
+        self.hardware_addr.split(':').filter_map(byte).collect()
+    }
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -127,6 +155,49 @@ impl Spec for AddressStatus {
         NAMESPACE,
         &["address", "addresses"],
         &[column("Address", ".address"), column("Link", ".linkName")],
+    );
+}
+
+/// A route as the kernel has it; its id is as [`super::network_spec::RouteSpec`]'s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteStatus {
+    /// `inet4`, `inet6`.
+    pub family: &'static str,
+    /// Where it leads; empty: everywhere.
+    pub dst: String,
+    /// The address packets are sent from.
+    pub src: String,
+    /// Through whom; empty: it is on the link.
+    pub gateway: String,
+    /// The link's number.
+    pub out_link_index: u32,
+    /// The link's name.
+    pub out_link_name: String,
+    /// The routing table's name or number.
+    pub table: String,
+    /// Lower wins.
+    pub priority: u32,
+    /// How far it reaches: `global`, `link`, `host`.
+    pub scope: &'static str,
+    /// `unicast`, `blackhole`.
+    #[serde(rename = "type")]
+    pub route_type: &'static str,
+    /// Where it comes from: `kernel`, `static`, `dhcp`.
+    pub protocol: String,
+}
+
+impl Spec for RouteStatus {
+    const DEFINITION: Definition = open(
+        "RouteStatuses.net.talos.dev",
+        NAMESPACE,
+        &["route", "routes"],
+        &[
+            column("Destination", ".dst"),
+            column("Gateway", ".gateway"),
+            column("Link", ".outLinkName"),
+            column("Metric", ".priority"),
+        ],
     );
 }
 

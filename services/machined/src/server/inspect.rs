@@ -79,9 +79,11 @@ mod tests {
         assert_eq!(edges.len(), lines.count());
         let status = edges
             .iter()
-            .find(|edge| edge.resource_id == "current")
+            .find(|edge| {
+                edge.controller_name == "runtime.MachineStatusController"
+                    && edge.resource_id == "current"
+            })
             .unwrap();
-        assert_eq!(status.controller_name, "runtime.MachineStatusController");
         assert_eq!(status.edge_type(), EdgeType::InputWeak);
         assert_eq!(status.resource_namespace, "network");
     }

@@ -74,7 +74,7 @@ impl Controller for Addresses {
     }
 }
 
-fn named(message: &LinkMessage) -> Option<(u32, &str)> {
+pub(super) fn named(message: &LinkMessage) -> Option<(u32, &str)> {
     let name = message
         .attributes
         .iter()
@@ -161,7 +161,7 @@ mod tests {
     async fn this_machines_loopback_is_found() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        runtime.add(Links).unwrap();
+        runtime.add(Links::default()).unwrap();
         runtime.add(Addresses).unwrap();
         let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         for _ in 0..500 {

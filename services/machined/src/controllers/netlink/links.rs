@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
@@ -11,7 +12,10 @@ use rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, State,
 };
 
+use tokio::sync::watch;
+
 use super::{Kernel, hardware_address, names};
+use crate::network::Setup;
 use crate::resources::network::LinkStatus;
 
 /// `if.h`, without `IFF_`.
@@ -37,8 +41,11 @@ const FLAGS: [(u32, &str); 19] = [
     (1 << 18, "ECHO"),
 ];
 
-#[derive(Debug, Clone)]
-pub(in crate::controllers) struct Links;
+#[derive(Debug, Clone, Default)]
+pub(in crate::controllers) struct Links {
+    /// Waited for, if given: before the network may start, `/sys` may not be there yet.
+    pub(in crate::controllers) setup: Option<watch::Receiver<Option<Arc<Setup>>>>,
+}
 
 impl Controller for Links {
     fn name(&self) -> &'static str {
@@ -54,6 +61,9 @@ impl Controller for Links {
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        if let Some(mut setup) = self.setup {
+            Setup::wait(&mut setup).await;
+        }
         let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
         context.event().await;
         loop {
@@ -90,6 +100,7 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
         kind: String::new(),
         slave_kind: String::new(),
         bus_path: String::new(),
+        pci_id: String::new(),
         driver: String::new(),
         link_state: header.flags.contains(LinkFlags::LowerUp),
     };
@@ -158,6 +169,13 @@ fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
     };
     status.bus_path = name_of(&device).unwrap_or_default();
     status.driver = name_of(&device.join("driver")).unwrap_or_default();
+    let number = |name: &str| {
+        let text = fs::read_to_string(device.join(name)).ok()?;
+        Some(text.trim().trim_start_matches("0x").to_owned())
+    };
+    if let (Some(vendor), Some(product)) = (number("vendor"), number("device")) {
+        status.pci_id = format!("{vendor}:{product}");
+    }
 }
 
 #[cfg(test)]
@@ -210,10 +228,13 @@ mod tests {
         }
         symlink(&bus, classes.path().join("eth0/device")).unwrap();
         symlink(&driver, bus.join("driver")).unwrap();
+        fs::write(bus.join("vendor"), "0x1af4\n").unwrap();
+        fs::write(bus.join("device"), "0x1041\n").unwrap();
         let (_, mut status) = status(&message()).unwrap();
         add_device(&mut status, classes.path(), "eth0");
         assert_eq!(status.bus_path, "0000:00:03.0");
         assert_eq!(status.driver, "virtio_net");
+        assert_eq!(status.pci_id, "1af4:1041");
         add_device(&mut status, classes.path(), "lo");
         assert_eq!(status.bus_path, "");
     }

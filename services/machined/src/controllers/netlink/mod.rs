@@ -1,10 +1,11 @@
-//! Links and addresses as the kernel has them.
+//! Links, addresses and routes as the kernel has them.
 //!
 //! The kernel's messages say only that something changed; what there is, is asked. So a message that was
 //! lost in a storm is made good by the next, and none has to be understood.
 
 pub(super) mod addresses;
 pub(super) mod links;
+pub(super) mod routes;
 
 use std::io;
 use std::pin::Pin;
@@ -23,14 +24,14 @@ const BUNCH: Duration = Duration::from_millis(50);
 type Received = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr);
 
 /// Two connections to the kernel, one to ask and one to be told; they end with it.
-struct Kernel {
-    handle: Handle,
+pub(super) struct Kernel {
+    pub(super) handle: Handle,
     messages: Pin<Box<dyn Stream<Item = Received> + Send>>,
     _connections: JoinSet<()>,
 }
 
 impl Kernel {
-    fn connect(groups: &[MulticastGroup]) -> io::Result<Kernel> {
+    pub(super) fn connect(groups: &[MulticastGroup]) -> io::Result<Kernel> {
         let mut connections = JoinSet::new();
         let (listener, _, messages) = rtnetlink::new_multicast_connection(groups)?;
         connections.spawn(listener);
@@ -44,7 +45,7 @@ impl Kernel {
     }
 
     /// Ends after the next change.
-    async fn changed(&mut self) -> io::Result<()> {
+    pub(super) async fn changed(&mut self) -> io::Result<()> {
         let lost = || io::Error::other("the kernel closed the rtnetlink connection");
         self.messages.next().await.ok_or_else(lost)?;
         tokio::time::sleep(BUNCH).await;

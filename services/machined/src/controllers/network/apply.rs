@@ -1,0 +1,72 @@
+//! Links, addresses and routes as they shall be: the only one that changes the kernel's.
+
+use std::sync::Arc;
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use rtnetlink::MulticastGroup;
+use tokio::sync::Mutex;
+
+use crate::console;
+use crate::controllers::netlink::Kernel;
+use crate::network::apply::{Memory, Rtnetlink, apply, units};
+use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+
+/// Makes the kernel follow the specs, at every change of either.
+#[derive(Debug, Clone, Default)]
+pub(in crate::controllers) struct Apply {
+    /// Shared by every run: what was done is known after a restart, too.
+    pub(in crate::controllers) memory: Arc<Mutex<Memory>>,
+}
+
+impl Controller for Apply {
+    fn name(&self) -> &'static str {
+        "network.LinkSpecController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<LinkSpec>(Dependency::Weak),
+            Input::of::<AddressSpec>(Dependency::Weak),
+            Input::of::<RouteSpec>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut kernel = Kernel::connect(&[
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ])?;
+        let rtnetlink = Rtnetlink(kernel.handle.clone());
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                changed = kernel.changed() => changed?,
+            }
+            let units = units(
+                context
+                    .list::<LinkSpec>()?
+                    .iter()
+                    .map(|spec| (**spec).clone()),
+                context
+                    .list::<AddressSpec>()?
+                    .iter()
+                    .map(|spec| (**spec).clone()),
+                context
+                    .list::<RouteSpec>()?
+                    .iter()
+                    .map(|spec| (**spec).clone()),
+            );
+            let mut memory = self.memory.lock().await;
+            for complaint in apply(&rtnetlink, &mut memory, &units).await? {
+                console::warn(&format!("network: {complaint}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The node's name, and who is asked for names and time.
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+
+use crate::resources::network::HostnameStatus;
+use crate::resources::network_names::{
+    HostnameSpec, ResolverSpec, ResolverStatus, TimeServerSpec, TimeServerStatus,
+};
+
+/// Gives the kernel its name.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Hostname;
+
+impl Controller for Hostname {
+    fn name(&self) -> &'static str {
+        "network.HostnameSpecController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<HostnameSpec>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<HostnameStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let Some(spec) = context.get::<HostnameSpec>("hostname")? else {
+                continue;
+            };
+            let status = HostnameStatus {
+                hostname: spec.hostname.clone(),
+                domainname: spec.domainname.clone(),
+            };
+            // The kernel's name is up to 64 bytes long; one that is not is not the node's.
+            corten_sys::host::set_hostname(&status.full())
+                .or_else(|_| corten_sys::host::set_hostname(&status.hostname))
+                .map_err(|error| format!("cannot set the host name {}: {error}", status.full()))?;
+            context.put(Draft::new(HostnameStatus::ID, status))?;
+        }
+    }
+}
+
+/// Who is asked for names.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Resolvers;
+
+impl Controller for Resolvers {
+    fn name(&self) -> &'static str {
+        "network.ResolverSpecController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<ResolverSpec>(Dependency::Weak),
+            Input::of::<HostnameStatus>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<ResolverStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let Some(spec) = context.get::<ResolverSpec>("resolvers")? else {
+                continue;
+            };
+            let mut search_domains = spec.search_domains.clone();
+            if let Some(name) = context.get::<HostnameStatus>(HostnameStatus::ID)?
+                && !name.domainname.is_empty()
+                && !spec.no_own_domain
+                && !search_domains.contains(&name.domainname)
+            {
+                search_domains.push(name.domainname.clone());
+            }
+            let status = ResolverStatus {
+                dns_servers: spec.dns_servers.clone(),
+                search_domains,
+            };
+            context.put(Draft::new(ResolverStatus::ID, status))?;
+        }
+    }
+}
+
+/// Who is asked for the time.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct TimeServers;
+
+impl Controller for TimeServers {
+    fn name(&self) -> &'static str {
+        "network.TimeServerSpecController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<TimeServerSpec>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<TimeServerStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            if let Some(spec) = context.get::<TimeServerSpec>("timeservers")? {
+                let time_servers = spec.time_servers.clone();
+                let status = TimeServerStatus { time_servers };
+                context.put(Draft::new(TimeServerStatus::ID, status))?;
+            }
+        }
+    }
+}

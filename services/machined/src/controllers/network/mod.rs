@@ -1,0 +1,60 @@
+//! The network's controllers: layers in, one network out, and what becomes of it.
+
+pub(super) mod apply;
+pub(super) mod etc_files;
+pub(super) mod hostname;
+pub(super) mod layers;
+pub(super) mod merge;
+pub(super) mod operators;
+pub(super) mod status;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Failure, Output};
+
+use crate::network::layers::{Layered, Specs};
+use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+
+/// What a controller that speaks for a layer writes.
+fn layer_outputs() -> Vec<Output> {
+    vec![
+        Output::shared::<LinkSpec>(),
+        Output::shared::<AddressSpec>(),
+        Output::shared::<RouteSpec>(),
+        Output::shared::<OperatorSpec>(),
+        Output::shared::<HostnameSpec>(),
+        Output::shared::<ResolverSpec>(),
+        Output::shared::<TimeServerSpec>(),
+    ]
+}
+
+/// Writes what was said, ids beginning with `whose`.
+fn write(context: &mut Context, whose: &str, said: &Specs) -> Result<(), Failure> {
+    all(context, whose, &said.links)?;
+    all(context, whose, &said.addresses)?;
+    all(context, whose, &said.routes)?;
+    all(context, whose, &said.operators)?;
+    all(context, whose, said.hostname.as_slice())?;
+    all(context, whose, said.resolver.as_slice())?;
+    all(context, whose, said.time_servers.as_slice())
+}
+
+fn all<S: Layered>(context: &mut Context, whose: &str, specs: &[S]) -> Result<(), Failure> {
+    for spec in specs {
+        let id = format!("{whose}/{}", spec.id());
+        context.put(Draft::new(&id, spec.clone()).in_namespace(LAYERS))?;
+    }
+    Ok(())
+}
+
+/// Removes what this controller said before and not any more.
+fn forget_others(context: &mut Context) -> Result<(), Failure> {
+    context.remove_others_in::<LinkSpec>(LAYERS)?;
+    context.remove_others_in::<AddressSpec>(LAYERS)?;
+    context.remove_others_in::<RouteSpec>(LAYERS)?;
+    context.remove_others_in::<OperatorSpec>(LAYERS)?;
+    context.remove_others_in::<HostnameSpec>(LAYERS)?;
+    context.remove_others_in::<ResolverSpec>(LAYERS)?;
+    context.remove_others_in::<TimeServerSpec>(LAYERS)?;
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Links that ask servers for addresses, and what they are told.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{forget_others, layer_outputs, write};
+use crate::network::dhcp::{Asking, ask};
+use crate::network::layers::Specs;
+use crate::resources::network::{AddressStatus, LinkStatus};
+use crate::resources::network_names::OperatorSpec;
+use crate::resources::network_spec::Layer;
+
+/// Runs a client for each [`OperatorSpec`].
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Operators;
+
+/// A client at work.
+struct Client {
+    asking: Asking,
+    /// Tells its news from those of one before it.
+    number: u64,
+    has_carrier: bool,
+    again: mpsc::UnboundedSender<()>,
+    task: tokio::task::AbortHandle,
+    specs: Option<Specs>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type News = (String, u64, Option<Specs>);
+
+impl Controller for Operators {
+    fn name(&self) -> &'static str {
+        "network.OperatorSpecController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<OperatorSpec>(Dependency::Weak),
+            Input::of::<LinkStatus>(Dependency::Weak),
+            Input::of::<AddressStatus>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        layer_outputs()
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut clients: BTreeMap<String, Client> = BTreeMap::new();
+        let mut tasks = JoinSet::new();
+        let (sender, mut news) = mpsc::unbounded_channel::<News>();
+        let mut number = 0;
+        loop {
+            tokio::select! {
+                () = context.event() => {
+                    let wanted = wanted(context)?;
+                    clients.retain(|id, client| {
+                        wanted.get(id).is_some_and(|(asking, _)| *asking == client.asking)
+                    });
+                    for (id, (asking, has_carrier)) in wanted {
+                        if let Some(client) = clients.get_mut(&id) {
+                            // Behind the cable there may be another network now.
+                            if has_carrier && !client.has_carrier {
+                                let _ = client.again.send(());
+                            }
+                            client.has_carrier = has_carrier;
+                        } else if has_carrier {
+                            // A question asked before there is a carrier is lost.
+                            number += 1;
+                            let client = start(&id, number, asking, &sender, &mut tasks);
+                            clients.insert(id, client);
+                        }
+                    }
+                }
+                Some((id, number, specs)) = news.recv() => {
+                    if let Some(client) = clients.get_mut(&id)
+                        && client.number == number
+                    {
+                        client.specs = specs;
+                    }
+                }
+                Some(_) = tasks.join_next() => continue,
+            }
+            context.start_outputs();
+            for (id, client) in &clients {
+                if let Some(specs) = &client.specs {
+                    let whose = format!("{}/{id}", Layer::Operator.name());
+                    write(context, &whose, specs)?;
+                }
+            }
+            forget_others(context)?;
+        }
+    }
+}
+
+/// Who shall ask, by the operator's id, and whether the link has a carrier.
+fn wanted(context: &Context) -> Result<BTreeMap<String, (Asking, bool)>, Failure> {
+    let mut wanted = BTreeMap::new();
+    let addresses = context.list::<AddressStatus>()?;
+    for spec in context.list::<OperatorSpec>()? {
+        let Some(link) = context.get::<LinkStatus>(&spec.link_name)? else {
+            continue;
+        };
+        let source = if spec.operator == "dhcp6" {
+            let own = addresses
+                .iter()
+                .find_map(|status| link_local(status, &spec));
+            let Some(own) = own else { continue };
+            Some(own)
+        } else {
+            None
+        };
+        let asking = Asking {
+            index: link.index,
+            name: spec.link_name.clone(),
+            mac: link.mac(),
+            dhcp: spec.dhcp.clone(),
+            source,
+        };
+        wanted.insert(spec.id().to_owned(), (asking, link.link_state));
+    }
+    Ok(wanted)
+}
+
+/// The address DHCPv6 asks from, once the kernel knows that no other machine has it.
+fn link_local(status: &AddressStatus, spec: &OperatorSpec) -> Option<Ipv6Addr> {
+    let usable = status.link_name == spec.link_name
+        && status.scope == "link"
+        && !status
+            .flags
+            .split(',')
+            .any(|flag| ["tentative", "dadfailed"].contains(&flag));
+    let address = status.address.split('/').next()?.parse().ok()?;
+    match address {
+        IpAddr::V6(address) if usable => Some(address),
+        _ => None,
+    }
+}
+
+fn start(
+    id: &str,
+    number: u64,
+    asking: Asking,
+    news: &mpsc::UnboundedSender<News>,
+    tasks: &mut JoinSet<()>,
+) -> Client {
+    let (again, carrier) = mpsc::unbounded_channel();
+    let news = news.clone();
+    let own = id.to_owned();
+    let tell = move |specs| drop(news.send((own.clone(), number, specs)));
+    let task = tasks.spawn(ask(asking.clone(), carrier, tell));
+    Client {
+        asking,
+        number,
+        has_carrier: true,
+        again,
+        task,
+        specs: None,
+    }
+}

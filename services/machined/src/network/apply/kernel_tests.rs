@@ -1,0 +1,132 @@
+//! The engine on the real kernel, in a network namespace of its own.
+
+use super::tests::{LAYER, all, prefix};
+use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
+use crate::network::layers::{Specs, route};
+use crate::resources::network_spec::{Bridge, Enabled, Master, RouteSpec};
+
+/// Runs in a network namespace of its own, where there is the right to have one. Without it nothing can be
+/// said about the kernel, which is told.
+fn alone(test: impl Future<Output = ()>) {
+    use nix::sched::{CloneFlags, unshare};
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        Ok(()) => {}
+        Err(nix::errno::Errno::EPERM) => return eprintln!("not root: the kernel was not asked"),
+        Err(error) => panic!("no network namespace: {error}"),
+    }
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(test);
+}
+
+fn bridged(address: &str, stp: bool) -> Units {
+    let mut specs = Specs::default();
+    specs.link(LAYER, "lo");
+    let bridge = specs.link(LAYER, "br0");
+    (bridge.logical, bridge.kind, bridge.mtu) = (true, "bridge", 1400);
+    bridge.bridge_master = Some(Bridge {
+        stp: Enabled { enabled: stp },
+        ..Bridge::default()
+    });
+    let master_name = "br0".to_owned();
+    specs.link(LAYER, "cable").bridge_slave = Some(Master { master_name });
+    specs.address(LAYER, "br0", prefix(address), 0);
+    specs.address(LAYER, "br0", prefix("fd00::2/64"), 0);
+    let gateway = Some("10.0.0.1".parse().unwrap());
+    let on_link = route(LAYER, "br0", prefix("10.0.0.1/32"), None);
+    specs
+        .routes
+        .push(route(LAYER, "br0", prefix("0.0.0.0/0"), gateway));
+    specs.routes.push(on_link);
+    let nowhere = route(LAYER, "", prefix("10.66.0.0/16"), None);
+    specs.routes.push(RouteSpec {
+        route_type: "blackhole",
+        scope: "global",
+        ..nowhere
+    });
+    let mut six = route(LAYER, "br0", prefix("fd01::/64"), None);
+    six.mtu = 1300;
+    specs.routes.push(six);
+    all(&specs)
+}
+
+#[test]
+fn the_kernel_takes_it_and_gives_it_back() {
+    alone(async {
+        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+        tokio::spawn(connection);
+        let cable = rtnetlink::LinkVeth::new("cable", "plug").build();
+        handle.link().add(cable).execute().await.unwrap();
+        let kernel = Rtnetlink(handle);
+        let mut memory = Memory::default();
+        let wanted = bridged("10.0.0.2/24", false);
+        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        let found = kernel.look().await.unwrap();
+        let bridge = &found.links["br0"];
+        assert_eq!(
+            (&*bridge.kind, bridge.is_up, bridge.mtu),
+            ("bridge", true, 1400)
+        );
+        assert!(found.links["lo"].is_up);
+        assert_eq!(found.links["cable"].master, bridge.index);
+        assert!(
+            found
+                .addresses
+                .contains_key(&(bridge.index, prefix("10.0.0.2/24")))
+        );
+        let ours = |found: &Found| {
+            found
+                .routes
+                .iter()
+                .filter(|route| route.priority == 1024)
+                .count()
+        };
+        // Besides our four there may be those of IPv6's own link-local network.
+        assert!(ours(&found) >= 4, "{:#?}", found.routes);
+        let index = bridge.index;
+
+        // The same again is nothing to do.
+        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        assert_eq!(kernel.look().await.unwrap().links["br0"].index, index);
+
+        // Another address in place, then a bridge made anew, with all on it.
+        let moved = bridged("10.0.0.3/24", false);
+        assert_eq!(apply(&kernel, &mut memory, &moved).await.unwrap(), [""; 0]);
+        let anew = bridged("10.0.0.3/24", true);
+        assert_eq!(apply(&kernel, &mut memory, &anew).await.unwrap(), [""; 0]);
+        let found = kernel.look().await.unwrap();
+        let bridge = &found.links["br0"];
+        assert_ne!(bridge.index, index);
+        assert_eq!(found.links["cable"].master, bridge.index);
+        let has = |address| {
+            found
+                .addresses
+                .contains_key(&(bridge.index, prefix(address)))
+        };
+        assert!(has("10.0.0.3/24") && !has("10.0.0.2/24"));
+        assert!(ours(&found) >= 4, "{:#?}", found.routes);
+
+        // A gateway nobody can reach is refused, and the network is what it was.
+        let mut bad = anew.clone();
+        let unit = bad.get_mut("br0").unwrap();
+        let far = Some("192.0.2.1".parse().unwrap());
+        unit.routes
+            .push(route(LAYER, "br0", prefix("10.77.0.0/16"), far));
+        let complaints = apply(&kernel, &mut memory, &bad).await.unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{complaints:?}");
+        };
+        assert!(
+            complaint.ends_with("; back to what worked before"),
+            "{complaint}"
+        );
+        assert_eq!(kernel.look().await.unwrap().routes, found.routes);
+
+        assert_eq!(
+            apply(&kernel, &mut memory, &Units::new()).await.unwrap(),
+            [""; 0]
+        );
+        let found = kernel.look().await.unwrap();
+        assert!(!found.links.contains_key("br0"));
+        assert_eq!((found.links["cable"].master, ours(&found)), (0, 0));
+    });
+}

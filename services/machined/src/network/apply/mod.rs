@@ -1,0 +1,313 @@
+//! Making the kernel's network what it shall be, link by link.
+//!
+//! A *unit* is a link with its addresses and routes. What is to be done for one is a list of [`Step`]s, made
+//! by looking at what is there (`steps.rs`, pure). When the kernel refuses one, the unit goes back to what
+//! worked before, and is not tried again until something about it has changed.
+
+mod kernel;
+#[cfg(test)]
+mod kernel_tests;
+mod link_message;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+pub use kernel::{Rtnetlink, found_routes};
+
+use crate::resources::network_spec::{AddressSpec, LinkSpec, Prefix, RouteSpec};
+
+/// What one link shall have. Without a name: routes that are no link's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unit {
+    /// The link; absent when nobody says anything of it but its addresses.
+    pub link: Option<LinkSpec>,
+    /// Its addresses.
+    pub addresses: Vec<AddressSpec>,
+    /// Routes through it.
+    pub routes: Vec<RouteSpec>,
+}
+
+/// Every unit, by its link's name.
+pub type Units = BTreeMap<String, Unit>;
+
+/// Sorts specs by link.
+pub fn units(
+    links: impl Iterator<Item = LinkSpec>,
+    addresses: impl Iterator<Item = AddressSpec>,
+    routes: impl Iterator<Item = RouteSpec>,
+) -> Units {
+    let mut units = Units::new();
+    for link in links {
+        let unit = units.entry(link.name.clone()).or_default();
+        unit.link = Some(link);
+    }
+    for address in addresses {
+        let unit = units.entry(address.link_name.clone()).or_default();
+        unit.addresses.push(address);
+    }
+    for route in routes {
+        let unit = units.entry(route.out_link_name.clone()).or_default();
+        unit.routes.push(route);
+    }
+    units
+}
+
+/// A link as the kernel has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundLink {
+    pub index: u32,
+    /// Of a link that software made; else empty.
+    pub kind: String,
+    pub is_up: bool,
+    pub mtu: u32,
+    /// The index of the link it is part of, or 0.
+    pub master: u32,
+    pub hardware_addr: Vec<u8>,
+    pub takes_multicast: bool,
+}
+
+/// A route as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FoundRoute {
+    pub table: u32,
+    pub dst: Prefix,
+    pub gateway: Option<std::net::IpAddr>,
+    pub priority: u32,
+    /// The link's index; 0 for a route that leads nowhere.
+    pub link: u32,
+}
+
+/// The kernel's network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// By name.
+    pub links: BTreeMap<String, FoundLink>,
+    /// By link's index; whether it can be used as a source yet.
+    pub addresses: BTreeMap<(u32, Prefix), bool>,
+    /// All of them.
+    pub routes: BTreeSet<FoundRoute>,
+}
+
+/// One change of the kernel's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Makes a link of a kind.
+    Make(Box<LinkSpec>),
+    /// Removes a link that was made.
+    Delete(String),
+    /// Switches a link on or off.
+    Up(String, bool),
+    /// Sets the size of its largest packet.
+    Mtu(String, u32),
+    /// Sets its hardware address.
+    HardwareAddr(String, [u8; 6]),
+    /// Whether it takes multicast packets.
+    Multicast(String, bool),
+    /// Puts it into another link, or takes it out.
+    Master(String, Option<String>),
+    /// Adds an address.
+    AddAddress(AddressSpec),
+    /// Takes an address away.
+    RemoveAddress(AddressSpec),
+    /// Adds a route.
+    AddRoute(RouteSpec),
+    /// Takes a route away.
+    RemoveRoute(RouteSpec),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Make(link) => write!(f, "make the {} {}", link.kind, link.name),
+            Step::Delete(link) => write!(f, "remove {link}"),
+            Step::Up(link, true) => write!(f, "switch {link} on"),
+            Step::Up(link, false) => write!(f, "switch {link} off"),
+            Step::Mtu(link, mtu) => write!(f, "set the MTU of {link} to {mtu}"),
+            Step::HardwareAddr(link, _) => write!(f, "set the hardware address of {link}"),
+            Step::Multicast(link, _) => write!(f, "set multicast of {link}"),
+            Step::Master(link, Some(master)) => write!(f, "put {link} into {master}"),
+            Step::Master(link, None) => write!(f, "take {link} out of its bond or bridge"),
+            Step::AddAddress(address) => {
+                write!(f, "give {} to {}", address.address, address.link_name)
+            }
+            Step::RemoveAddress(address) => {
+                write!(f, "take {} from {}", address.address, address.link_name)
+            }
+            Step::AddRoute(route) => write!(f, "add the route to {}", route.dst),
+            Step::RemoveRoute(route) => write!(f, "remove the route to {}", route.dst),
+        }
+    }
+}
+
+/// The kernel, or what stands for it in a test.
+pub trait Kernel {
+    /// What is there now.
+    fn look(&self) -> impl Future<Output = Result<Found, String>> + Send;
+    /// Takes one step.
+    fn perform(&self, step: &Step) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// What was done for a unit.
+#[derive(Debug, Clone)]
+struct Applied {
+    unit: Unit,
+    /// The link's MTU before it was first changed.
+    mtu: Option<u32>,
+    /// Whether the kernel took all of it: something to go back to.
+    worked: bool,
+}
+
+/// What a unit looked like when it failed: as long as that is so, it would fail again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failed {
+    unit: Option<Unit>,
+    saw: Vec<(String, FoundLink)>,
+    addresses: Vec<(Prefix, bool)>,
+}
+
+/// What was done so far; outlives a restart of the controller.
+#[derive(Debug, Default)]
+pub struct Memory {
+    applied: BTreeMap<String, Applied>,
+    failed: BTreeMap<String, Failed>,
+}
+
+/// Two rounds do; a third shows that the kernel takes back what it is given.
+const ROUNDS: usize = 3;
+
+/// Makes the kernel's network what is wanted, as far as it can be. Returns what went wrong, for a person.
+///
+/// # Errors
+/// When the kernel does not say what is there.
+pub async fn apply(
+    kernel: &impl Kernel,
+    memory: &mut Memory,
+    wanted: &Units,
+) -> Result<Vec<String>, String> {
+    let mut complaints = Vec::new();
+    let mut found = kernel.look().await?;
+    // What one link gets can change another: a bridge takes its MTU from who joins it.
+    for _ in 0..ROUNDS {
+        let before = found.clone();
+        complaints.extend(apply_once(kernel, memory, wanted, &mut found).await?);
+        if found == before {
+            break;
+        }
+    }
+    Ok(complaints)
+}
+
+async fn apply_once(
+    kernel: &impl Kernel,
+    memory: &mut Memory,
+    wanted: &Units,
+    found: &mut Found,
+) -> Result<Vec<String>, String> {
+    let mut complaints = Vec::new();
+    let gone: Vec<String> = memory
+        .applied
+        .keys()
+        .filter(|name| !wanted.contains_key(*name))
+        .cloned()
+        .collect();
+    let names = steps::in_order(wanted);
+    let gone = gone.iter().map(|name| (name, None));
+    let kept = names.iter().map(|name| (*name, wanted.get(*name)));
+    for (name, unit) in gone.chain(kept) {
+        if memory.failed.get(name) == Some(&steps::excerpt(name, unit, found)) {
+            continue;
+        }
+        memory.failed.remove(name);
+        if let Some(complaint) = apply_unit(kernel, memory, name, unit, found).await? {
+            let failed = steps::excerpt(name, unit, found);
+            memory.failed.insert(name.clone(), failed);
+            complaints.push(complaint);
+        }
+    }
+    Ok(complaints)
+}
+
+async fn apply_unit(
+    kernel: &impl Kernel,
+    memory: &mut Memory,
+    name: &String,
+    unit: Option<&Unit>,
+    found: &mut Found,
+) -> Result<Option<String>, String> {
+    let before = memory.applied.get(name).cloned();
+    let mtu = before.as_ref().and_then(|before| before.mtu);
+    let mtu = mtu.or(found.links.get(name).map(|link| link.mtu));
+    let mut complaint = None;
+    for round in 0..=ROUNDS {
+        // After the first round it was done, whether the kernel shows it or not.
+        let earlier = before.as_ref().map(|before| &before.unit);
+        let had = if round == 0 {
+            earlier
+        } else {
+            unit.or(earlier)
+        };
+        let steps = match steps::steps(name, had, unit, mtu, found) {
+            Ok(steps) => steps,
+            Err(refusal) => return Ok(Some(refusal)),
+        };
+        if steps.is_empty() {
+            break;
+        }
+        if round == ROUNDS {
+            complaint = Some(format!("{name}: the kernel takes back what it is given"));
+            break;
+        }
+        // With nothing to go back to, half of a network is better than none.
+        let goes_on = !before.as_ref().is_some_and(|before| before.worked);
+        complaint = perform_all(kernel, &steps, goes_on).await;
+        *found = kernel.look().await?;
+        if complaint.is_some() {
+            break;
+        }
+    }
+    let Some(what) = complaint else {
+        remember(memory, name, unit, mtu, true);
+        return Ok(None);
+    };
+    let Some(before) = before.filter(|before| before.worked) else {
+        remember(memory, name, unit, mtu, false);
+        return Ok(Some(what));
+    };
+    let undone = match steps::steps(name, unit, Some(&before.unit), mtu, found) {
+        Ok(steps) => perform_all(kernel, &steps, true).await,
+        Err(refusal) => Some(refusal),
+    };
+    *found = kernel.look().await?;
+    Ok(Some(match undone {
+        None => format!("{what}; back to what worked before"),
+        Some(also) => format!("{what}; and to go back: {also}"),
+    }))
+}
+
+fn remember(memory: &mut Memory, name: &str, unit: Option<&Unit>, mtu: Option<u32>, worked: bool) {
+    match unit {
+        Some(unit) => {
+            let unit = unit.clone();
+            let applied = Applied { unit, mtu, worked };
+            memory.applied.insert(name.to_owned(), applied);
+        }
+        None => drop(memory.applied.remove(name)),
+    }
+}
+
+/// Takes the steps in order, up to the first that is refused or all of them; returns the first refusal.
+async fn perform_all(kernel: &impl Kernel, steps: &[Step], goes_on: bool) -> Option<String> {
+    let mut first = None;
+    for step in steps {
+        if let Err(error) = kernel.perform(step).await {
+            first.get_or_insert(format!("cannot {step}: {error}"));
+            if !goes_on {
+                break;
+            }
+        }
+    }
+    first
+}

@@ -1,0 +1,293 @@
+//! What the machine config says, in its documents with a kind; the old form is in `old_form.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use corten_config::Document;
+use corten_config::Word as _;
+use corten_config::kinds::{
+    BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
+    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, LinkRoute, ResolverConfig, StaticHostConfig,
+    TimeSyncConfig, VLANConfig, VRFConfig,
+};
+use corten_config::values::Cidr;
+
+use super::layers::{METRIC, Specs, hostname, route};
+use super::old_form;
+use crate::resources::network::LinkStatus;
+use crate::resources::network_names::{
+    ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
+};
+use crate::resources::network_spec::{
+    Bond, Bridge, Enabled, Filtering, Layer, Master, Prefix, RouteSpec, Vlan, Vrf,
+};
+
+pub(super) const LAYER: Layer = Layer::Configuration;
+
+/// The links there are, by name.
+pub type Present = BTreeMap<String, LinkStatus>;
+
+/// What a config says of the network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// In resources.
+    pub specs: Specs,
+    /// Links that are left alone.
+    pub ignored: BTreeSet<String>,
+    /// Lines of `/etc/hosts`: addresses by name.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
+}
+
+/// Reads a config. It may mean links by other names they have, or by what they are like.
+#[must_use]
+pub fn said(document: &Document, present: &Present) -> Said {
+    let mut said = Said::default();
+    for interface in &document.machine.network.interfaces {
+        old_form::interface(interface, present, &mut said);
+    }
+    let specs = &mut said.specs;
+    links(document, present, specs);
+    for config in document.all::<DHCPv4Config>() {
+        let name = real_name(&config.name, present);
+        specs.link(LAYER, name);
+        specs.operators.push(OperatorSpec {
+            operator: "dhcp4",
+            link_name: name.to_owned(),
+            require_up: true,
+            dhcp: Dhcp {
+                route_metric: config.route_metric.unwrap_or(METRIC),
+                skip_hostname: config.ignore_hostname == Some(true),
+                skip_routes: config.ignore_routes == Some(true),
+                client_identifier: identifier(config.client_identifier, config.duid_raw.as_deref()),
+            },
+            layer: LAYER,
+        });
+    }
+    for config in document.all::<DHCPv6Config>() {
+        let name = real_name(&config.name, present);
+        specs.link(LAYER, name);
+        specs.operators.push(OperatorSpec {
+            operator: "dhcp6",
+            link_name: name.to_owned(),
+            require_up: true,
+            dhcp: Dhcp {
+                route_metric: config.route_metric.unwrap_or(METRIC),
+                skip_hostname: config.ignore_hostname == Some(true),
+                skip_routes: false,
+                client_identifier: identifier(config.client_identifier, config.duid_raw.as_deref()),
+            },
+            layer: LAYER,
+        });
+    }
+    for config in document.all::<BlackholeRouteConfig>() {
+        specs.routes.push(RouteSpec {
+            priority: config.metric.unwrap_or(METRIC),
+            route_type: "blackhole",
+            scope: "global",
+            ..route(LAYER, "", prefix(config.name), None)
+        });
+    }
+    names(document, &mut said);
+    said
+}
+
+fn links(document: &Document, present: &Present, specs: &mut Specs) {
+    for config in document.all::<LinkConfig>() {
+        common(specs, real_name(&config.name, present), &config.link);
+    }
+    for config in document.all::<DummyLinkConfig>() {
+        make(
+            specs,
+            &config.name,
+            "dummy",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<BondConfig>() {
+        make(
+            specs,
+            &config.name,
+            "bond",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        specs.link(LAYER, &config.name).bond_master = Some(Bond::from(config));
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.bond_name = config.name.to_string();
+        }
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<BridgeConfig>() {
+        make(
+            specs,
+            &config.name,
+            "bridge",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        specs.link(LAYER, &config.name).bridge_master = Some(Bridge {
+            stp: Enabled {
+                enabled: config.stp.enabled,
+            },
+            vlan: Filtering {
+                filtering_enabled: config.vlan.filtering,
+            },
+        });
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.bridge_slave = Some(master(&config.name));
+        }
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<VLANConfig>() {
+        make(specs, &config.name, "vlan", None);
+        let link = specs.link(LAYER, &config.name);
+        real_name(&config.parent, present).clone_into(&mut link.parent_name);
+        link.vlan = Some(Vlan {
+            id: config.vlan_id,
+            protocol: config.vlan_mode.word(),
+        });
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<VRFConfig>() {
+        make(
+            specs,
+            &config.name,
+            "vrf",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        let table = config.table;
+        specs.link(LAYER, &config.name).vrf_master = Some(Vrf { table });
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.vrf_slave = Some(master(&config.name));
+        }
+        common(specs, &config.name, &config.link);
+    }
+}
+
+pub(super) fn make(
+    specs: &mut Specs,
+    name: &str,
+    kind: &'static str,
+    hardware_addr: Option<[u8; 6]>,
+) {
+    let link = specs.link(LAYER, name);
+    link.logical = true;
+    link.kind = kind;
+    link.hardware_addr = hardware_addr;
+}
+
+pub(super) fn master(name: &str) -> Master {
+    Master {
+        master_name: name.to_owned(),
+    }
+}
+
+fn common(specs: &mut Specs, name: &str, config: &Link) {
+    let link = specs.link(LAYER, name);
+    link.up = config.up;
+    link.mtu = config.mtu.unwrap_or(0);
+    link.multicast = config.multicast;
+    for address in &config.addresses {
+        let priority = address.route_priority.unwrap_or(0);
+        specs.address(LAYER, name, prefix(address.address), priority);
+    }
+    for config in &config.routes {
+        specs.routes.extend(link_route(name, config));
+    }
+}
+
+fn link_route(link: &str, config: &LinkRoute) -> Option<RouteSpec> {
+    let everywhere = config.gateway.map(Prefix::everywhere);
+    let dst = config.destination.map(prefix).or(everywhere)?;
+    let found = route(LAYER, link, dst, config.gateway);
+    Some(RouteSpec {
+        src: config.source,
+        priority: config.metric.unwrap_or(METRIC),
+        mtu: config.mtu.unwrap_or(0),
+        table: config
+            .table
+            .filter(|table| *table != 0)
+            .unwrap_or(found.table),
+        ..found
+    })
+}
+
+fn identifier(kind: Option<Identifier>, duid: Option<&str>) -> ClientIdentifier {
+    ClientIdentifier {
+        client_identifier: kind.unwrap_or(Identifier::Mac).word(),
+        duid: duid.unwrap_or_default().replace(':', ""),
+    }
+}
+
+fn names(document: &Document, said: &mut Said) {
+    let network = &document.machine.network;
+    let name = document.hostname();
+    said.specs.hostname = name.map(|name| hostname(LAYER, name));
+
+    let resolvers = || {
+        document
+            .all::<ResolverConfig>()
+            .map(|config| &config.search_domains)
+    };
+    let by_kind = resolvers().flat_map(|search| &search.domains);
+    let domains = network.search_domains.iter().chain(by_kind);
+    let resolver = ResolverSpec {
+        dns_servers: document.nameservers(),
+        layer: LAYER,
+        search_domains: domains.map(ToString::to_string).collect(),
+        no_own_domain: network.disable_search_domain
+            || resolvers().any(|search| search.disable_default),
+    };
+    let nothing = ResolverSpec {
+        layer: LAYER,
+        ..ResolverSpec::default()
+    };
+    said.specs.resolver = Some(resolver).filter(|resolver| *resolver != nothing);
+
+    let by_kind = document
+        .all::<TimeSyncConfig>()
+        .filter_map(|config| config.ntp.as_ref())
+        .flat_map(|ntp| &ntp.servers)
+        .map(ToString::to_string);
+    let servers = document.machine.time.servers.iter().cloned();
+    let time_servers: Vec<String> = servers.chain(by_kind).collect();
+    said.specs.time_servers = (!time_servers.is_empty()).then_some(TimeServerSpec {
+        time_servers,
+        layer: LAYER,
+    });
+
+    let old = network.extra_host_entries.iter();
+    let old = old.map(|entry| (entry.ip, &entry.aliases));
+    let by_kind = document.all::<StaticHostConfig>();
+    let by_kind = by_kind.map(|host| (host.name, &host.hostnames));
+    for (address, names) in old.chain(by_kind) {
+        for (address, name) in address
+            .iter()
+            .flat_map(|address| names.iter().map(move |name| (address, name)))
+        {
+            let addresses = said.hosts.entry(name.to_string()).or_default();
+            addresses.push(*address);
+        }
+    }
+}
+
+/// The link's own name, where another one of it is given.
+pub(super) fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
+    if present.contains_key(name) {
+        return name;
+    }
+    let has = |link: &&String| {
+        let names = present.get(*link).map(|link| link.alt_names.as_slice());
+        names.unwrap_or_default().iter().any(|other| other == name)
+    };
+    present.keys().find(has).map_or(name, String::as_str)
+}
+
+pub(super) fn prefix(cidr: Cidr) -> Prefix {
+    Prefix {
+        address: cidr.address,
+        length: cidr.prefix,
+    }
+}

@@ -1,0 +1,165 @@
+//! Links as `machine.network.interfaces` writes them.
+
+use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute};
+use corten_config::values::{Cidr, LinkName};
+
+use super::config_layer::{LAYER, Present, Said, make, master, prefix, real_name};
+use super::default_layer::dhcp;
+use super::layers::{METRIC, Specs, route};
+use crate::resources::network::LinkStatus;
+use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, Prefix, RouteSpec, Vlan};
+
+/// Adds what one entry says, for each link it means.
+pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Said) {
+    let mut names: Vec<String> = Vec::new();
+    if let Some(name) = &interface.interface {
+        names.push(real_name(name, present).to_owned());
+    }
+    if let Some(selector) = &interface.device_selector {
+        names.extend(selected(selector, present));
+    }
+    for name in names {
+        if interface.ignore {
+            said.ignored.insert(name);
+            continue;
+        }
+        one(interface, &name, present, &mut said.specs);
+    }
+}
+
+fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) {
+    if interface.dummy {
+        make(specs, name, "dummy", None);
+    }
+    if let Some(bond) = &interface.bond {
+        make(specs, name, "bond", None);
+        specs.link(LAYER, name).bond_master = Some(Bond::from(bond));
+        let by_look = bond.device_selectors.iter();
+        let by_look = by_look.flat_map(|selector| selected(selector, present));
+        for member in members(&bond.interfaces, present).chain(by_look) {
+            name.clone_into(&mut specs.link(LAYER, &member).bond_name);
+        }
+    }
+    if let Some(bridge) = &interface.bridge {
+        make(specs, name, "bridge", None);
+        specs.link(LAYER, name).bridge_master = Some(Bridge {
+            stp: Enabled {
+                enabled: bridge.stp.enabled,
+            },
+            vlan: Filtering {
+                filtering_enabled: bridge.vlan.vlan_filtering,
+            },
+        });
+        for member in members(&bridge.interfaces, present) {
+            specs.link(LAYER, &member).bridge_slave = Some(master(name));
+        }
+    }
+    let link = specs.link(LAYER, name);
+    link.mtu = interface.mtu.unwrap_or(0);
+    if let Some(port) = &interface.bridge_port {
+        link.bridge_slave = Some(master(&port.master));
+    }
+    addresses(
+        specs,
+        name,
+        interface.addresses.iter().chain(&interface.cidr),
+    );
+    routes(specs, name, &interface.routes);
+    if interface.dhcp == Some(true) {
+        ask(specs, name, &interface.dhcp_options);
+    }
+    for vlan in &interface.vlans {
+        let name_of_vlan = format!("{name}.{}", vlan.vlan_id);
+        make(specs, &name_of_vlan, "vlan", None);
+        let link = specs.link(LAYER, &name_of_vlan);
+        name.clone_into(&mut link.parent_name);
+        link.mtu = vlan.mtu.unwrap_or(0);
+        link.vlan = Some(Vlan {
+            id: vlan.vlan_id,
+            protocol: "802.1q",
+        });
+        addresses(
+            specs,
+            &name_of_vlan,
+            vlan.addresses.iter().chain(&vlan.cidr),
+        );
+        routes(specs, &name_of_vlan, &vlan.routes);
+        if vlan.dhcp {
+            ask(specs, &name_of_vlan, &vlan.dhcp_options);
+        }
+    }
+}
+
+fn members<'a>(names: &'a [LinkName], present: &'a Present) -> impl Iterator<Item = String> + 'a {
+    names.iter().map(|name| real_name(name, present).to_owned())
+}
+
+fn addresses<'a>(specs: &mut Specs, link: &str, cidrs: impl Iterator<Item = &'a Cidr>) {
+    for cidr in cidrs {
+        specs.address(LAYER, link, prefix(*cidr), 0);
+    }
+}
+
+fn routes(specs: &mut Specs, link: &str, configs: &[LegacyRoute]) {
+    for config in configs {
+        let everywhere = config.gateway.map(Prefix::everywhere);
+        let Some(dst) = config.network.map(prefix).or(everywhere) else {
+            continue;
+        };
+        specs.routes.push(RouteSpec {
+            src: config.source,
+            priority: config.metric.unwrap_or(METRIC),
+            mtu: config.mtu.unwrap_or(0),
+            ..route(LAYER, link, dst, config.gateway)
+        });
+    }
+}
+
+fn ask(specs: &mut Specs, link: &str, options: &DhcpOptions) {
+    let wanted = [
+        ("dhcp4", options.ipv4 != Some(false)),
+        ("dhcp6", options.ipv6 == Some(true)),
+    ];
+    for (operator, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+        let mut spec = dhcp(LAYER, operator, link);
+        spec.dhcp.route_metric = options.route_metric.unwrap_or(METRIC);
+        if let Some(duid) = options.duidv6.as_ref().filter(|_| operator == "dhcp6") {
+            spec.dhcp.client_identifier.client_identifier = "duid";
+            spec.dhcp.client_identifier.duid = duid.replace(':', "");
+        }
+        specs.operators.push(spec);
+    }
+}
+
+/// The links of devices that are like that, by name.
+fn selected(selector: &DeviceSelector, present: &Present) -> Vec<String> {
+    let fits = |link: &LinkStatus| {
+        let patterns = [
+            (&selector.bus_path, &link.bus_path),
+            (&selector.pci_id, &link.pci_id),
+            (&selector.driver, &link.driver),
+            (&selector.permanent_addr, &link.permanent_addr),
+            (&selector.hardware_addr, &link.hardware_addr),
+        ];
+        let mut patterns = patterns.iter();
+        let physical = selector
+            .physical
+            .is_none_or(|physical| physical == link.is_physical());
+        physical
+            && link.kind.is_empty()
+            && link.link_type == "ether"
+            && patterns
+                .all(|(pattern, text)| pattern.as_ref().is_none_or(|pattern| like(pattern, text)))
+    };
+    let fitting = present.iter().filter(|(_, link)| fits(link));
+    fitting.map(|(name, _)| name.clone()).collect()
+}
+
+/// Shell patterns; hardware addresses are hexadecimal, so case does not count.
+fn like(pattern: &str, text: &str) -> bool {
+    let options = glob::MatchOptions {
+        case_sensitive: false,
+        ..glob::MatchOptions::new()
+    };
+    glob::Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_with(text, options))
+}

@@ -1,0 +1,183 @@
+//! What a machine config says of the network.
+
+use std::net::IpAddr;
+
+use corten_config::Document;
+
+use super::config_layer::{Present, Said, said};
+use super::layers::Layered as _;
+use crate::resources::network::LinkStatus;
+
+const CRT: &str =
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+
+/// `network` is the content of `machine.network`, in flow style.
+fn document(network: &str, others: &str) -> Document {
+    let text = format!(
+        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CRT}}}\n  network: {network}\n\
+         cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{others}"
+    );
+    Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn device(mac: &str, driver: &str, other_name: &str) -> LinkStatus {
+    LinkStatus {
+        alt_names: vec![other_name.to_owned()],
+        index: 2,
+        link_type: "ether".to_owned(),
+        link_index: 0,
+        flags: String::new(),
+        hardware_addr: mac.to_owned(),
+        permanent_addr: mac.to_owned(),
+        broadcast_addr: String::new(),
+        mtu: 1500,
+        queue_disc: String::new(),
+        master_index: 0,
+        operational_state: "up",
+        kind: String::new(),
+        slave_kind: String::new(),
+        bus_path: "0000:00:03.0".to_owned(),
+        pci_id: "1af4:1000".to_owned(),
+        driver: driver.to_owned(),
+        link_state: true,
+    }
+}
+
+fn present() -> Present {
+    Present::from([
+        (
+            "eth0".to_owned(),
+            device("52:54:00:00:00:01", "virtio_net", "enp0s3"),
+        ),
+        (
+            "eth1".to_owned(),
+            device("52:54:00:00:00:02", "e1000", "enp0s4"),
+        ),
+    ])
+}
+
+fn all(said: &Said) -> Vec<String> {
+    let specs = &said.specs;
+    let link = |link: &crate::resources::network_spec::LinkSpec| {
+        let master = link.master().map(|master| format!(" in {master}"));
+        format!("{} {}{}", link.name, link.kind, master.unwrap_or_default())
+    };
+    let links = specs.links.iter().map(link);
+    let addresses = specs.addresses.iter().map(|spec| spec.id());
+    let routes = specs.routes.iter().map(|spec| spec.id());
+    let operators = specs.operators.iter().map(|spec| spec.id());
+    links
+        .chain(addresses)
+        .chain(routes)
+        .chain(operators)
+        .collect()
+}
+
+#[test]
+fn the_old_form() {
+    let network = "{interfaces: [
+        {interface: enp0s3, mtu: 9000, addresses: [10.0.0.5/24], routes: [{network: 0.0.0.0/0, gateway: 10.0.0.1, metric: 7}],
+         vlans: [{vlanId: 5, dhcp: true}]},
+        {deviceSelector: {hardwareAddr: '52:54:*:02'}, dhcp: true, dhcpOptions: {routeMetric: 10, ipv6: true}},
+        {interface: bond0, bond: {mode: 802.3ad, interfaces: [eth7], deviceSelectors: [{driver: 'e1*'}]}},
+        {interface: d0, dummy: true}, {interface: eth9, ignore: true}]}";
+    let said = said(&document(network, ""), &present());
+    let expected = [
+        "eth0 ",
+        "eth0.5 vlan",
+        "eth1  in bond0",
+        "bond0 bond",
+        "eth7  in bond0",
+        "d0 dummy",
+        "eth0/10.0.0.5/24",
+        "inet4/10.0.0.1//7",
+        "dhcp4/eth0.5",
+        "dhcp4/eth1",
+        "dhcp6/eth1",
+    ];
+    assert_eq!(all(&said), expected);
+    assert_eq!(said.specs.links[0].mtu, 9000);
+    assert_eq!(said.specs.links[1].parent_name, "eth0");
+    assert_eq!(said.specs.operators[1].dhcp.route_metric, 10);
+    assert!(said.ignored.contains("eth9"));
+}
+
+#[test]
+fn documents_with_a_kind() {
+    let others = "---
+apiVersion: v1alpha1
+kind: LinkConfig
+name: eth0
+up: false
+addresses: [{address: 10.0.0.5/24, routePriority: 3}]
+routes: [{destination: 10.9.0.0/16, gateway: 10.0.0.1, table: 100}]
+---
+apiVersion: v1alpha1
+kind: VLANConfig
+name: storage
+vlanID: 9
+vlanMode: 802.1ad
+parent: br0
+---
+apiVersion: v1alpha1
+kind: BridgeConfig
+name: br0
+links: [enp0s4]
+stp: {enabled: true}
+---
+apiVersion: v1alpha1
+kind: DHCPv4Config
+name: storage
+clientIdentifier: duid
+duidRaw: '00:01:02'
+---
+apiVersion: v1alpha1
+kind: BlackholeRouteConfig
+name: 10.66.0.0/16
+---
+apiVersion: v1alpha1
+kind: StaticHostConfig
+name: 10.0.0.9
+hostnames: [db, db.example.org]
+---
+apiVersion: v1alpha1
+kind: ResolverConfig
+nameservers: [{address: 10.0.0.3}]
+searchDomains: {domains: [example.org], disableDefault: true}
+---
+apiVersion: v1alpha1
+kind: HostnameConfig
+hostname: n1.example.com
+";
+    let said = said(&document("{}", others), &present());
+    let expected = [
+        "eth0 ",
+        "br0 bridge",
+        "eth1  in br0",
+        "storage vlan",
+        "eth0/10.0.0.5/24",
+        "100/inet4/10.0.0.1/10.9.0.0/16/1024",
+        "inet4//10.66.0.0/16/1024",
+        "dhcp4/storage",
+    ];
+    assert_eq!(all(&said), expected);
+    assert_eq!(said.specs.links[0].up, Some(false));
+    assert_eq!(said.specs.addresses[0].priority, 3);
+    let identifier = &said.specs.operators[0].dhcp.client_identifier;
+    assert_eq!(
+        (identifier.client_identifier, &*identifier.duid),
+        ("duid", "000102")
+    );
+    assert_eq!(said.hosts["db"], ["10.0.0.9".parse::<IpAddr>().unwrap()]);
+    assert_eq!(said.hosts.len(), 2);
+    let resolver = said.specs.resolver.unwrap();
+    assert!(resolver.no_own_domain);
+    assert_eq!(resolver.search_domains, ["example.org"]);
+    assert_eq!(said.specs.hostname.unwrap().domainname, "example.com");
+}
+
+#[test]
+fn a_config_without_a_network_says_nothing() {
+    let said = said(&document("{}", ""), &present());
+    assert_eq!(said, Said::default());
+}
