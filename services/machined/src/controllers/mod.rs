@@ -25,7 +25,7 @@ use crate::last_stop::LastStop;
 use crate::network::Setup;
 use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
-use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -50,6 +50,10 @@ pub struct Sources {
 /// # Errors
 /// When two write the same; a test sees that first.
 pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
+    let described = store.add_namespace(LAYERS, "what each layer says of the network");
+    if let Err(error) = described {
+        console::warn(&format!("resources: {error}"));
+    }
     let mut runtime = Runtime::new(store);
     runtime.add(facts::Facts::default())?;
     runtime.add(services::Services {

@@ -69,6 +69,11 @@ impl Network {
     #[must_use]
     pub fn follow(store: &Store) -> Network {
         let (publisher, status) = watch::channel(Status::default());
+        // Whoever writes them may come later.
+        let known = store.register::<NodeAddress>();
+        if let Err(error) = known.and_then(|()| store.register::<HostnameStatus>()) {
+            console::error(&format!("network: cannot be followed: {error}"));
+        }
         let store = store.clone();
         tokio::spawn(async move {
             let addresses = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);

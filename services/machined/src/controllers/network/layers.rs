@@ -108,3 +108,127 @@ fn layers(
         (Layer::Configuration, config),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+
+    use super::*;
+    use crate::cmdline::Cmdline;
+    use crate::controllers::network::merge::Merge;
+    use crate::network::Network;
+    use crate::resources::network::{HostnameStatus, NodeAddress};
+    use crate::resources::network_names::{HostnameSpec, OperatorSpec};
+    use crate::resources::network_spec::{LAYERS, LinkSpec};
+
+    fn device() -> LinkStatus {
+        LinkStatus {
+            alt_names: Vec::new(),
+            index: 2,
+            link_type: "ether".to_owned(),
+            link_index: 0,
+            flags: String::new(),
+            hardware_addr: "52:54:00:00:00:01".to_owned(),
+            permanent_addr: String::new(),
+            broadcast_addr: String::new(),
+            mtu: 1500,
+            queue_disc: String::new(),
+            master_index: 0,
+            operational_state: "up",
+            kind: String::new(),
+            slave_kind: String::new(),
+            bus_path: "virtio0".to_owned(),
+            pci_id: String::new(),
+            driver: "virtio_net".to_owned(),
+            link_state: true,
+        }
+    }
+
+    /// Waits for a resource; the tests' own deadline ends a wait for ever.
+    async fn there(store: &Store, pointer: &Pointer) {
+        let mut watcher = store.watch(pointer, Start::Now).unwrap();
+        while store.get(pointer).is_err() {
+            watcher.next().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_nobody_speaks_of_asks_until_a_config_speaks() {
+        let store = Store::new();
+        store.add_namespace(LAYERS, "").unwrap();
+        let (setup, config) = (watch::Sender::new(None), watch::Sender::new(None));
+        let mut runtime = Runtime::new(store.clone());
+        runtime
+            .add(Layers {
+                setup: setup.subscribe(),
+                config: config.subscribe(),
+            })
+            .unwrap();
+        runtime.add(Merge::<LinkSpec>::named("links")).unwrap();
+        runtime
+            .add(Merge::<OperatorSpec>::named("operators"))
+            .unwrap();
+        runtime.add(Merge::<HostnameSpec>::named("names")).unwrap();
+        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        store.put(Draft::new("eth0", device()), "").unwrap();
+        setup.send_replace(Some(Arc::new(Setup {
+            cmdline: Cmdline::parse("talos.hostname=n1"),
+            default_hostname: "corten-1".to_owned(),
+            run: PathBuf::new(),
+        })));
+        let operator = Pointer::of::<OperatorSpec>("dhcp4/eth0");
+        there(&store, &operator).await;
+        there(&store, &Pointer::of::<HostnameSpec>("hostname")).await;
+        let name = store.get_as::<HostnameSpec>("hostname").unwrap();
+        assert_eq!((&*name.hostname, name.layer), ("n1", Layer::Cmdline));
+        let lowest = Pointer::of::<HostnameSpec>("default/hostname").in_namespace(LAYERS);
+        assert!(store.get(&lowest).is_ok());
+
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network:\n    \
+             interfaces: [{{interface: eth0, addresses: [10.0.0.2/24]}}]\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        let document = Document::parse(text.as_bytes()).unwrap();
+        config.send_replace(Some(document));
+        let mut watcher = store.watch(&operator, Start::Now).unwrap();
+        while store.get(&operator).is_ok() {
+            watcher.next().await.unwrap();
+        }
+        let link = store.get_as::<LinkSpec>("eth0").unwrap();
+        assert_eq!(link.layer, Layer::Configuration);
+    }
+
+    #[tokio::test]
+    async fn the_network_is_followed_from_before_anybody_writes_it() {
+        let store = Store::new();
+        let mut network = Network::follow(&store);
+        let name = HostnameStatus {
+            hostname: "n1".to_owned(),
+            domainname: "example.org".to_owned(),
+        };
+        store.put(Draft::new(HostnameStatus::ID, name), "").unwrap();
+        let current = NodeAddress {
+            addresses: vec!["10.0.2.15/24".to_owned()],
+            sort_algorithm: "v1",
+        };
+        store
+            .put(Draft::new(NodeAddress::CURRENT, current), "")
+            .unwrap();
+        network.reachable().await;
+        while network.status().hostname.is_empty() {
+            network.changed().await;
+        }
+        let status = network.status();
+        assert_eq!(status.hostname, "n1.example.org");
+        assert_eq!(
+            status.addresses,
+            ["10.0.2.15".parse::<std::net::IpAddr>().unwrap()]
+        );
+    }
+}
