@@ -185,7 +185,7 @@ mod tests {
         let name = store.get_as::<HostnameSpec>("hostname").unwrap();
         assert_eq!((&*name.hostname, name.layer), ("n1", Layer::Cmdline));
         let lowest = Pointer::of::<HostnameSpec>("default/hostname").in_namespace(LAYERS);
-        assert!(store.get(&lowest).is_ok());
+        store.get(&lowest).unwrap();
 
         let crt =
             "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
