@@ -8,6 +8,7 @@
 pub mod blkpg;
 pub mod cgroup;
 pub mod child;
+pub mod clock;
 pub mod console;
 pub mod host;
 pub mod kmsg;

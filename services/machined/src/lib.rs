@@ -1,7 +1,8 @@
 //! Process 1 of a node and the only owner of its state.
 //!
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
-//! a pure policy and a thin shell), the network (`network/`), the certificates apid serves with
+//! a pure policy and a thin shell), the network (`network/`), the clock
+//! (`time/`), the certificates apid serves with
 //! (`identity.rs`), the volumes (`volumes/`), the resources and the controllers that keep them true
 //! (`resources/`, `controllers/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
@@ -34,6 +35,7 @@ pub mod server;
 mod services;
 mod state;
 mod supervisor;
+mod time;
 mod udev_rules;
 mod volumes;
 

@@ -106,7 +106,7 @@ kinds! {
     Acted named  BlackholeRouteConfig;
     Later named  RoutingRuleConfig;
     Acted named  StaticHostConfig;
-    Later single TimeSyncConfig;
+    Acted single TimeSyncConfig;
     Later single NetworkDefaultActionConfig;
     Later named  NetworkRuleConfig;
     Later named  TCPProbeConfig;

@@ -45,7 +45,7 @@ section! {
         Held "install" install: Install = "The disk to install to";
         Later "files" files: Vec<MachineFile> = "Files to write";
         Later "env" env: BTreeMap<String, String> = "Variables of services", secret;
-        Later "time" time: Time = "Time servers";
+        Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
         Later "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
         Later "registries" registries: Registries = "Mirrors and credentials of image registries";
@@ -193,9 +193,9 @@ choices! {
 section! {
     /// `machine.time`.
     pub struct Time {
-        Held "disabled" disabled: bool = "Keep no time";
-        Held "servers" servers: Vec<String> = "Names of time servers, or PTP devices";
-        Held "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
+        Acted "disabled" disabled: bool = "Keep no time";
+        Acted "servers" servers: Vec<String> = "Names of time servers, or PTP devices";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
     }
 }
 

@@ -11,6 +11,7 @@ mod netlink;
 mod network;
 mod node_address;
 mod services;
+mod time;
 
 use std::sync::Arc;
 
@@ -67,6 +68,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(meta::MetaKeys {
         values: sources.meta,
+    })?;
+    runtime.add(time::Clock {
+        config: sources.config.clone(),
     })?;
     network(&mut runtime, sources.network, sources.config)?;
     Ok(runtime)

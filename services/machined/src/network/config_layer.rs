@@ -246,13 +246,13 @@ fn names(document: &Document, said: &mut Said) {
     };
     said.specs.resolver = Some(resolver).filter(|resolver| *resolver != nothing);
 
-    let by_kind = document
-        .all::<TimeSyncConfig>()
-        .filter_map(|config| config.ntp.as_ref())
-        .flat_map(|ntp| &ntp.servers)
-        .map(ToString::to_string);
-    let servers = document.machine.time.servers.iter().cloned();
-    let time_servers: Vec<String> = servers.chain(by_kind).collect();
+    let kinds = || document.all::<TimeSyncConfig>();
+    let servers = kinds().filter_map(|config| config.ntp.as_ref());
+    let servers = servers.flat_map(|ntp| ntp.servers.iter().map(ToString::to_string));
+    let devices = kinds().filter_map(|config| config.ptp.as_ref());
+    let devices = devices.flat_map(|ptp| ptp.devices.iter().map(ToString::to_string));
+    let old = document.machine.time.servers.iter().cloned();
+    let time_servers: Vec<String> = old.chain(servers).chain(devices).collect();
     said.specs.time_servers = (!time_servers.is_empty()).then_some(TimeServerSpec {
         time_servers,
         layer: LAYER,

@@ -148,6 +148,10 @@ searchDomains: {domains: [example.org], disableDefault: true}
 apiVersion: v1alpha1
 kind: HostnameConfig
 hostname: n1.example.com
+---
+apiVersion: v1alpha1
+kind: TimeSyncConfig
+ptp: {devices: [/dev/ptp0]}
 ";
     let said = said(&document("{}", others), &present());
     let expected = [
@@ -170,6 +174,8 @@ hostname: n1.example.com
     );
     assert_eq!(said.hosts["db"], ["10.0.0.9".parse::<IpAddr>().unwrap()]);
     assert_eq!(said.hosts.len(), 2);
+    let devices = said.specs.time_servers.unwrap().time_servers;
+    assert_eq!(devices, ["/dev/ptp0"]);
     let resolver = said.specs.resolver.unwrap();
     assert!(resolver.no_own_domain);
     assert_eq!(resolver.search_domains, ["example.org"]);

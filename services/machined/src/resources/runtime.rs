@@ -125,6 +125,32 @@ impl Spec for LastStop {
     );
 }
 
+/// Whether the clock is right; id [`TimeStatus::ID`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeStatus {
+    /// A server's time was taken over, or nobody wants it to be.
+    pub synced: bool,
+    /// Counts jumps of more than 15 minutes.
+    pub epoch: u64,
+    /// The node keeps no time.
+    pub sync_disabled: bool,
+}
+
+impl TimeStatus {
+    /// There is one.
+    pub const ID: &str = "node";
+}
+
+impl Spec for TimeStatus {
+    const DEFINITION: Definition = open(
+        "TimeStatuses.v1alpha1.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Synced", ".synced")],
+    );
+}
+
 /// The kernel's number of this boot; id `boot-id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootId {

@@ -1,0 +1,89 @@
+//! The system's clock: read, set, steered; and clocks of devices (`/dev/ptp*`).
+#![expect(
+    unsafe_code,
+    reason = "clock_adjtime(2), that neither rustix nor nix has"
+)]
+
+use std::fs::File;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::libc;
+use rustix::time::{ClockId, DynamicClockId, Timespec};
+
+/// The kernel steers no further at once (`linux/timex.h`, MAXPHASE), in nanoseconds.
+pub const MAX_SLEW: i64 = 500_000_000;
+
+/// Sets the system's clock.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_TIME; `EINVAL` for a time before 1970, or that the kernel cannot count to.
+pub fn set(to: SystemTime) -> io::Result<()> {
+    let since = to
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let seconds =
+        i64::try_from(since.as_secs()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: since.subsec_nanos().into(),
+    };
+    Ok(rustix::time::clock_settime(ClockId::Realtime, time)?)
+}
+
+/// Steers the clock towards an offset in nanoseconds, bounded by [`MAX_SLEW`], without a jump, by the
+/// kernel's phase-locked loop (RFC 5905, section 12); and tells the kernel that the clock is right, up to
+/// `error`. `time_constant` is the loop's: the logarithm of the poll interval in seconds, less 4.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_TIME.
+pub fn steer(offset: i64, time_constant: u8, error: Duration) -> io::Result<()> {
+    // SAFETY: a `timex` is numbers alone, for which zeros are values.
+    let mut change: libc::timex = unsafe { zeroed() };
+    let microseconds = libc::c_long::try_from(error.as_micros()).unwrap_or(libc::c_long::MAX);
+    change.modes = libc::ADJ_OFFSET
+        | libc::ADJ_NANO
+        | libc::ADJ_STATUS
+        | libc::ADJ_TIMECONST
+        | libc::ADJ_MAXERROR
+        | libc::ADJ_ESTERROR;
+    change.offset = offset.clamp(-MAX_SLEW, MAX_SLEW);
+    change.status = libc::STA_PLL;
+    change.constant = time_constant.into();
+    change.maxerror = microseconds;
+    change.esterror = microseconds;
+    // SAFETY: the pointer is to a whole `timex` of ours, that the kernel reads and fills.
+    let state = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut change) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// What a device's clock shows.
+///
+/// # Errors
+/// The device cannot be opened, or has no clock.
+pub fn of_device(path: &Path) -> io::Result<SystemTime> {
+    let device = File::open(path)?;
+    let clock = DynamicClockId::Dynamic(device.as_fd());
+    let now = rustix::time::clock_gettime_dynamic(clock)?;
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Ok(UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_times_and_devices_are_errors() {
+        let before = UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(set(before).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        of_device(Path::new("/dev/null")).unwrap_err();
+    }
+}

@@ -1,0 +1,277 @@
+//! The clock: asks the servers in turn, and sets or steers it by what they say.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use corten_config::Document;
+use corten_config::kinds::TimeSyncConfig;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::console;
+use crate::resources::network_names::TimeServerStatus;
+use crate::resources::runtime::TimeStatus;
+use crate::time::ask::{AskError, ask};
+use crate::time::discipline::{Act, Discipline, retry};
+use crate::time::sntp::{BadAnswer, Sample};
+
+/// Keeps the clock.
+#[derive(Debug, Clone)]
+pub(super) struct Clock {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+/// What the config wants of the clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Wishes {
+    disabled: bool,
+    /// After it the boot goes on without the right time.
+    boot_timeout: Option<Duration>,
+}
+
+impl Wishes {
+    fn of(document: Option<&Document>) -> Wishes {
+        let Some(document) = document else {
+            return Wishes::default();
+        };
+        let old = &document.machine.time;
+        let new = || document.all::<TimeSyncConfig>();
+        let timeout = new().find_map(|config| config.boot_timeout);
+        Wishes {
+            disabled: old.disabled || new().any(|config| config.enabled == Some(false)),
+            boot_timeout: timeout
+                .or(old.boot_timeout)
+                .filter(|timeout| !timeout.is_zero()),
+        }
+    }
+}
+
+impl Controller for Clock {
+    fn name(&self) -> &'static str {
+        "time.SyncController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<TimeServerStatus>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<TimeStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let started = Instant::now();
+        let mut clock = Discipline::default();
+        let mut servers = Servers::default();
+        let mut next = started;
+        loop {
+            let wishes = Wishes::of(self.config.borrow_and_update().as_ref());
+            let patience = wishes
+                .boot_timeout
+                .and_then(|timeout| started.checked_add(timeout));
+            let waits = !wishes.disabled && !servers.names.is_empty();
+            let waited = patience.filter(|_| !clock.synced);
+            let status = status(&clock, wishes, waited, Instant::now());
+            context.put(Draft::new(TimeStatus::ID, status))?;
+            tokio::select! {
+                () = context.event() => {
+                    let named = context.get::<TimeServerStatus>(TimeServerStatus::ID)?;
+                    let names = named.map(|named| named.time_servers.clone()).unwrap_or_default();
+                    if servers.take(names) {
+                        next = Instant::now();
+                    }
+                }
+                changed = self.config.changed() => if changed.is_err() {
+                    return Ok(());
+                },
+                () = wait(waited.filter(|end| *end > Instant::now())) => {
+                    console::warn("time: still not known; going on without it");
+                }
+                () = sleep_until(next), if waits => {
+                    let pause = servers.ask(&mut clock).await;
+                    let now = Instant::now();
+                    next = now.checked_add(pause).unwrap_or(now);
+                }
+            }
+        }
+    }
+}
+
+async fn wait(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A node that keeps no time, or has waited long enough, takes its clock for right.
+fn status(clock: &Discipline, wishes: Wishes, waited: Option<Instant>, now: Instant) -> TimeStatus {
+    TimeStatus {
+        synced: clock.synced || wishes.disabled || waited.is_some_and(|end| end <= now),
+        epoch: clock.epoch,
+        sync_disabled: wishes.disabled,
+    }
+}
+
+/// Who is asked.
+#[derive(Debug, Default)]
+struct Servers {
+    /// The best first.
+    names: Vec<String>,
+    /// Those that do not want to be asked any more.
+    denied: BTreeSet<String>,
+    /// Who is not to be complained of again.
+    complained: BTreeSet<String>,
+    /// How often in a row nobody answered.
+    failures: u32,
+    /// Who answered last.
+    source: Option<String>,
+}
+
+impl Servers {
+    /// Takes a new list; returns whether it is one.
+    fn take(&mut self, names: Vec<String>) -> bool {
+        if self.names == names {
+            return false;
+        }
+        *self = Servers {
+            names,
+            source: self.source.take(),
+            ..Servers::default()
+        };
+        true
+    }
+
+    /// Asks one after the other until one answers, and does what it says. Returns when to ask again.
+    async fn ask(&mut self, clock: &mut Discipline) -> Duration {
+        for name in self.names.clone() {
+            if self.denied.contains(&name) {
+                continue;
+            }
+            match ask(&name).await {
+                Ok(sample) => {
+                    self.failures = 0;
+                    self.complained.clear();
+                    return self.follow(&name, sample, clock);
+                }
+                Err(error) => {
+                    if self.complained.insert(name.clone()) {
+                        console::warn(&format!("time: {name}: {error}"));
+                    }
+                    match error {
+                        // It is there: no other is asked in its place at once.
+                        AskError::Bad(BadAnswer::Rate) => return clock.ask_less(),
+                        AskError::Bad(BadAnswer::Denied(_)) => drop(self.denied.insert(name)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let pause = retry(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        pause
+    }
+
+    fn follow(&mut self, name: &str, sample: Sample, clock: &mut Discipline) -> Duration {
+        let was_synced = clock.synced;
+        let (act, pause) = clock.take(sample);
+        if let Err(error) = perform(act, sample, clock) {
+            console::warn(&format!("time: cannot adjust the clock: {error}"));
+            clock.synced = was_synced;
+            return pause;
+        }
+        let milliseconds = sample.offset / 1_000_000;
+        match act {
+            Act::Step(_) => {
+                console::say(&format!("time: set by {milliseconds} ms, as {name} says"));
+            }
+            Act::Steer(_) if self.source.as_deref() != Some(name) => {
+                console::say(&format!(
+                    "time: {milliseconds} ms off from {name}; steering"
+                ));
+            }
+            Act::Steer(_) | Act::Wait => {}
+        }
+        self.source = Some(name.to_owned());
+        pause
+    }
+}
+
+fn perform(act: Act, sample: Sample, clock: &Discipline) -> std::io::Result<()> {
+    let error = Duration::from_nanos(sample.delay.unsigned_abs() / 2);
+    let rest = match act {
+        Act::Wait => return Ok(()),
+        Act::Steer(offset) => offset,
+        Act::Step(offset) => {
+            let span = Duration::from_nanos(offset.unsigned_abs());
+            let now = SystemTime::now();
+            let to = if offset < 0 {
+                now.checked_sub(span)
+            } else {
+                now.checked_add(span)
+            };
+            corten_sys::clock::set(to.ok_or(std::io::ErrorKind::InvalidInput)?)?;
+            0
+        }
+    };
+    corten_sys::clock::steer(rest, clock.time_constant(), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(time: &str, others: &str) -> Document {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  time: {time}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{others}"
+        );
+        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    #[test]
+    fn wishes_come_from_either_form() {
+        let old = document("{disabled: true, bootTimeout: 2m0s}", "");
+        let expected = Wishes {
+            disabled: true,
+            boot_timeout: Some(Duration::from_secs(120)),
+        };
+        assert_eq!(Wishes::of(Some(&old)), expected);
+        let new =
+            "---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nenabled: false\nbootTimeout: 0s\n";
+        let new = Wishes::of(Some(&document("{}", new)));
+        assert!(new.disabled && new.boot_timeout.is_none());
+        assert_eq!(Wishes::of(None), Wishes::default());
+    }
+
+    #[tokio::test]
+    async fn who_waited_long_enough_goes_on() {
+        let clock = Discipline::default();
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let synced = |waited| status(&clock, Wishes::default(), waited, now).synced;
+        assert!(!synced(None) && !synced(Some(later)) && synced(Some(now)));
+        let disabled = Wishes {
+            disabled: true,
+            ..Wishes::default()
+        };
+        let status = status(&clock, disabled, None, now);
+        assert!(status.synced && status.sync_disabled);
+    }
+
+    #[test]
+    fn a_new_list_is_a_new_chance() {
+        let mut servers = Servers::default();
+        let list = vec!["a".to_owned()];
+        assert!(servers.take(list.clone()));
+        servers.denied.insert("a".to_owned());
+        assert!(!servers.take(list));
+        assert!(servers.denied.contains("a"));
+        assert!(servers.take(vec!["b".to_owned()]));
+        assert!(servers.denied.is_empty());
+    }
+}

@@ -1,0 +1,170 @@
+//! What to do about the clock, from what servers say.
+
+use std::time::Duration;
+
+use super::sntp::Sample;
+
+/// Beyond it the clock is set, up to it steered, in nanoseconds (facts: 7.2; the kernel steers up to 0.5 s).
+const STEP: i64 = 400_000_000;
+/// A jump that whoever looks at the time should know of, in nanoseconds.
+const NEW_EPOCH: i64 = 15 * 60 * 1_000_000_000;
+/// An offset is good when it is below it, in nanoseconds: then it can be looked at less often.
+const GOOD: i64 = 25_000_000;
+/// Between two questions, as logarithms of seconds: 32 s to 2048 s.
+const SHORTEST: u8 = 5;
+const LONGEST: u8 = 11;
+/// Until an offset that may be a mistake is looked at again.
+const SECOND_LOOK: Duration = Duration::from_secs(2);
+
+/// What to do to the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Set it, by so many nanoseconds.
+    Step(i64),
+    /// Steer it there, so many nanoseconds.
+    Steer(i64),
+    /// Nothing: ask again first.
+    Wait,
+}
+
+/// What is known of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discipline {
+    /// A server's time was taken over.
+    pub synced: bool,
+    /// Counts the jumps that matter.
+    pub epoch: u64,
+    /// Logarithm of the seconds between two questions.
+    pub poll: u8,
+    /// An offset that would be a jump, said once.
+    suspicious: Option<i64>,
+}
+
+impl Default for Discipline {
+    fn default() -> Discipline {
+        Discipline {
+            synced: false,
+            epoch: 0,
+            poll: SHORTEST,
+            suspicious: None,
+        }
+    }
+}
+
+impl Discipline {
+    /// What to do after an answer, and when to ask again. The first is believed; later a jump must be said
+    /// twice, as one packet may be held up on its way.
+    pub fn take(&mut self, sample: Sample) -> (Act, Duration) {
+        let offset = sample.offset;
+        if offset.saturating_abs() <= STEP {
+            self.suspicious = None;
+            self.synced = true;
+            let is_good = offset.saturating_abs() < GOOD.max(sample.delay / 2);
+            self.poll = if is_good {
+                LONGEST.min(self.poll + 1)
+            } else {
+                SHORTEST.max(self.poll - 1)
+            };
+            return (Act::Steer(offset), self.interval());
+        }
+        let agrees = |before: i64| before.saturating_sub(offset).saturating_abs() <= STEP;
+        if self.synced && !self.suspicious.is_some_and(agrees) {
+            self.suspicious = Some(offset);
+            return (Act::Wait, SECOND_LOOK);
+        }
+        if self.synced && offset.saturating_abs() > NEW_EPOCH {
+            self.epoch += 1;
+        }
+        self.synced = true;
+        self.suspicious = None;
+        self.poll = SHORTEST;
+        (Act::Step(offset), self.interval())
+    }
+
+    /// A server that has had enough is asked half as often.
+    pub fn ask_less(&mut self) -> Duration {
+        self.poll = LONGEST.min(self.poll + 1);
+        self.interval()
+    }
+
+    /// Of the kernel's loop: the logarithm of the interval, less 4 (RFC 5905, section 12).
+    #[must_use]
+    pub fn time_constant(&self) -> u8 {
+        self.poll.saturating_sub(4)
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1 << self.poll)
+    }
+}
+
+/// Until the next try when nobody answered: 1 s at first, doubled up to 32 s.
+#[must_use]
+pub fn retry(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.min(SHORTEST.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn off(milliseconds: i64) -> Sample {
+        Sample {
+            offset: milliseconds * 1_000_000,
+            delay: 10_000_000,
+        }
+    }
+
+    #[test]
+    fn the_first_answer_is_believed_whatever_it_is() {
+        let mut clock = Discipline::default();
+        let year = 365 * 24 * 3_600_000;
+        let (act, next) = clock.take(off(56 * year));
+        assert_eq!(act, Act::Step(off(56 * year).offset));
+        assert_eq!(next, Duration::from_secs(32));
+        // A clock that was never right had no epoch before.
+        assert_eq!((clock.synced, clock.epoch), (true, 0));
+        let mut clock = Discipline::default();
+        assert_eq!(clock.take(off(-300)).0, Act::Steer(off(-300).offset));
+    }
+
+    #[test]
+    fn later_a_jump_must_be_said_twice() {
+        let mut clock = Discipline::default();
+        clock.take(off(0));
+        assert_eq!(clock.take(off(900)), (Act::Wait, SECOND_LOOK));
+        // It was a mistake.
+        assert_eq!(clock.take(off(3)).0, Act::Steer(off(3).offset));
+        assert_eq!(clock.take(off(900)).0, Act::Wait);
+        assert_eq!(clock.take(off(-900)).0, Act::Wait);
+        assert_eq!(clock.take(off(-850)).0, Act::Step(off(-850).offset));
+        assert_eq!(clock.epoch, 0);
+        // A machine that slept an hour.
+        clock.take(off(3_600_000));
+        assert_eq!(
+            clock.take(off(3_600_010)).0,
+            Act::Step(off(3_600_010).offset)
+        );
+        assert_eq!(clock.epoch, 1);
+    }
+
+    #[test]
+    fn a_good_clock_is_looked_at_less_often() {
+        let mut clock = Discipline::default();
+        let mut last = Duration::ZERO;
+        for _ in 0..20 {
+            last = clock.take(off(1)).1;
+        }
+        assert_eq!(last, Duration::from_secs(2048));
+        assert_eq!(clock.time_constant(), 7);
+        assert_eq!(clock.take(off(100)).1, Duration::from_secs(1024));
+        assert_eq!(clock.ask_less(), Duration::from_secs(2048));
+        assert_eq!(clock.ask_less(), Duration::from_secs(2048));
+    }
+
+    #[test]
+    fn tries_become_rarer() {
+        let seconds: Vec<u64> = [0, 1, 5, 6, 1000].map(|n| retry(n).as_secs()).to_vec();
+        assert_eq!(seconds, [1, 2, 32, 32, 32]);
+    }
+}

@@ -1,0 +1,255 @@
+//! One question for the time and its answer: NTP version 4 as a client that keeps nothing (RFC 4330; the
+//! packet is RFC 5905, section 7.3).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The packet without extensions.
+pub const SIZE: usize = 48;
+/// The port servers listen on.
+pub const PORT: u16 = 123;
+
+/// From 1900, where NTP counts from, to 1970.
+const TO_UNIX: u64 = 2_208_988_800;
+/// What NTP's 32 bits of seconds can count.
+const ERA: u64 = 1 << 32;
+/// A server further from a true clock is of no use (RFC 5905, section 13: MAXDISP), in nanoseconds.
+const MAX_DISTANCE: i64 = 16_000_000_000;
+const CLIENT: u8 = 3;
+const SERVER: u8 = 4;
+const VERSION: u8 = 4;
+
+/// Why an answer is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAnswer {
+    /// Less than a packet.
+    #[error("an answer of {0} bytes; {SIZE} are a packet")]
+    Short(usize),
+    /// Not one to our question: an old one, or of somebody else.
+    #[error("an answer to another question")]
+    NotOurs,
+    /// The server does not know the time itself.
+    #[error("the server has no time itself")]
+    Unsynchronised,
+    /// The server wants to be asked less often.
+    #[error("the server wants to be asked less often")]
+    Rate,
+    /// The server does not want to be asked at all; its reason, four letters.
+    #[error("the server does not want to be asked ({0})")]
+    Denied(String),
+    /// Its numbers contradict each other.
+    #[error("the answer contradicts itself")]
+    Absurd,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// What our clock lacks, in nanoseconds; below 0 when it is ahead.
+    pub offset: i64,
+    /// How long question and answer were on their way, in nanoseconds: the offset is good to half of it.
+    pub delay: i64,
+}
+
+/// The question. The server sends `cookie` back; a random one gives nothing away and cannot be guessed
+/// (RFC 8915's authors' advice, draft-ietf-ntp-data-minimization).
+#[must_use]
+pub fn question(cookie: [u8; 8]) -> [u8; SIZE] {
+    let mut packet = [0; SIZE];
+    packet[0] = VERSION << 3 | CLIENT;
+    packet[40..].copy_from_slice(&cookie);
+    packet
+}
+
+/// Reads an answer to the question with that cookie, which left and came back at these times of our clock.
+///
+/// # Errors
+/// Why the answer is of no use.
+pub fn answer(
+    packet: &[u8],
+    cookie: [u8; 8],
+    left: SystemTime,
+    came: SystemTime,
+) -> Result<Sample, BadAnswer> {
+    let short = || BadAnswer::Short(packet.len());
+    let packet: &[u8; SIZE] = packet.first_chunk().ok_or_else(short)?;
+    let [first, stratum, ..] = *packet;
+    let (leap, version, mode) = (first >> 6, first >> 3 & 7, first & 7);
+    if mode != SERVER || !(3..=VERSION).contains(&version) || packet[24..32] != cookie {
+        return Err(BadAnswer::NotOurs);
+    }
+    if stratum == 0 {
+        return Err(kiss(&packet[12..16]));
+    }
+    if leap == 3 || stratum > 15 {
+        return Err(BadAnswer::Unsynchronised);
+    }
+    let number = |at: usize| {
+        let bytes = packet.get(at..at + 4).unwrap_or_default();
+        u32::from_be_bytes(bytes.try_into().unwrap_or_default())
+    };
+    // Root delay and dispersion: 16 bits of seconds, 16 of their parts.
+    let short_form = |at: usize| (i64::from(number(at)) * 1_000_000_000) >> 16;
+    if short_form(4) / 2 + short_form(8) > MAX_DISTANCE {
+        return Err(BadAnswer::Unsynchronised);
+    }
+    let (Some(received), Some(sent)) = (time(number(32), number(36)), time(number(40), number(44)))
+    else {
+        return Err(BadAnswer::Absurd);
+    };
+    let (there, back) = (difference(received, left), difference(sent, came));
+    let offset = i128::midpoint(there, back);
+    let delay = difference(came, left) - difference(sent, received);
+    // Answered before it was asked, or we were set meanwhile.
+    if delay < 0 || difference(sent, received) < 0 {
+        return Err(BadAnswer::Absurd);
+    }
+    let fits = |number: i128| i64::try_from(number).map_err(|_| BadAnswer::Absurd);
+    Ok(Sample {
+        offset: fits(offset)?,
+        delay: fits(delay)?,
+    })
+}
+
+/// A kiss-o'-death (RFC 5905, section 7.4): the server is there and wants something.
+fn kiss(code: &[u8]) -> BadAnswer {
+    match code {
+        b"RATE" => BadAnswer::Rate,
+        b"DENY" | b"RSTR" => BadAnswer::Denied(String::from_utf8_lossy(code).into_owned()),
+        _ => BadAnswer::Unsynchronised,
+    }
+}
+
+/// NTP's seconds began again in 2036; what looks like before 1968 is after (RFC 4330, section 3). 0 is no
+/// time.
+fn time(seconds: u32, fraction: u32) -> Option<SystemTime> {
+    if (seconds, fraction) == (0, 0) {
+        return None;
+    }
+    let era = if seconds >> 31 == 0 { ERA } else { 0 };
+    let seconds = (u64::from(seconds) + era).checked_sub(TO_UNIX)?;
+    let nanoseconds = (u64::from(fraction) * 1_000_000_000) >> 32;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds))
+}
+
+/// In nanoseconds; below 0 when `one` is earlier.
+#[must_use]
+pub fn difference(one: SystemTime, other: SystemTime) -> i128 {
+    let count = |span: Duration| i128::try_from(span.as_nanos()).unwrap_or(i128::MAX);
+    match one.duration_since(other) {
+        Ok(span) => count(span),
+        Err(error) => -count(error.duration()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COOKIE: [u8; 8] = *b"a-cookie";
+    /// 2026-01-01.
+    const NOW: u64 = 1_767_225_600;
+
+    fn at(milliseconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(NOW) + Duration::from_millis(milliseconds)
+    }
+
+    fn stamp(milliseconds: u64) -> [u8; 8] {
+        let seconds = u32::try_from((NOW + TO_UNIX + milliseconds / 1000) % ERA).unwrap();
+        let part = u32::try_from((milliseconds % 1000) * ERA / 1000).unwrap();
+        [seconds.to_be_bytes(), part.to_be_bytes()]
+            .concat()
+            .try_into()
+            .unwrap()
+    }
+
+    /// Of a server that got the question and answered it at these times of its clock.
+    fn packet(received: u64, sent: u64) -> [u8; SIZE] {
+        let mut packet = [0; SIZE];
+        packet[0] = VERSION << 3 | SERVER;
+        packet[1] = 2;
+        packet[24..32].copy_from_slice(&COOKIE);
+        packet[32..40].copy_from_slice(&stamp(received));
+        packet[40..].copy_from_slice(&stamp(sent));
+        packet
+    }
+
+    fn read(packet: &[u8]) -> Result<Sample, BadAnswer> {
+        answer(packet, COOKIE, at(1000), at(1100))
+    }
+
+    #[test]
+    fn the_question_says_nothing_of_us() {
+        let question = question(COOKIE);
+        assert_eq!(question[0], 0x23);
+        assert!(question[1..40].iter().all(|byte| *byte == 0));
+        assert_eq!(question[40..], COOKIE);
+    }
+
+    #[test]
+    fn offset_and_delay() {
+        // 40 ms there, 10 ms thought about, 50 ms back, on a clock 5 s ahead.
+        let sample = read(&packet(6040, 6050)).unwrap();
+        let milliseconds = |nanoseconds: i64| (nanoseconds + 500_000) / 1_000_000;
+        assert_eq!(milliseconds(sample.offset), 4995);
+        assert_eq!(milliseconds(sample.delay), 90);
+        // Without a clock of our own it is 1970.
+        let (left, came) = (UNIX_EPOCH, UNIX_EPOCH + Duration::from_millis(100));
+        let sample = answer(&packet(0, 0), COOKIE, left, came).unwrap();
+        let seconds = i64::try_from(NOW).unwrap();
+        assert_eq!(sample.offset, seconds * 1_000_000_000 - 50_000_000);
+    }
+
+    #[test]
+    fn the_years_after_2036() {
+        let of = |seconds| {
+            time(seconds, 0)
+                .unwrap()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+        };
+        assert_eq!(of(1).as_secs(), ERA + 1 - TO_UNIX);
+        assert_eq!(of(u32::MAX).as_secs(), ERA - 1 - TO_UNIX);
+        assert_eq!(time(0, 0), None);
+    }
+
+    #[test]
+    fn answers_of_no_use_say_why() {
+        let changed = |at: usize, byte: u8| {
+            let mut packet = packet(1040, 1050);
+            packet[at] = byte;
+            read(&packet)
+        };
+        assert_eq!(read(&[0; 47]), Err(BadAnswer::Short(47)));
+        assert_eq!(changed(24, 0), Err(BadAnswer::NotOurs));
+        assert_eq!(changed(0, VERSION << 3 | CLIENT), Err(BadAnswer::NotOurs));
+        let alarm = 3 << 6 | VERSION << 3 | SERVER;
+        assert_eq!(changed(0, alarm), Err(BadAnswer::Unsynchronised));
+        assert_eq!(changed(1, 16), Err(BadAnswer::Unsynchronised));
+        // A dispersion of 256 s.
+        assert_eq!(changed(8, 1), Err(BadAnswer::Unsynchronised));
+        // Sent before it came, or on its way for less than nothing.
+        assert_eq!(read(&packet(1050, 1040)), Err(BadAnswer::Absurd));
+        assert_eq!(read(&packet(1000, 1200)), Err(BadAnswer::Absurd));
+        let mut unset = packet(1040, 1050);
+        unset[40..].fill(0);
+        assert_eq!(read(&unset), Err(BadAnswer::Absurd));
+    }
+
+    #[test]
+    fn a_kiss_is_not_a_time() {
+        let kiss = |code: &[u8; 4]| {
+            let mut packet = packet(1040, 1050);
+            packet[1] = 0;
+            packet[12..16].copy_from_slice(code);
+            read(&packet).unwrap_err()
+        };
+        assert_eq!(kiss(b"RATE"), BadAnswer::Rate);
+        assert_eq!(kiss(b"DENY"), BadAnswer::Denied("DENY".to_owned()));
+        assert_eq!(kiss(b"INIT"), BadAnswer::Unsynchronised);
+        // One that is not an answer to us may be anybody's.
+        let mut forged = packet(1040, 1050);
+        forged[1] = 0;
+        forged[24] = 0;
+        assert_eq!(read(&forged), Err(BadAnswer::NotOurs));
+    }
+}
