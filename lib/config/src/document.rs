@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::conflicts;
 use crate::kinds::{
-    self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig, UdevRulesConfig,
+    self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig, SysfsConfig, UdevRulesConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -167,6 +167,15 @@ impl Document {
             .flat_map(|config| &config.rules);
         let all = self.machine.udev.rules.iter().chain(by_kind);
         all.map(String::as_str)
+    }
+
+    /// Values under `/sys`, by path with dots.
+    #[must_use]
+    pub fn sysfs(&self) -> BTreeMap<&str, &str> {
+        let by_kind = self.all::<SysfsConfig>().flat_map(|config| &config.params);
+        let all = self.machine.sysfs.iter().chain(by_kind);
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
     }
 
     /// The text as it was given, secrets and all: for the STATE partition.

@@ -45,6 +45,7 @@ mod tests;
 
 pub use diff::diff;
 pub use document::{Document, Mode};
+
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};
 pub use problem::{Problem, Problems};

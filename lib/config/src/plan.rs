@@ -26,22 +26,6 @@ const EFFECTS: &[(&str, Effect)] = &[
         Effect::Reboot("a node becomes something else only from the start"),
     ),
     (
-        "~machine.sysctls",
-        Effect::Reboot("a kernel parameter goes back to its default"),
-    ),
-    (
-        "~SysctlConfig",
-        Effect::Reboot("a kernel parameter goes back to its default"),
-    ),
-    (
-        "~machine.sysfs",
-        Effect::Reboot("a kernel setting goes back to its default"),
-    ),
-    (
-        "~SysfsConfig",
-        Effect::Reboot("a kernel setting goes back to its default"),
-    ),
-    (
         "~KernelModuleConfig",
         Effect::Reboot("a kernel module is unloaded"),
     ),

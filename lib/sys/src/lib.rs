@@ -20,3 +20,4 @@ pub mod sandbox;
 pub mod seccomp;
 pub mod socket;
 pub mod sysctl;
+pub mod watchdog;

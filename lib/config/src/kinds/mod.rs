@@ -120,13 +120,13 @@ kinds! {
     Later single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;
     Later single EventSinkConfig;
-    Later single WatchdogTimerConfig;
+    Acted single WatchdogTimerConfig;
     Later named  TrustedRootsConfig;
     Later single EnvironmentConfig;
     Later named  ExtensionServiceConfig;
     Later named  EtcFileConfig;
     Later named  KernelModuleConfig;
-    Later single SysfsConfig;
+    Acted single SysfsConfig;
     Later single OOMConfig;
     Later single SecurityProfileConfig;
 }

@@ -62,16 +62,20 @@ fn a_plan_names_fields_restarts_and_reboots() {
             .replace("cp-1", "cp-2")
             .replace("        vm.max_map_count: 262144\n", "")
             .replace("/dev/vda", "/dev/vdb")
+            .replace("type: controlplane", "type: worker")
+            .replace(&format!("        key: {}\n", key()), "")
             .replace("- 10.0.2.3", "- 10.0.2.4"),
     );
     let plan = plan(Some(&old), &new);
     assert_eq!(
         plan.to_string(),
-        "~ machine.network.hostname
+        "~ machine.type
+- machine.ca.key
+~ machine.network.hostname
 ~ machine.network.nameservers
 - machine.sysctls.vm.max_map_count
 ~ machine.install.disk (kept; this version does not act on it)
-needs a reboot: a kernel parameter goes back to its default (machine.sysctls.vm.max_map_count)
+needs a reboot: a node becomes something else only from the start (machine.type)
 the node stays reachable
 "
     );
@@ -85,7 +89,7 @@ fn documents_that_come_and_go_are_changes() {
     assert_eq!(plan.changes.len(), 1);
     assert_eq!(plan.changes[0].path, "SysctlConfig: params.b");
     assert!(
-        plan.changes[0].removed && !plan.reboot.is_empty(),
+        plan.changes[0].removed && plan.reboot.is_empty(),
         "{plan:?}"
     );
     let gone = super::super::plan(Some(&old), &document(&good()));

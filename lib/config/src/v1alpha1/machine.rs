@@ -47,7 +47,7 @@ section! {
         Later "env" env: BTreeMap<String, String> = "Variables of services", secret;
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
-        Later "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
+        Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
         Later "registries" registries: Registries = "Mirrors and credentials of image registries";
         Later "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Held "features" features: Features = "Switches";

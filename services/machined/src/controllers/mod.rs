@@ -3,7 +3,9 @@
 //! A status controller reads the kernel, or another part of machined, and writes what it found; the others
 //! read resources. None of them knows another.
 
+mod block;
 mod facts;
+mod kernel;
 mod last_stop;
 mod machine_status;
 mod meta;
@@ -57,6 +59,14 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     }
     let mut runtime = Runtime::new(store);
     runtime.add(facts::Facts::default())?;
+    runtime.add(block::BlockDevices)?;
+    runtime.add(kernel::param_config::ParamConfig {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(kernel::params::Params::default())?;
+    runtime.add(kernel::watchdog::WatchdogTimer {
+        config: sources.config.clone(),
+    })?;
     runtime.add(services::Services {
         views: sources.services,
     })?;

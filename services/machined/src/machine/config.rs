@@ -50,7 +50,6 @@ impl Machine {
 
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
-        apply_sysctls(&document);
         write_udev_rules(&document);
         self.node.set_config(document);
         self.direct_logs();
@@ -123,14 +122,6 @@ impl Machine {
                 self.node.set_stage(Stage::Running);
             }
             Err(error) => keeps_old(&error),
-        }
-    }
-}
-
-fn apply_sysctls(document: &Document) {
-    for (key, value) in document.sysctls() {
-        if let Err(error) = corten_sys::sysctl::write(Path::new("/proc/sys"), key, value) {
-            console::warn(&format!("sysctl {key} = {value}: {error}"));
         }
     }
 }

@@ -1,0 +1,338 @@
+//! One block device.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::read;
+use crate::resources::block::{DiscoveredVolume, Disk};
+
+/// sysfs counts in these, whatever the disk does.
+const SECTOR: u64 = 512;
+/// Not disks: what the kernel makes of memory and files, and what other devices are put together to.
+const NO_DISKS: [&str; 6] = ["loop", "ram", "zram", "dm-", "fd", "nbd"];
+
+/// Where to look.
+#[derive(Debug, Clone)]
+pub(super) struct System {
+    pub(super) sysfs: PathBuf,
+    /// udevd's records.
+    pub(super) records: PathBuf,
+}
+
+/// A disk or a partition.
+#[derive(Debug, Clone)]
+pub(super) struct Device {
+    name: String,
+    /// In sysfs, all links followed.
+    path: PathBuf,
+    parent: Option<String>,
+    size: u64,
+    record: Record,
+}
+
+/// What udevd found out.
+#[derive(Debug, Clone, Default)]
+struct Record {
+    properties: BTreeMap<String, String>,
+    symlinks: Vec<String>,
+}
+
+impl System {
+    pub(super) fn of_this_machine() -> System {
+        System {
+            sysfs: "/sys".into(),
+            records: "/run/udev/data".into(),
+        }
+    }
+
+    /// Every disk with a medium, each followed by its partitions.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let mut all = Vec::new();
+        for disk in entries(&self.sysfs.join("block")) {
+            if NO_DISKS.iter().any(|prefix| disk.starts_with(prefix)) {
+                continue;
+            }
+            let Some(device) = self.device(&disk, None) else {
+                continue;
+            };
+            let partitions = entries(&device.path)
+                .into_iter()
+                .filter(|name| device.path.join(name).join("partition").exists())
+                .filter_map(|name| self.device(&name, Some(&device)));
+            let partitions: Vec<Device> = partitions.collect();
+            if device.size > 0 {
+                all.push(device);
+                all.extend(partitions);
+            }
+        }
+        all
+    }
+
+    fn device(&self, name: &str, disk: Option<&Device>) -> Option<Device> {
+        let path = match disk {
+            Some(disk) => disk.path.join(name),
+            None => fs::canonicalize(self.sysfs.join("block").join(name)).ok()?,
+        };
+        let number = read(&path.join("dev"));
+        let sectors: u64 = read(&path.join("size")).parse().unwrap_or_default();
+        Some(Device {
+            name: name.to_owned(),
+            record: Record::parse(&read(&self.records.join(format!("b{number}")))),
+            parent: disk.map(|disk| disk.name.clone()),
+            size: sectors.saturating_mul(SECTOR),
+            path,
+        })
+    }
+}
+
+/// The names in a directory, sorted.
+fn entries(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .map(|entries| {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.filter_map(|name| name.into_string().ok()).collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    names
+}
+
+impl Record {
+    /// A line per fact: `E:KEY=value`, `S:name below /dev`, and others.
+    fn parse(text: &str) -> Record {
+        let mut record = Record::default();
+        for line in text.lines() {
+            match line.split_once(':') {
+                Some(("S", link)) => record.symlinks.push(format!("/dev/{link}")),
+                Some(("E", property)) => {
+                    if let Some((key, value)) = property.split_once('=') {
+                        record.properties.insert(key.to_owned(), value.to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+        record
+    }
+
+    fn get(&self, key: &str) -> String {
+        self.properties.get(key).cloned().unwrap_or_default()
+    }
+}
+
+impl Device {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `None` for a partition.
+    pub(super) fn disk(&self) -> Option<Disk> {
+        if self.parent.is_some() {
+            return None;
+        }
+        let text = |file: &str| read(&self.path.join(file));
+        let number = |file: &str| text(file).parse::<u64>().unwrap_or_default();
+        // What the disk says of itself, and else what udevd asked it.
+        let first = |candidates: [String; 3]| candidates.into_iter().find(|text| !text.is_empty());
+        let serial = [
+            text("device/serial"),
+            text("serial"),
+            self.record.get("ID_SERIAL_SHORT"),
+        ];
+        let wwid = [text("wwid"), text("device/wwid"), self.record.get("ID_WWN")];
+        Some(Disk {
+            dev_path: format!("/dev/{}", self.name),
+            size: self.size,
+            pretty_size: pretty(self.size),
+            io_size: number("queue/optimal_io_size").max(number("queue/minimum_io_size")),
+            sector_size: number("queue/logical_block_size"),
+            readonly: text("ro") == "1",
+            cdrom: self.name.starts_with("sr"),
+            model: text("device/model"),
+            serial: first(serial).unwrap_or_default(),
+            modalias: text("device/modalias"),
+            wwid: first(wwid).unwrap_or_default(),
+            bus_path: self.bus_path(),
+            sub_system: "/sys/class/block".to_owned(),
+            transport: self.transport().to_owned(),
+            rotational: text("queue/rotational") == "1",
+            symlinks: self.record.symlinks.clone(),
+        })
+    }
+
+    pub(super) fn volume(&self) -> DiscoveredVolume {
+        let found = ["ID_FS_TYPE", "ID_PART_TABLE_TYPE"]
+            .map(|key| self.record.get(key))
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
+        let table = self.parent.is_none() && self.record.get("ID_FS_UUID").is_empty();
+        let uuid = if table {
+            "ID_PART_TABLE_UUID"
+        } else {
+            "ID_FS_UUID"
+        };
+        DiscoveredVolume {
+            dev_path: format!("/dev/{}", self.name),
+            kind: if self.parent.is_some() {
+                "partition"
+            } else {
+                "disk"
+            },
+            parent: self.parent.clone().unwrap_or_default(),
+            size: self.size,
+            pretty_size: pretty(self.size),
+            name: known_name(&found).to_owned(),
+            uuid: self.record.get(uuid),
+            label: self.record.get("ID_FS_LABEL"),
+            partition_uuid: self.record.get("ID_PART_ENTRY_UUID"),
+            partition_type: self.record.get("ID_PART_ENTRY_TYPE"),
+            partition_label: self.record.get("ID_PART_ENTRY_NAME"),
+            partition_index: read(&self.path.join("partition"))
+                .parse()
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The controller: what comes before the disk's own directories.
+    fn bus_path(&self) -> String {
+        let path = self.path.to_string_lossy();
+        let below = path.split_once("/devices").map_or("", |(_, below)| below);
+        let end = below.find("/block/").unwrap_or(below.len());
+        below.get(..end).unwrap_or_default().to_owned()
+    }
+
+    fn transport(&self) -> &'static str {
+        let path = self.bus_path();
+        // The nearest to the disk: a disk behind USB is on PCI as well.
+        let known = [
+            ("/usb", "usb"),
+            ("/mmc", "mmc"),
+            ("/nvme", "nvme"),
+            ("/session", "iscsi"),
+            ("/rport-", "fc"),
+            ("/end_device-", "sas"),
+            ("/ata", "sata"),
+            ("/virtio", "virtio"),
+            ("/vmbus", "hyperv"),
+        ];
+        known
+            .iter()
+            .find(|(part, _)| path.contains(part))
+            .map_or("", |(_, name)| name)
+    }
+}
+
+/// The reference's names for what libblkid calls otherwise.
+fn known_name(found: &str) -> &str {
+    match found {
+        "crypto_LUKS" => "luks",
+        "LVM2_member" => "lvm2-pv",
+        other => other,
+    }
+}
+
+/// Decimal units, one digit after the point below ten of them.
+fn pretty(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut shown = (bytes, 0, "B");
+    for unit in units {
+        let (whole, _, _) = shown;
+        if whole < 1000 {
+            break;
+        }
+        shown = (whole / 1000, whole % 1000, unit);
+    }
+    let (whole, thousandths, unit) = shown;
+    if whole >= 10 || unit == "B" {
+        let up = u64::from(thousandths >= 500);
+        return format!("{} {unit}", whole.saturating_add(up));
+    }
+    let tenths = whole
+        .saturating_mul(10)
+        .saturating_add(thousandths.saturating_add(50) / 100);
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_for_people() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_474_560, "1.5 MB"),
+            (8_589_934_592, "8.6 GB"),
+            (107_374_182_400, "107 GB"),
+            (9_960_000, "10.0 MB"),
+        ] {
+            assert_eq!(pretty(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_disk_and_its_partitions_are_described() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let disk = "sys/devices/pci0000:00/0000:00:04.0/virtio1/block/vda";
+        for (file, text) in [
+            ("dev", "254:0\n"),
+            ("size", "16777216\n"),
+            ("ro", "0\n"),
+            ("serial", "disk-1\n"),
+            ("queue/rotational", "1\n"),
+            ("queue/logical_block_size", "512\n"),
+            ("queue/minimum_io_size", "512\n"),
+            ("queue/optimal_io_size", "0\n"),
+            ("vda3/dev", "254:3\n"),
+            ("vda3/size", "2048\n"),
+            ("vda3/partition", "3\n"),
+        ] {
+            write(&format!("{disk}/{file}"), text);
+        }
+        write("sys/devices/virtual/block/loop0/size", "8\n");
+        write(
+            "udev/b254:0",
+            "S:disk/by-path/x\nE:ID_PART_TABLE_TYPE=gpt\nE:ID_PART_TABLE_UUID=u\nI:1\n",
+        );
+        write("udev/b254:3", "E:ID_PART_ENTRY_NAME=META\nnonsense\nE:\n");
+        fs::create_dir_all(root.path().join("sys/block")).unwrap();
+        for (name, target) in [
+            ("vda", root.path().join(disk)),
+            ("loop0", root.path().join("sys/devices/virtual/block/loop0")),
+        ] {
+            std::os::unix::fs::symlink(target, root.path().join("sys/block").join(name)).unwrap();
+        }
+        let system = System {
+            sysfs: root.path().join("sys"),
+            records: root.path().join("udev"),
+        };
+        let devices = system.devices();
+        let [vda, vda3] = devices.as_slice() else {
+            panic!("{devices:?}");
+        };
+        let disk = vda.disk().unwrap();
+        assert_eq!(disk.pretty_size, "8.6 GB");
+        assert_eq!((disk.io_size, disk.sector_size), (512, 512));
+        assert_eq!((&*disk.transport, &*disk.serial), ("virtio", "disk-1"));
+        assert_eq!(disk.bus_path, "/pci0000:00/0000:00:04.0/virtio1");
+        assert_eq!(disk.symlinks, ["/dev/disk/by-path/x"]);
+        assert!(disk.rotational && !disk.readonly);
+        let table = vda.volume();
+        assert_eq!(
+            (table.kind, &*table.name, &*table.uuid),
+            ("disk", "gpt", "u")
+        );
+        assert!(vda3.disk().is_none());
+        let meta = vda3.volume();
+        assert_eq!((meta.kind, &*meta.parent), ("partition", "vda"));
+        assert_eq!((&*meta.partition_label, meta.partition_index), ("META", 3));
+    }
+}

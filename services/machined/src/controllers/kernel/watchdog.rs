@@ -1,0 +1,118 @@
+//! The hardware watchdog: fed from machined's own runtime, so that a machined that hangs is a machine that
+//! resets.
+//!
+//! It is not stopped when the node goes down: an end that hangs is a hang, too.
+
+use std::path::Path;
+use std::time::Duration;
+
+use corten_config::Document;
+use corten_config::kinds::WatchdogTimerConfig;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_sys::watchdog::Watchdog;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::console;
+use crate::resources::kernel::WatchdogTimerStatus;
+
+/// When the config names none (the reference's number).
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Signs of life in a timeout: one may be late, and a second one lost.
+const FEEDS: u32 = 3;
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct WatchdogTimer {
+    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+}
+
+/// What the config wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    device: String,
+    timeout: Duration,
+}
+
+impl Controller for WatchdogTimer {
+    fn name(&self) -> &'static str {
+        "runtime.WatchdogTimerController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<WatchdogTimerStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        loop {
+            let wanted = self.config.borrow_and_update().as_ref().and_then(wanted);
+            context.start_outputs();
+            let Some(wanted) = wanted else {
+                context.remove_others::<WatchdogTimerStatus>()?;
+                if self.config.changed().await.is_err() {
+                    return Ok(());
+                }
+                continue;
+            };
+            // Its driver may come later; then the next run finds it.
+            let (watchdog, holds) = Watchdog::start(Path::new(&wanted.device), wanted.timeout)
+                .map_err(|error| format!("{}: {error}", wanted.device))?;
+            let pause = holds / FEEDS;
+            console::say(&format!(
+                "{} resets the machine after {holds:?}",
+                wanted.device
+            ));
+            let status = WatchdogTimerStatus {
+                device: wanted.device.clone(),
+                timeout: format!("{holds:?}"),
+                feed_interval: format!("{pause:?}"),
+            };
+            context.put(Draft::new(WatchdogTimerStatus::ID, status))?;
+            context.remove_others::<WatchdogTimerStatus>()?;
+            self.feed(&watchdog, pause, &wanted).await?;
+            // Before another one is started.
+            watchdog
+                .stop()
+                .map_err(|error| format!("{} cannot be stopped: {error}", wanted.device))?;
+        }
+    }
+}
+
+impl WatchdogTimer {
+    /// Until the config wants something else.
+    async fn feed(
+        &mut self,
+        watchdog: &Watchdog,
+        pause: Duration,
+        present: &Wanted,
+    ) -> Result<(), Failure> {
+        let mut beat = interval(pause.max(Duration::from_secs(1)));
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = beat.tick() => watchdog
+                    .feed()
+                    .map_err(|error| format!("{}: {error}", present.device))?,
+                changed = self.config.changed() => {
+                    let now = self.config.borrow_and_update().as_ref().and_then(wanted);
+                    if changed.is_err() || now.as_ref() != Some(present) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn wanted(config: &Document) -> Option<Wanted> {
+    let config = config.all::<WatchdogTimerConfig>().next()?;
+    Some(Wanted {
+        device: config.device.to_string(),
+        timeout: config.timeout.unwrap_or(TIMEOUT),
+    })
+}
