@@ -9,7 +9,8 @@ use super::lease::is_name;
 use crate::cmdline::Cmdline;
 use crate::console;
 use crate::resources::network_names::{ResolverSpec, TimeServerSpec};
-use crate::resources::network_spec::{Bond, Layer, Prefix, Vlan};
+use crate::resources::network_spec::{Bond, Layer, Vlan};
+use crate::resources::prefix::Prefix;
 
 const LAYER: Layer = Layer::Cmdline;
 

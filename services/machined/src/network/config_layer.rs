@@ -19,8 +19,9 @@ use crate::resources::network_names::{
     ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
 };
 use crate::resources::network_spec::{
-    Bond, Bridge, Enabled, Filtering, Layer, Master, Prefix, RouteSpec, Vlan, Vrf,
+    Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Vlan, Vrf,
 };
+use crate::resources::prefix::Prefix;
 
 pub(super) const LAYER: Layer = Layer::Configuration;
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::lease::is_name;
-use crate::resources::network_spec::Prefix;
+use crate::resources::prefix::Prefix;
 
 /// What one `ip=` says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use corten_resources::Spec;
 
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_spec::{
-    AddressSpec, Layer, LinkSpec, MAIN_TABLE, Prefix, RouteSpec, family, table_name,
+    AddressSpec, Layer, LinkSpec, MAIN_TABLE, RouteSpec, family, table_name,
 };
+use crate::resources::prefix::Prefix;
 
 /// Of routes nobody gave a metric, so that one learnt by IPv6 autoconfiguration can win (facts: 7.1).
 pub const METRIC: u32 = 1024;

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::layers::*;
 use crate::resources::network_names::ResolverSpec;
-use crate::resources::network_spec::{Layer, LinkSpec, Prefix, RouteSpec};
+use crate::resources::network_spec::{Layer, LinkSpec, RouteSpec};
+use crate::resources::prefix::Prefix;
 
 fn prefix(text: &str, length: u8) -> Prefix {
     let address = text.parse().unwrap();

@@ -7,7 +7,8 @@ use mozim::{DhcpV4Lease, DhcpV6Lease};
 use super::ip_param::prefix_of;
 use super::layers::{Specs, hostname, route};
 use crate::resources::network_names::{Dhcp, ResolverSpec, TimeServerSpec};
-use crate::resources::network_spec::{Layer, Prefix, RouteSpec};
+use crate::resources::network_spec::{Layer, RouteSpec};
+use crate::resources::prefix::Prefix;
 
 const LAYER: Layer = Layer::Operator;
 /// DHCPv6: name servers (RFC 3646, section 3).

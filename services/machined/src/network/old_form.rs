@@ -7,7 +7,8 @@ use super::config_layer::{LAYER, Present, Said, make, master, prefix, real_name}
 use super::default_layer::dhcp;
 use super::layers::{METRIC, Specs, route};
 use crate::resources::network::LinkStatus;
-use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, Prefix, RouteSpec, Vlan};
+use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, RouteSpec, Vlan};
+use crate::resources::prefix::Prefix;
 
 /// Adds what one entry says, for each link it means.
 pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Said) {

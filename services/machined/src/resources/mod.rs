@@ -5,6 +5,7 @@ pub mod kernel;
 pub mod network;
 pub mod network_names;
 pub mod network_spec;
+pub mod prefix;
 pub mod runtime;
 
 use corten_resources::{Column, Definition, Sensitivity};

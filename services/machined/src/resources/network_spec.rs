@@ -1,7 +1,6 @@
 //! What the network shall be. In namespace `network-config` each layer says it by itself, behind the
 //! layer's name in the id; in `network` is what came of them.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use corten_config::Word;
@@ -13,6 +12,7 @@ use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
 use super::open;
+use super::prefix::Prefix;
 
 const NAMESPACE: &str = "network";
 
@@ -44,57 +44,6 @@ impl Layer {
             Layer::Operator => "operator",
             Layer::Configuration => "configuration",
         }
-    }
-}
-
-/// An address with the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    /// Bits behind the prefix may be set.
-    pub address: IpAddr,
-    /// At most 32 for IPv4, 128 for IPv6.
-    pub length: u8,
-}
-
-impl Prefix {
-    /// All addresses of the family of this one.
-    #[must_use]
-    pub fn everywhere(like: IpAddr) -> Prefix {
-        let address = match like {
-            IpAddr::V4(_) => IpAddr::from([0; 4]),
-            IpAddr::V6(_) => IpAddr::from([0; 16]),
-        };
-        Prefix { address, length: 0 }
-    }
-
-    /// The network: no bits are set behind the prefix.
-    #[must_use]
-    pub fn network(self) -> Prefix {
-        let address = match self.address {
-            IpAddr::V4(v4) => {
-                let host = 32_u32.saturating_sub(self.length.into());
-                let mask = u32::MAX.checked_shl(host).unwrap_or(0);
-                IpAddr::from((v4.to_bits() & mask).to_be_bytes())
-            }
-            IpAddr::V6(v6) => {
-                let host = 128_u32.saturating_sub(self.length.into());
-                let mask = u128::MAX.checked_shl(host).unwrap_or(0);
-                IpAddr::from((v6.to_bits() & mask).to_be_bytes())
-            }
-        };
-        Prefix { address, ..self }
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Serialize for Prefix {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

@@ -3,11 +3,11 @@
 
 use super::attribute;
 use super::builtin::Builtin;
+use super::expand::kernel_name;
 use super::pattern::Pattern;
 use super::rule::{Escape, Rule, Source, SourceKind, Subject, Test};
-use super::template::{Piece, Template};
+use super::template::Template;
 use crate::database::{Database, Record};
-use crate::encode::{safe, underscored};
 use crate::event::{Action, Event, Properties};
 use crate::plan::Plan;
 use crate::sysfs::{Ancestor, Sysfs};
@@ -16,9 +16,6 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Characters that stay in what devices say, beside those of every name.
-const INPUT: &str = "/ $%?,";
 
 /// What rules can look at.
 #[derive(Clone, Copy)]
@@ -59,7 +56,7 @@ pub struct Evaluation<'a> {
     old: Option<&'a Record>,
     chain: OnceCell<Vec<Ancestor>>,
     /// The device of the chain that the last search upward found.
-    selected: Option<usize>,
+    pub(super) selected: Option<usize>,
     attributes: RefCell<Attributes>,
 }
 
@@ -117,7 +114,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The device and those above it.
-    fn chain(&self) -> &[Ancestor] {
+    pub(super) fn chain(&self) -> &[Ancestor] {
         self.chain.get_or_init(|| {
             let mut chain = self.world.sysfs.chain(&self.event.devpath);
             // A device that is gone still is what the event says.
@@ -267,7 +264,7 @@ impl<'a> Evaluation<'a> {
         self.world.database.load(&id)
     }
 
-    fn attribute(&self, device: usize, name: &str) -> Option<String> {
+    pub(super) fn attribute(&self, device: usize, name: &str) -> Option<String> {
         let key = (device, name.to_owned());
         if let Some(value) = self.attributes.borrow().get(&key) {
             return value.clone();
@@ -327,78 +324,9 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Fills in a value. In what is filled in, white space becomes `_` when
-    /// that would part names.
-    pub fn expand<'b>(&'b self, template: &'b Template, in_names: bool) -> Cow<'b, str> {
-        template.expand(|piece| match (self.piece(piece), in_names) {
-            (value, true) => underscored(&value).into(),
-            (value, false) => value,
-        })
-    }
-
-    fn piece<'b>(&'b self, piece: &'b Piece) -> Cow<'b, str> {
-        let event = self.event;
-        let node = || event.node();
-        let selected = || self.selected.and_then(|index| self.chain().get(index));
-        match piece {
-            Piece::Text(text) => (&**text).into(),
-            Piece::Kernel => kernel_name(event.sysname()),
-            Piece::Number => {
-                let name = event.sysname();
-                let start = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-                name.get(start..).unwrap_or_default().into()
-            }
-            Piece::Devpath => (&*event.devpath).into(),
-            Piece::Id => selected()
-                .map(|d| kernel_name(d.sysname()))
-                .unwrap_or_default(),
-            Piece::Driver => selected()
-                .and_then(|d| self.world.sysfs.link(&d.devpath, "driver"))
-                .unwrap_or_default()
-                .into(),
-            Piece::Attribute(name) => {
-                let own = self.attribute(0, name);
-                let value = own.or_else(|| self.attribute(self.selected?, name));
-                safe(value.unwrap_or_default().trim_end(), INPUT).into()
-            }
-            Piece::Env(key) => self.env(key).unwrap_or_default(),
-            Piece::Major => node().map_or(0, |n| n.major).to_string().into(),
-            Piece::Minor => node().map_or(0, |n| n.minor).to_string().into(),
-            Piece::Result => Cow::Borrowed(""),
-            Piece::Parent => {
-                let parent = self.chain().get(1);
-                let event = parent.and_then(|p| self.world.sysfs.event(&p.devpath).ok());
-                let name = event.and_then(|e| e.node().map(|node| node.name.to_owned()));
-                name.unwrap_or_default().into()
-            }
-            Piece::Name => match (&self.plan.name, node()) {
-                (Some(name), _) => name.into(),
-                (None, Some(node)) => node.name.into(),
-                (None, None) => kernel_name(event.sysname()),
-            },
-            Piece::Links => {
-                let links: Vec<&str> = self.plan.links.iter().map(String::as_str).collect();
-                links.join(" ").into()
-            }
-            Piece::Root => "/dev".into(),
-            Piece::Sys => "/sys".into(),
-            Piece::Devnode => {
-                node().map_or_else(Cow::default, |n| format!("/dev/{}", n.name).into())
-            }
-        }
-    }
-
     /// Whether rules may still make nodes and names: not of what is gone.
     pub fn is_removal(&self) -> bool {
         self.event.action == Action::Remove
-    }
-}
-
-/// The kernel writes `!` for the `/` in a device's name.
-fn kernel_name(sysname: &str) -> Cow<'_, str> {
-    match sysname.contains('!') {
-        true => sysname.replace('!', "/").into(),
-        false => sysname.into(),
     }
 }
 

@@ -13,6 +13,7 @@ mod attribute;
 mod builtin;
 mod constant;
 mod eval;
+mod expand;
 mod files;
 mod lexer;
 mod owner;
@@ -128,5 +129,6 @@ impl Rules {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+mod file_tests;
+#[cfg(test)]
 mod tests;

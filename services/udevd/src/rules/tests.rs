@@ -4,24 +4,22 @@ use crate::event::{Event, Properties};
 use crate::plan::{Permission, Plan, Write};
 use crate::sysfs::Sysfs;
 use crate::testing::Tree;
-use proptest::prelude::{prop_assert, proptest};
 use std::fs;
-use std::sync::LazyLock;
 
 const PCI: &str = "/devices/pci0/0000:00:05.0";
 const UNIT: &str = "/devices/pci0/0000:00:05.0/host0/target0:0:0/0:0:0:1";
 const SDA: &str = "/devices/pci0/0000:00:05.0/host0/target0:0:0/0:0:0:1/block/sda";
 
 /// A machine with one SCSI disk, its partition, and an interface.
-struct Machine {
-    tree: Tree,
-    run: tempfile::TempDir,
-    proc: tempfile::TempDir,
+pub(super) struct Machine {
+    pub(super) tree: Tree,
+    pub(super) run: tempfile::TempDir,
+    pub(super) proc: tempfile::TempDir,
     old: Record,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (tree, proc) = (Tree::new(), tempfile::tempdir().unwrap());
         tree.device(PCI, "pci")
             .device(UNIT, "scsi")
@@ -85,7 +83,7 @@ impl Machine {
     }
 }
 
-fn disk(action: &str) -> String {
+pub(super) fn disk(action: &str) -> String {
     format!(
         "ACTION={action}\nDEVPATH={SDA}\nSUBSYSTEM=block\nMAJOR=8\nMINOR=0\nDEVNAME=sda\n\
          DEVTYPE=disk\nDISKSEQ=9"
@@ -96,7 +94,7 @@ fn links(plan: &Plan) -> Vec<&str> {
     plan.links.iter().map(String::as_str).collect()
 }
 
-fn told(rules: &str) -> Vec<String> {
+pub(super) fn told(rules: &str) -> Vec<String> {
     let mut problems: Vec<Problem> = Vec::new();
     Rules::default().add("t", rules.as_bytes(), &mut problems);
     problems.iter().map(ToString::to_string).collect()
@@ -391,190 +389,4 @@ fn a_removed_device_is_only_told() {
     let rules = "ACTION==\"remove\", SYMLINK==\"old\", SYMLINK+=\"new\", ENV{A}=\"1\"";
     let plan = machine.plan(rules, &disk("remove"), gone);
     assert_eq!((links(&plan), plan.properties.len()), (vec!["old"], 1));
-}
-
-/// Not the language, and what is said about it.
-const BROKEN: &[(&str, &str)] = &[
-    ("KERNEL==\"a\", FOO=\"b\"", "t:1:14: unknown key FOO"),
-    (
-        "  KERNEL=\"a\"",
-        "t:1:3: KERNEL can only be compared (== or !=), not set with =",
-    ),
-    (
-        "KERNEL==a",
-        "t:1:9: the value of KERNEL is not in double quotes",
-    ),
-    (
-        "KERNEL==\"a",
-        "t:1:9: the value of KERNEL has no closing quote",
-    ),
-    (
-        "KERNEL \"a\"",
-        "t:1:8: an operator (== != = += -= :=) is expected after KERNEL",
-    ),
-    ("ATTR{size==\"a\"", "t:1:6: ATTR{ has no closing brace"),
-    (
-        "ATTR==\"a\"",
-        "t:1:1: ATTR{} needs a file below the device's directory",
-    ),
-    ("KERNEL{a}==\"a\"", "t:1:1: KERNEL takes nothing in braces"),
-    ("==\"a\"", "t:1:1: a key is expected here, such as KERNEL"),
-    (
-        "TAG+=\"a\", \\\n  MODE==\"1\"",
-        "t:2:3: MODE can only be set",
-    ),
-    (
-        "GOTO=\"a\"",
-        "t:1:1: no line after this one has LABEL=\"a\": the GOTO is skipped",
-    ),
-    (
-        "LABEL=\"a\", GOTO=\"a\"",
-        "t:1:12: no line after this one has LABEL=\"a\": the GOTO is skipped",
-    ),
-    ("LABEL+=\"a\"", "t:1:1: LABEL is set with = to a name"),
-    (
-        "ENV{DEVPATH}=\"a\"",
-        "t:1:1: the property DEVPATH cannot be changed",
-    ),
-    ("ENV{A}-=\"a\"", "t:1:1: ENV is no list"),
-    ("CONST{moon}==\"a\"", "t:1:1: no constant moon"),
-    ("TEST{9}==\"a\"", "t:1:1: TEST{9} is no mode in octal"),
-    (
-        "IMPORT{moon}=\"a\"",
-        "t:1:1: nothing can be imported from moon",
-    ),
-    (
-        "IMPORT{builtin}=\"moon\"",
-        "t:1:1: there is no builtin \"moon\"",
-    ),
-    (
-        "RUN{moon}+=\"a\"",
-        "t:1:1: RUN{moon} is neither program nor builtin",
-    ),
-    (
-        "RUN{builtin}+=\"kmod drop\"",
-        "t:1:1: the builtin kmod is called as \"kmod load\"",
-    ),
-    ("OPTIONS+=\"moon\"", "t:1:1: unknown option moon"),
-    (
-        "OPTIONS+=\"link_priority=x\"",
-        "t:1:1: link_priority is a whole number",
-    ),
-    (
-        "OPTIONS+=\"static_node=../x\"",
-        "t:1:1: unknown option static_node=../x",
-    ),
-    (
-        "SYMLINK+=\"$moon\"",
-        "t:1:1: $moon is no substitution (write $$ for $)",
-    ),
-    ("SYMLINK+=i\"a\"", "t:1:1: i\"...\" is for comparisons"),
-    ("KERNEL==e\"a\\q\"", "t:1:12: this is no escape of C"),
-    (
-        "KERNEL==\"\u{e4}",
-        "t:1:9: the value of KERNEL has no closing quote",
-    ),
-];
-
-/// Without effect here; told once, not for every event.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    (
-        "RUN+=\"/bin/a b\"",
-        "t:1:1: RUN has no effect: this node runs no programs, so not /bin/a",
-    ),
-    (
-        "PROGRAM==\"/bin/a\"",
-        "t:1:1: PROGRAM never matches: this node runs no programs, so not /bin/a",
-    ),
-    (
-        "IMPORT{program}=\"a\"",
-        "t:1:1: IMPORT never matches: this node runs no programs, so not a",
-    ),
-    (
-        "IMPORT{builtin}=\"hwdb\"",
-        "t:1:1: IMPORT never matches: this node has no builtin hwdb",
-    ),
-    (
-        "OWNER=\"alice\"",
-        "t:1:1: OWNER has no effect: no user \"alice\"",
-    ),
-    (
-        "SECLABEL{selinux}=\"a\"",
-        "t:1:1: SECLABEL has no effect: device nodes are not labelled",
-    ),
-];
-
-#[test]
-fn what_is_wrong_is_named_with_its_place_and_the_rest_counts() {
-    for (rule, problem) in BROKEN.iter().chain(UNSUPPORTED) {
-        assert_eq!(told(rule), [*problem], "{rule}");
-        let lines = format!("{rule}\nKERNEL==\"sda\", TAG+=\"good\"");
-        let (mut rules, mut problems) = (Rules::default(), Vec::new());
-        rules.add("t", lines.as_bytes(), &mut problems);
-        assert!(rules.len() >= 1, "{rule}");
-    }
-}
-
-#[test]
-fn files_that_are_no_text() {
-    let mut problems = Vec::new();
-    Rules::default().add("t", b"# \xff in a comment\nKERNEL==\"\xff\"", &mut problems);
-    assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0].to_string(), "t:2:10: this is not UTF-8");
-    let long = format!("KERNEL==\"{}\"", "a".repeat(20_000));
-    assert_eq!(told(&long), ["t:1:1: the line is longer than 16384 bytes"]);
-}
-
-#[test]
-fn nodes_without_a_device() {
-    let (mut rules, mut problems) = (Rules::default(), Vec::new());
-    let text = "KERNEL==\"tun\", MODE=\"0660\", GROUP=\"44\", OPTIONS+=\"static_node=net/tun\"\n\
-                KERNEL==\"x\", OPTIONS+=\"static_node=x\"";
-    rules.add("t", text.as_bytes(), &mut problems);
-    let nodes: Vec<_> = rules
-        .static_nodes()
-        .into_iter()
-        .map(|n| (n.name, n.permission))
-        .collect();
-    let permission = Permission {
-        mode: 0o660,
-        uid: 0,
-        gid: 44,
-    };
-    assert_eq!(nodes, [("net/tun".to_owned(), permission)]);
-}
-
-static MACHINE: LazyLock<Machine> = LazyLock::new(Machine::new);
-
-proptest! {
-    #[test]
-    fn hostile_files_never_panic(bytes: Vec<u8>) {
-        let (mut rules, mut problems) = (Rules::default(), Vec::new());
-        rules.add("t", &bytes, &mut problems);
-    }
-
-    #[test]
-    fn nearly_right_files_are_read_or_told(
-        words in proptest::collection::vec(
-            ("(KERNEL|ENV|ATTRS?|SYMLINK|TEST|IMPORT|RUN|OPTIONS|GOTO|LABEL|NAME|TAG|MODE)",
-             "(|\\{[a-z*/.]{0,6}\\}?)", "(==|!=|=|\\+=|-=|:=|)", "[ei]?", "[a-z$%*?\\[\\]{}|\\\\ \"/.0-9]{0,12}"), 1..6),
-    ) {
-        let text: String = words
-            .iter()
-            .map(|(key, attribute, operator, prefix, value)| {
-                format!("{key}{attribute}{operator}{prefix}\"{value}\", ")
-            })
-            .collect();
-        let (mut rules, mut problems) = (Rules::default(), Vec::new());
-        rules.add("t", text.as_bytes(), &mut problems);
-        // A line is used, or somebody is told why not; labels alone are neither.
-        prop_assert!(rules.len() == 1 || !problems.is_empty() || text.starts_with("LABEL"), "{}", text);
-        let machine = &*MACHINE;
-        let (sysfs, database) = (Sysfs::new(machine.tree.path()), Database::new(machine.run.path()));
-        let world = World { sysfs: &sysfs, database: &database, proc: machine.proc.path(), read: &|_| None };
-        let event = Event::parse(disk("add").as_bytes()).unwrap();
-        let plan = rules.apply(&world, &event, Plan::default(), None);
-        prop_assert!(plan.links.iter().all(|link| crate::event::is_plain_path(link)));
-        prop_assert!(plan.writes.iter().all(|write| write.path.starts_with(machine.tree.path())));
-    }
 }

@@ -19,7 +19,8 @@ use rtnetlink::{
 };
 
 use super::{Found, FoundLink, FoundRoute, Kernel, Step, link_message};
-use crate::resources::network_spec::{AddressSpec, Prefix, RouteSpec};
+use crate::resources::network_spec::{AddressSpec, RouteSpec};
+use crate::resources::prefix::Prefix;
 
 /// A connection to the kernel.
 #[derive(Debug, Clone)]

@@ -17,7 +17,8 @@ use std::fmt;
 
 pub use kernel::{Rtnetlink, found_routes};
 
-use crate::resources::network_spec::{AddressSpec, LinkSpec, Prefix, RouteSpec};
+use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use crate::resources::prefix::Prefix;
 
 /// What one link shall have. Without a name: routes that are no link's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

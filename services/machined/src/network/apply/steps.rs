@@ -1,7 +1,8 @@
 //! What is to be done for a unit, from what is there.
 
 use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units};
-use crate::resources::network_spec::{AddressSpec, LinkSpec, Prefix, RouteSpec};
+use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use crate::resources::prefix::Prefix;
 
 /// Every unit's name, links before those that need them.
 pub fn in_order(wanted: &Units) -> Vec<&String> {
