@@ -1,14 +1,10 @@
-//! Documents made to hurt: each must end in a clear error, soon and in little memory.
-
-use std::time::{Duration, Instant};
+//! Documents made to hurt: each must end in a clear error. One that takes for ever is a test that never
+//! ends; how long they take is for a benchmark to say.
 
 use proptest::prelude::*;
 
 use super::{EXAMPLES, good, problems};
 use crate::{Document, MAX_SIZE, Patch, patch};
-
-/// Generous for a debug build on a busy machine; the slowest takes a tenth.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn bomb(levels: usize, item: &str) -> String {
     let mut text = format!("a0: &a0 [{item}]\n");
@@ -68,7 +64,6 @@ fn hostile_documents_end_in_a_clear_error() {
         .map(|(text, expected)| ((*text).to_owned(), *expected));
     for (text, expected) in small.chain(large()) {
         let name: String = text.chars().take(40).collect();
-        let start = Instant::now();
         let found = problems(&text);
         assert!(
             found.iter().any(|p| p.contains(expected)),
@@ -77,11 +72,6 @@ fn hostile_documents_end_in_a_clear_error() {
         );
         assert!(found.len() <= 101, "{name}: {} problems", found.len());
         assert!(found.iter().all(|p| p.len() < 600), "{name}");
-        assert!(
-            start.elapsed() < PATIENCE,
-            "{name} took {:?}",
-            start.elapsed()
-        );
     }
     let refusal = Document::parse(b"version: v1alpha1\nmachine: \xff\xfe")
         .unwrap_err()
