@@ -36,6 +36,10 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let last = last_stop(&node);
     assert_eq!(last["reason"], "reboot", "{last}");
     assert_eq!(last["detail"], "asked for through the API", "{last}");
+    let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
+    assert!(said.contains("asked for through the API"), "{said}");
+    let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
+    assert!(kernel.contains("[corten] "), "{kernel}");
 
     // The button on a machine's front that says: this one hangs.
     node.expect_reset(PANIC, || {
