@@ -54,8 +54,7 @@ impl Controller for Addresses {
         ])?;
         context.event().await;
         loop {
-            let links = kernel.handle.link().get().execute();
-            let links: Vec<LinkMessage> = links.try_collect().await?;
+            let links = kernel.links().await?;
             let links: BTreeMap<u32, &str> = links.iter().filter_map(named).collect();
             let addresses = kernel.handle.address().get().execute();
             let addresses: Vec<AddressMessage> = addresses.try_collect().await?;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
-use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, State,
@@ -67,8 +66,7 @@ impl Controller for Links {
         let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
         context.event().await;
         loop {
-            let links = kernel.handle.link().get().execute();
-            let links: Vec<LinkMessage> = links.try_collect().await?;
+            let links = kernel.links().await?;
             context.start_outputs();
             for (name, mut status) in links.iter().filter_map(status) {
                 add_device(&mut status, Path::new("/sys/class/net"), &name);

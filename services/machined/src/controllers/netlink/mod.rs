@@ -11,9 +11,10 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use rtnetlink::packet_core::NetlinkMessage;
 use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::task::JoinSet;
@@ -42,6 +43,11 @@ impl Kernel {
             messages: Box::pin(messages),
             _connections: connections,
         })
+    }
+
+    /// Every link there is now.
+    async fn links(&mut self) -> Result<Vec<LinkMessage>, rtnetlink::Error> {
+        self.handle.link().get().execute().try_collect().await
     }
 
     /// Ends after the next change.

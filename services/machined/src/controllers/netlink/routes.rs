@@ -7,7 +7,6 @@ use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -43,8 +42,7 @@ impl Controller for Routes {
         ])?;
         context.event().await;
         loop {
-            let links = kernel.handle.link().get().execute();
-            let links: Vec<LinkMessage> = links.try_collect().await?;
+            let links = kernel.links().await?;
             let links: BTreeMap<u32, &str> = links.iter().filter_map(named).collect();
             context.start_outputs();
             for family in [AddressFamily::Inet, AddressFamily::Inet6] {
