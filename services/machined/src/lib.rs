@@ -3,7 +3,8 @@
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
 //! a pure policy and a thin shell), the network (`network/`), the clock
 //! (`time/`), the certificates apid serves with
-//! (`identity.rs`), the volumes (`volumes/`), the resources and the controllers that keep them true
+//! (`identity.rs`), the volumes (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), the
+//! time (`time/`), why the last boot ended (`last_stop.rs`), what happened (`events.rs`), the resources and the controllers that keep them true
 //! (`resources/`, `controllers/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
