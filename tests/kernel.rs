@@ -1,10 +1,5 @@
 //! Promise: the config's kernel parameters hold while the config has them, and
 //! a machine whose kernel hangs is reset by its watchdog.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a failing step is a failing test"
-)]
 
 use std::time::Duration;
 
@@ -16,24 +11,6 @@ use tests::{images, workspace};
 /// The shortest timeout, for a slow host.
 const HUNG: Duration = Duration::from_secs(120);
 
-/// Applies the node's config with changes.
-fn apply(node: &Node, patch: &str) {
-    let file = node.configs().join("patch.yaml");
-    std::fs::write(&file, patch).unwrap();
-    let config = node.configs().join("controlplane.yaml");
-    let patch = format!("@{}", file.display());
-    let apply = [
-        "apply-config",
-        "-f",
-        &config.display().to_string(),
-        "-p",
-        &patch,
-    ];
-    node.admin()
-        .call(&apply)
-        .unwrap_or_else(|error| panic!("{error}"));
-}
-
 #[test]
 #[ignore = "make test-vm"]
 fn parameters_are_set_and_set_back() {
@@ -44,7 +21,7 @@ fn parameters_are_set_and_set_back() {
     let mut swappiness = || agent.run("cat /proc/sys/vm/swappiness").trim().to_owned();
     let before = swappiness();
     assert_ne!(before, "17");
-    apply(&node, "machine: {sysctls: {vm.swappiness: '17'}}\n");
+    node.apply_patch("machine: {sysctls: {vm.swappiness: '17'}}\n");
     let mut becomes = |value: &str| {
         node.until("swappiness", SOON, || match swappiness() {
             now if now == value => Ok(()),
@@ -54,7 +31,7 @@ fn parameters_are_set_and_set_back() {
     becomes("17");
     let shown = node.ask(&node.admin(), &["get", "sysctls"], SOON);
     assert!(shown.contains("proc.sys.vm.swappiness"), "{shown}");
-    apply(&node, "machine: {sysctls: {}}\n");
+    node.apply_patch("machine: {sysctls: {}}\n");
     becomes(&before);
 }
 
@@ -65,8 +42,7 @@ fn a_hung_kernel_is_reset() {
     let node = Node::start("watchdog", |m| m.watchdog().direct(boot));
     node.configure();
     // A panic that would stay on the screen for ever.
-    apply(
-        &node,
+    node.apply_patch(
         "machine: {sysctls: {kernel.panic: '0'}}\n---\napiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog0\ntimeout: 30s\n",
     );
     node.until("a watchdog that is fed", SOON, || {

@@ -1,8 +1,9 @@
-//! Promise: the power button, and the API's reboot and shutdown, end a node in
+//! Promise: the power button, ctrl-alt-del, and the API's reboot and shutdown, end a node in
 //! good order and in time.
 
 use std::time::Duration;
 
+use serde_json::json;
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -20,6 +21,20 @@ fn power_button_without_a_config() {
         .powerdown()
         .unwrap_or_else(|error| panic!("{error}"));
     node.wait_off(ORDERLY);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn ctrl_alt_del_without_a_config() {
+    let boot = images::direct();
+    let node = Node::start("ctrl-alt-del", |m| m.direct(boot));
+    node.wait_maintenance();
+    let key = |name: &str| json!({"type": "qcode", "data": name});
+    let keys = json!({"keys": [key("ctrl"), key("alt"), key("delete")]});
+    node.expect_reset(ORDERLY, || {
+        let sent = node.vm.qmp().execute("send-key", &keys);
+        sent.unwrap_or_else(|error| panic!("{error}"));
+    });
 }
 
 #[test]

@@ -113,6 +113,20 @@ impl Node {
         self.ask(&self.admin(), &["version"], SOON);
     }
 
+    /// Applies the config of [`Node::configure`] with a patch, as the cluster's client.
+    ///
+    /// # Panics
+    /// When the node refuses it.
+    pub fn apply_patch(&self, patch: &str) {
+        let file = self.configs.join("patch.yaml");
+        std::fs::write(&file, patch).expect("a file for the patch");
+        let config = self.configs.join("controlplane.yaml").display().to_string();
+        let patch = format!("@{}", file.display());
+        self.admin()
+            .call(&["apply-config", "-f", &config, "-p", &patch])
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Waits for QEMU's end.
     ///
     /// # Panics

@@ -1,0 +1,107 @@
+//! Promise: the network is what the kernel's parameters and the config say it is.
+
+use tests::images;
+use tests::node::{Node, SOON};
+
+/// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
+const STATIC: &str = "ip=10.0.2.15::10.0.2.2:255.255.255.128:iron-7::none:10.0.2.3";
+
+/// A bond of two links with a VLAN on it, and a bridge of a third.
+const LINKS: &str = "\
+apiVersion: v1alpha1
+kind: DummyLinkConfig
+name: one
+---
+apiVersion: v1alpha1
+kind: DummyLinkConfig
+name: two
+---
+apiVersion: v1alpha1
+kind: DummyLinkConfig
+name: three
+---
+apiVersion: v1alpha1
+kind: BondConfig
+name: bond7
+links: [one, two]
+bondMode: active-backup
+miimon: 100
+mtu: 1400
+addresses:
+  - address: 172.20.1.7/24
+routes:
+  - destination: 172.21.0.0/16
+    gateway: 172.20.1.1
+---
+apiVersion: v1alpha1
+kind: VLANConfig
+name: bond7.42
+vlanID: 42
+parent: bond7
+addresses:
+  - address: 172.20.42.7/24
+---
+apiVersion: v1alpha1
+kind: BridgeConfig
+name: yard
+links: [three]
+stp:
+  enabled: true
+addresses:
+  - address: fd07::7/64
+";
+
+/// Waits until the table of `kind` has a row that holds every word.
+fn has_row(node: &Node, kind: &str, words: &[&str]) {
+    let admin = node.admin();
+    node.until(&format!("{words:?} in {kind}"), SOON, || {
+        let table = admin.call(&["get", kind])?;
+        let row = |line: &str| words.iter().all(|word| line.contains(word));
+        if table.lines().any(row) {
+            Ok(())
+        } else {
+            Err(table)
+        }
+    });
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_kernels_parameter_takes_the_place_of_dhcp() {
+    let mut boot = images::direct();
+    boot.append = format!("{} {STATIC}", boot.append);
+    let node = Node::start("static-ip", |m| m.direct(boot));
+    node.configure();
+    has_row(&node, "addresses", &["10.0.2.15/25"]);
+    has_row(&node, "routes", &["10.0.2.2"]);
+    has_row(&node, "resolvers", &["10.0.2.3"]);
+    has_row(&node, "hostname", &["iron-7"]);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn bond_vlan_and_bridge_come_and_go_with_the_config() {
+    let boot = images::direct();
+    let node = Node::start("links", |m| m.direct(boot));
+    node.configure();
+    node.apply_patch(LINKS);
+    has_row(&node, "addresses", &["bond7", "172.20.1.7/24"]);
+    has_row(&node, "addresses", &["bond7.42", "172.20.42.7/24"]);
+    has_row(&node, "addresses", &["yard", "fd07::7/64"]);
+    has_row(&node, "routes", &["172.21.0.0/16", "172.20.1.1"]);
+    has_row(&node, "links", &["bond7", "bond", "1400"]);
+    // The config of before: its links go, and what the API is reached through stays.
+    node.apply_patch("machine: {}\n");
+    let admin = node.admin();
+    node.until("the links gone", SOON, || {
+        let table = admin.call(&["get", "links"])?;
+        if ["bond7", "yard", "one"]
+            .iter()
+            .any(|name| table.contains(name))
+        {
+            Err(table)
+        } else {
+            Ok(())
+        }
+    });
+}
