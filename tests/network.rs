@@ -89,7 +89,13 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
     has_row(&node, "addresses", &["bond7.42", "172.20.42.7/24"]);
     has_row(&node, "addresses", &["yard", "fd07::7/64"]);
     has_row(&node, "routes", &["172.21.0.0/16", "172.20.1.1"]);
-    has_row(&node, "links", &["bond7", "bond", "1400"]);
+    has_row(&node, "links", &["bond7", "bond", "up"]);
+    let bond = node.ask(
+        &node.admin(),
+        &["get", "links", "bond7", "-o", "yaml"],
+        SOON,
+    );
+    assert!(bond.contains("mtu: 1400"), "{bond}");
     // The config of before: its links go, and what the API is reached through stays.
     node.apply_patch("machine: {}\n");
     let admin = node.admin();

@@ -118,7 +118,9 @@ impl Inputs<'_> {
         for group in &GROUPS {
             let version = module_version(&gomod, group.module)?;
             let mut flags = format!("-s -w -buildid= -X {}={version}", group.version);
-            let mut tool = self.tool(Some("off"))?;
+            // Go refuses linker scripts, such as the C library's, below its temporary directory: the
+            // cache may be in /tmp.
+            let mut tool = self.tool(Some("off"))?.env("TMPDIR", scratch);
             if group.c {
                 tool = self.with_c(tool);
                 flags.push_str(" -linkmode=external");

@@ -1,0 +1,248 @@
+//! Containers: what is declared, what runs, and ending one.
+
+use std::collections::HashMap;
+
+use containerd_client::services::v1::{
+    Container as Record, KillRequest, ListContainersRequest, ListTasksRequest,
+};
+use containerd_client::types::v1::{Process, Status as TaskStatus};
+use serde::Deserialize;
+use tonic::{Code, Status};
+
+use super::{Containerd, client};
+
+/// SIGTERM: a container may end in its own way; who wants it back starts it again.
+const TERM: u32 = 15;
+
+/// What a container is to Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The node's own.
+    Plain,
+    /// The one that holds a pod's namespaces.
+    Sandbox,
+    /// A container of a pod.
+    OfPod,
+}
+
+/// A container, as people want to see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// What it is to Kubernetes.
+    pub kind: Kind,
+    /// For people: the id of a plain container, `namespace/pod` of a sandbox,
+    /// `namespace/pod:container:id` of a pod's container.
+    pub id: String,
+    /// containerd's id.
+    pub internal_id: String,
+    /// Its name in its pod; the id of a plain one.
+    pub name: String,
+    /// The pod as `namespace/pod`; the id of a plain one.
+    pub pod: String,
+    /// The pod's UID; empty for a plain one.
+    pub uid: String,
+    /// The image's name.
+    pub image: String,
+    /// Its first process; 0: none.
+    pub pid: u32,
+    /// Whether its process runs.
+    pub status: TaskStatus,
+    /// The name of its network namespace below `/run/netns`; empty: the node's.
+    pub network_namespace: String,
+}
+
+impl Containerd {
+    /// Every container of a namespace; pods in order, each sandbox before its containers.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn containers(&self, namespace: &'static str) -> Result<Vec<Container>, Status> {
+        let session = self.connect(namespace).await?;
+        let records = client!(session, containers_client::ContainersClient)
+            .list(ListContainersRequest::default())
+            .await?
+            .into_inner()
+            .containers;
+        let tasks = client!(session, tasks_client::TasksClient)
+            .list(ListTasksRequest::default())
+            .await?
+            .into_inner()
+            .tasks;
+        let tasks: HashMap<&str, &Process> = tasks.iter().map(|t| (t.id.as_str(), t)).collect();
+        let mut found: Vec<Container> = records
+            .iter()
+            .map(|record| view(record, tasks.get(record.id.as_str()).copied()))
+            .collect();
+        found.sort_by(|a, b| {
+            let place = |c: &Container| (c.pod.clone(), c.kind == Kind::OfPod, c.id.clone());
+            place(a).cmp(&place(b))
+        });
+        Ok(found)
+    }
+
+    /// Asks the container called `id` (either of its ids) to end.
+    ///
+    /// # Errors
+    /// There is none, it does not run, or containerd does not answer.
+    pub async fn end(&self, namespace: &'static str, id: &str) -> Result<(), Status> {
+        let containers = self.containers(namespace).await?;
+        let container = containers
+            .iter()
+            .find(|container| container.id == id || container.internal_id == id)
+            .ok_or_else(|| {
+                Status::not_found(format!(
+                    "no container {id:?} in the namespace {namespace:?}; the container list names all"
+                ))
+            })?;
+        let session = self.connect(namespace).await?;
+        let kill = KillRequest {
+            container_id: container.internal_id.clone(),
+            signal: TERM,
+            all: false,
+            ..KillRequest::default()
+        };
+        let killed = client!(session, tasks_client::TasksClient).kill(kill).await;
+        match killed {
+            Err(status) if status.code() == Code::NotFound => Err(Status::failed_precondition(
+                format!("the container {id:?} does not run"),
+            )),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+/// The parts of an OCI runtime spec (config.md, "Namespaces") that are looked at.
+#[derive(Deserialize)]
+struct Spec {
+    linux: Option<Linux>,
+}
+
+#[derive(Deserialize)]
+struct Linux {
+    #[serde(default)]
+    namespaces: Vec<LinuxNamespace>,
+}
+
+#[derive(Deserialize)]
+struct LinuxNamespace {
+    r#type: String,
+    path: Option<String>,
+}
+
+fn network_namespace(record: &Record) -> Option<String> {
+    let spec: Spec = serde_json::from_slice(&record.spec.as_ref()?.value).ok()?;
+    let namespaces = spec.linux?.namespaces;
+    let network = namespaces.into_iter().find(|n| n.r#type == "network")?;
+    let path = network.path?;
+    Some(path.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+fn view(record: &Record, task: Option<&Process>) -> Container {
+    let label = |name: &str| record.labels.get(name).map_or("", String::as_str);
+    let pod = format!(
+        "{}/{}",
+        label("io.kubernetes.pod.namespace"),
+        label("io.kubernetes.pod.name")
+    );
+    let name = label("io.kubernetes.container.name");
+    let short: String = record.id.chars().take(12).collect();
+    // The labels containerd's CRI plug-in sets; nobody else writes in its namespace.
+    let (kind, id, pod) = match label("io.cri-containerd.kind") {
+        "sandbox" => (Kind::Sandbox, pod.clone(), pod),
+        "container" => (Kind::OfPod, format!("{pod}:{name}:{short}"), pod),
+        _ => (Kind::Plain, record.id.clone(), record.id.clone()),
+    };
+    Container {
+        kind,
+        name: if name.is_empty() { &id } else { name }.to_owned(),
+        id,
+        pod,
+        internal_id: record.id.clone(),
+        uid: label("io.kubernetes.pod.uid").to_owned(),
+        image: record.image.clone(),
+        pid: task.map_or(0, |task| task.pid),
+        status: task.map_or(TaskStatus::Stopped, Process::status),
+        network_namespace: network_namespace(record).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use containerd_client::types::v1::Status as TaskStatus;
+    use prost_types::Any;
+
+    fn record(id: &str, labels: &[(&str, &str)]) -> Record {
+        Record {
+            id: id.to_owned(),
+            image: "image".to_owned(),
+            labels: labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Record::default()
+        }
+    }
+
+    const POD: [(&str, &str); 3] = [
+        ("io.kubernetes.pod.namespace", "kube-system"),
+        ("io.kubernetes.pod.name", "dns"),
+        ("io.kubernetes.pod.uid", "u-1"),
+    ];
+
+    #[test]
+    fn a_pods_containers_are_named_after_it() {
+        let with = |more: &[(&'static str, &'static str)]| [&POD[..], more].concat();
+        let sandbox = view(
+            &record("s1", &with(&[("io.cri-containerd.kind", "sandbox")])),
+            None,
+        );
+        assert_eq!(
+            (sandbox.kind, sandbox.id.as_str()),
+            (Kind::Sandbox, "kube-system/dns")
+        );
+        let labels = with(&[
+            ("io.cri-containerd.kind", "container"),
+            ("io.kubernetes.container.name", "cache"),
+        ]);
+        let task = Process {
+            id: "0123456789abcdef".to_owned(),
+            pid: 77,
+            status: TaskStatus::Running.into(),
+            ..Process::default()
+        };
+        let container = view(&record("0123456789abcdef", &labels), Some(&task));
+        assert_eq!(container.id, "kube-system/dns:cache:0123456789ab");
+        assert_eq!(
+            (container.name.as_str(), container.pod.as_str(), container.pid),
+            ("cache", "kube-system/dns", 77)
+        );
+        assert_eq!(container.status, TaskStatus::Running);
+    }
+
+    #[test]
+    fn a_container_without_a_task_does_not_run() {
+        let plain = view(&record("ext-x", &[]), None);
+        assert_eq!((plain.id.as_str(), plain.pid), ("ext-x", 0));
+        assert_eq!(plain.status, TaskStatus::Stopped);
+    }
+
+    #[test]
+    fn the_network_namespace_is_read_from_the_spec_and_a_broken_spec_has_none() {
+        let mut with_spec = record("x", &[]);
+        let of = |text: &str| {
+            Some(Any {
+                type_url: String::new(),
+                value: text.as_bytes().to_vec(),
+            })
+        };
+        with_spec.spec = of(
+            r#"{"linux":{"namespaces":[{"type":"pid"},{"type":"network","path":"/run/netns/cni-1"}]}}"#,
+        );
+        assert_eq!(view(&with_spec, None).network_namespace, "cni-1");
+        for broken in ["", "[]", r#"{"linux":{"namespaces":[{"type":"network"}]}}"#] {
+            with_spec.spec = of(broken);
+            assert_eq!(view(&with_spec, None).network_namespace, "");
+        }
+    }
+}

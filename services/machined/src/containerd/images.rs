@@ -1,0 +1,166 @@
+//! Images: which there are, how large they are, and removing one.
+
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use containerd_client::services::v1::{
+    DeleteImageRequest, Image as Record, ListImagesRequest, ReadContentRequest,
+};
+use serde::Deserialize;
+use tonic::{Code, Status};
+
+use super::{Containerd, Session, client};
+
+/// Manifests and indices are read whole up to here (distribution spec, "Pushing Manifests": registries
+/// accept at least 4 MiB).
+const LARGEST_MANIFEST: usize = 4 << 20;
+/// An index names manifests, which name blobs; nothing well-formed is deeper.
+const DEPTH: u32 = 3;
+
+/// An image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its name, with tag or digest.
+    pub name: String,
+    /// The digest of its manifest or index.
+    pub digest: String,
+    /// Bytes of everything of it this node has.
+    pub size: i64,
+    /// When it came to this node.
+    pub created: SystemTime,
+    /// Its labels.
+    pub labels: std::collections::HashMap<String, String>,
+}
+
+/// The parts of a manifest or an index (image spec, "Image Manifest", "Image Index") that name others.
+#[derive(Debug, Default, Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Descriptor {
+    digest: String,
+    #[serde(default)]
+    size: i64,
+}
+
+impl Containerd {
+    /// The images of a namespace, by name.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn images(&self, namespace: &'static str) -> Result<Vec<Image>, Status> {
+        let session = self.connect(namespace).await?;
+        let mut records = client!(session, images_client::ImagesClient)
+            .list(ListImagesRequest::default())
+            .await?
+            .into_inner()
+            .images;
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut images = Vec::new();
+        for record in records {
+            images.push(image(&session, record).await?);
+        }
+        Ok(images)
+    }
+
+    /// Removes an image by its name; what only it used goes later, when containerd collects garbage.
+    ///
+    /// # Errors
+    /// There is no such image, or containerd does not answer.
+    pub async fn remove_image(&self, namespace: &'static str, name: &str) -> Result<(), Status> {
+        let session = self.connect(namespace).await?;
+        let removed = client!(session, images_client::ImagesClient)
+            .delete(DeleteImageRequest {
+                name: name.to_owned(),
+                sync: true,
+                ..DeleteImageRequest::default()
+            })
+            .await;
+        match removed {
+            Err(status) if status.code() == Code::NotFound => Err(Status::not_found(format!(
+                "no image {name:?} in the namespace {namespace:?}; the image list names all"
+            ))),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+async fn image(session: &Session, record: Record) -> Result<Image, Status> {
+    let target = record.target.unwrap_or_default();
+    let root = Descriptor {
+        digest: target.digest.clone(),
+        size: target.size,
+    };
+    Ok(Image {
+        size: size(session, root).await?,
+        digest: target.digest,
+        name: record.name,
+        created: record
+            .created_at
+            .and_then(|at| SystemTime::try_from(at).ok())
+            .unwrap_or(SystemTime::UNIX_EPOCH),
+        labels: record.labels,
+    })
+}
+
+/// The sizes of everything below `root` whose manifest is here, each counted once.
+async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
+    let mut total: i64 = 0;
+    let mut seen = HashSet::new();
+    let mut level = vec![root];
+    for _ in 0..DEPTH {
+        let mut below = Vec::new();
+        for manifest in level {
+            if !seen.insert(manifest.digest.clone()) {
+                continue;
+            }
+            // Of an image for many architectures only one is here; the others' manifests are not.
+            let Some(read) = read(session, &manifest.digest).await? else {
+                continue;
+            };
+            total = total.saturating_add(manifest.size);
+            for blob in read.config.iter().chain(&read.layers) {
+                if seen.insert(blob.digest.clone()) {
+                    total = total.saturating_add(blob.size);
+                }
+            }
+            below.extend(read.manifests);
+        }
+        level = below;
+    }
+    Ok(total)
+}
+
+/// A manifest of the content store; `None`: not there, or not a manifest.
+async fn read(session: &Session, digest: &str) -> Result<Option<Manifest>, Status> {
+    let request = ReadContentRequest {
+        digest: digest.to_owned(),
+        ..ReadContentRequest::default()
+    };
+    let answer = client!(session, content_client::ContentClient)
+        .read(request)
+        .await;
+    let mut chunks = match answer {
+        Ok(answer) => answer.into_inner(),
+        Err(status) if status.code() == Code::NotFound => return Ok(None),
+        Err(status) => return Err(status),
+    };
+    let mut bytes = Vec::new();
+    loop {
+        match chunks.message().await {
+            Ok(Some(chunk)) if bytes.len() + chunk.data.len() <= LARGEST_MANIFEST => {
+                bytes.extend_from_slice(&chunk.data);
+            }
+            Ok(Some(_)) => return Ok(None),
+            Ok(None) => return Ok(serde_json::from_slice(&bytes).ok()),
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! containerd's streams: beside a call, a numbered pipe of messages (`streaming.proto`, and
+//! `core/transfer/streaming` for what goes over it).
+
+use containerd_client::services::v1::StreamInit;
+use containerd_client::to_any;
+use prost::{Message, Name};
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::{Session, client};
+
+/// Messages on their way to containerd.
+const IN_FLIGHT: usize = 4;
+
+/// Both ends of a stream that containerd knows by its id.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    /// To be named in the call the stream is for.
+    pub(super) id: String,
+    sender: mpsc::Sender<Any>,
+    receiver: Streaming<Any>,
+}
+
+impl Pipe {
+    /// Opens a stream; it is ready when this returns.
+    pub(super) async fn open(session: &Session) -> Result<Pipe, Status> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let (sender, messages) = mpsc::channel(IN_FLIGHT);
+        let first = StreamInit { id: id.clone() };
+        // The channel is empty and has room.
+        let _ = sender.try_send(to_any(&first));
+        let mut receiver = client!(session, streaming_client::StreamingClient)
+            .stream(ReceiverStream::new(messages))
+            .await?
+            .into_inner();
+        // It says so with an empty message.
+        receiver.message().await?;
+        Ok(Pipe {
+            id,
+            sender,
+            receiver,
+        })
+    }
+
+    /// The next message; `None` at the end. A message of another type is passed over.
+    pub(super) async fn next<T: Message + Name + Default>(&mut self) -> Result<Option<T>, Status> {
+        while let Some(any) = self.receiver.message().await? {
+            if any.type_url.rsplit('/').next() == Some(T::full_name().as_str()) {
+                let message = T::decode(any.value.as_slice());
+                return message
+                    .map(Some)
+                    .map_err(|_| Status::internal("containerd sent a message nobody can read"));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends a message.
+    pub(super) async fn send<T: Message + Name>(&self, message: &T) -> Result<(), Status> {
+        let sent = self.sender.send(to_any(message)).await;
+        sent.map_err(|_| Status::unavailable("containerd ended the stream; try again"))
+    }
+}

@@ -1,0 +1,208 @@
+//! Bringing images to the node: from a registry, or out of an archive the caller sends.
+
+use bytes::Bytes;
+use containerd_client::services::v1::{TransferOptions, TransferRequest};
+use containerd_client::to_any;
+use containerd_client::types::Platform;
+use containerd_client::types::transfer::{
+    Data, ImageImportStream, ImageReference, ImageStore, OciRegistry, Progress as Step,
+    UnpackConfiguration, WindowUpdate,
+};
+use futures_util::{Stream, StreamExt as _};
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::stream::Pipe;
+use super::{Containerd, Session, client};
+
+/// The largest message of a byte stream.
+const CHUNK: usize = 32 << 10;
+
+/// How far one part of an image is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The digest of the part, or what is done.
+    pub part: String,
+    /// containerd's word: `waiting`, `downloading`, `complete`, `extracting`, `extracted`, ...
+    pub event: String,
+    /// Bytes done.
+    pub done: i64,
+    /// Bytes in all; 0: unknown.
+    pub total: i64,
+}
+
+impl Containerd {
+    /// Pulls `reference`, a full name with tag or digest, for this machine's architecture, and unpacks
+    /// it. Steps go to `progress` for as long as somebody listens.
+    ///
+    /// # Errors
+    /// The registry's, or containerd's.
+    pub async fn pull(
+        &self,
+        namespace: &'static str,
+        reference: &str,
+        progress: mpsc::Sender<Progress>,
+    ) -> Result<(), Status> {
+        let session = self.connect(namespace).await?;
+        let source = to_any(&OciRegistry {
+            reference: reference.to_owned(),
+            resolver: None,
+        });
+        let store = ImageStore {
+            name: reference.to_owned(),
+            platforms: vec![platform()],
+            unpacks: vec![unpack()],
+            ..ImageStore::default()
+        };
+        let tell = async |step: Step| drop(progress.send(told(step)).await);
+        transfer(&session, source, to_any(&store), tell).await
+    }
+
+    /// Stores and unpacks the images of an archive (a tar by the OCI image layout or of `docker save`),
+    /// and returns their names.
+    ///
+    /// # Errors
+    /// `archive` ends in an error, is no such archive, or containerd does not answer.
+    pub async fn import<S>(
+        &self,
+        namespace: &'static str,
+        archive: S,
+    ) -> Result<Vec<String>, Status>
+    where
+        S: Stream<Item = Result<Bytes, Status>>,
+    {
+        let session = self.connect(namespace).await?;
+        let pipe = Pipe::open(&session).await?;
+        let source = to_any(&ImageImportStream {
+            stream: pipe.id.clone(),
+            ..ImageImportStream::default()
+        });
+        // An image keeps the name the archive gives it; one without is called `import` and its tag.
+        let named = ImageReference {
+            name: "import".to_owned(),
+            is_prefix: true,
+            allow_overwrite: true,
+            ..ImageReference::default()
+        };
+        let store = ImageStore {
+            platforms: vec![platform()],
+            extra_references: vec![named],
+            unpacks: vec![unpack()],
+            ..ImageStore::default()
+        };
+        let mut names = Vec::new();
+        let keep = async |step: Step| {
+            if step.event == "saved" {
+                names.push(step.name);
+            }
+        };
+        let stored = transfer(&session, source, to_any(&store), keep);
+        let (fed, stored) = tokio::join!(feed(pipe, archive), stored);
+        // A caller that stopped sending is the cause of whatever containerd says of it.
+        fed?;
+        stored?;
+        Ok(names)
+    }
+}
+
+/// Linux on this machine's processor, in containerd's words.
+fn platform() -> Platform {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Platform {
+        os: "linux".to_owned(),
+        architecture: architecture.to_owned(),
+        ..Platform::default()
+    }
+}
+
+/// Into the default snapshotter, for this machine.
+fn unpack() -> UnpackConfiguration {
+    UnpackConfiguration {
+        platform: Some(platform()),
+        snapshotter: String::new(),
+    }
+}
+
+/// Makes the call and hands every step of it to `each`.
+async fn transfer(
+    session: &Session,
+    source: Any,
+    destination: Any,
+    mut each: impl AsyncFnMut(Step),
+) -> Result<(), Status> {
+    let mut steps = Pipe::open(session).await?;
+    let request = TransferRequest {
+        source: Some(source),
+        destination: Some(destination),
+        options: Some(TransferOptions {
+            progress_stream: steps.id.clone(),
+        }),
+    };
+    let mut client = client!(session, transfer_client::TransferClient);
+    let call = client.transfer(request);
+    tokio::pin!(call);
+    loop {
+        tokio::select! {
+            biased;
+            step = steps.next() => match step? {
+                Some(step) => each(step).await,
+                // The stream ends with the transfer, of which the call says how it went.
+                None => return call.await.map(|_| ()),
+            },
+            ended = &mut call => {
+                let ended = ended.map(|_| ());
+                if ended.is_ok() {
+                    while let Some(step) = steps.next().await? {
+                        each(step).await;
+                    }
+                }
+                return ended;
+            }
+        }
+    }
+}
+
+/// Sends bytes as containerd gives room for them.
+async fn feed<S>(mut pipe: Pipe, bytes: S) -> Result<(), Status>
+where
+    S: Stream<Item = Result<Bytes, Status>>,
+{
+    tokio::pin!(bytes);
+    let mut room: usize = 0;
+    while let Some(next) = bytes.next().await {
+        let mut next = next?;
+        while !next.is_empty() {
+            while room == 0 {
+                match pipe.next::<WindowUpdate>().await? {
+                    Some(more) => room += usize::try_from(more.update).unwrap_or(0),
+                    // containerd wants no more: the call says why.
+                    None => return Ok(()),
+                }
+            }
+            let part = next.split_to(next.len().min(room).min(CHUNK));
+            room -= part.len();
+            let data = Data {
+                data: part.to_vec(),
+            };
+            if pipe.send(&data).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn told(step: Step) -> Progress {
+    let digest = step.desc.map(|desc| desc.digest).filter(|d| !d.is_empty());
+    Progress {
+        part: digest.unwrap_or(step.name),
+        event: step.event,
+        done: step.progress,
+        total: step.total,
+    }
+}
