@@ -17,7 +17,7 @@ export CORTEN_OUT     ?= $(CURDIR)/$(OUT)
 # What `make deps` installs. The image's own compiler and files come by lock, not from here.
 PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
-    flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio \
+    protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio \
     squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
     qemu-system-x86 ovmf ipxe-qemu
 

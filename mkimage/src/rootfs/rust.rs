@@ -172,6 +172,8 @@ impl Inputs<'_> {
             .env("CC_SHELL_ESCAPED_FLAGS", "1")
             .env(&format!("CFLAGS_{triple}"), c_flags.join(" "))
             .env("CLANG_PATH", compilers.c())
+            .env("PROTOC", compilers.protoc())
+            .env("PROTOC_INCLUDE", compilers.toolchain.path("usr/include"))
             .env(
                 "LIBCLANG_PATH",
                 compilers.toolchain.path("usr/lib/llvm-19/lib"),

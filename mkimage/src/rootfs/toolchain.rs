@@ -135,6 +135,7 @@ impl Compilers {
         ] {
             write_script(&bin.join(name), &text)?;
         }
+        compilers.toolchain.script("usr/bin/protoc", bin)?;
         Ok(compilers)
     }
 
@@ -151,6 +152,11 @@ impl Compilers {
     /// The Rust compiler.
     pub fn rust(&self) -> PathBuf {
         self.bin.join("rustc")
+    }
+
+    /// The compiler of other projects' protocols; ours has its own in the build script.
+    pub fn protoc(&self) -> PathBuf {
+        self.bin.join("protoc")
     }
 
     /// Where clang keeps its own headers.

@@ -19,6 +19,7 @@ mod boot;
 mod cmdline;
 mod config_store;
 mod console;
+mod containerd;
 mod controllers;
 mod durable;
 pub mod events;

@@ -214,7 +214,11 @@ mod tests {
         let container = view(&record("0123456789abcdef", &labels), Some(&task));
         assert_eq!(container.id, "kube-system/dns:cache:0123456789ab");
         assert_eq!(
-            (container.name.as_str(), container.pod.as_str(), container.pid),
+            (
+                container.name.as_str(),
+                container.pod.as_str(),
+                container.pid
+            ),
             ("cache", "kube-system/dns", 77)
         );
         assert_eq!(container.status, TaskStatus::Running);

@@ -57,9 +57,21 @@ impl Pipe {
         Ok(None)
     }
 
+    /// Says that nothing more comes, and waits until containerd has ended the stream: what is on its way
+    /// would be lost with the connection.
+    pub(super) async fn finish(self) {
+        let Pipe {
+            sender,
+            mut receiver,
+            ..
+        } = self;
+        drop(sender);
+        while let Ok(Some(_)) = receiver.message().await {}
+    }
+
     /// Sends a message.
-    pub(super) async fn send<T: Message + Name>(&self, message: &T) -> Result<(), Status> {
-        let sent = self.sender.send(to_any(message)).await;
+    pub(super) async fn send(&self, message: Any) -> Result<(), Status> {
+        let sent = self.sender.send(message).await;
         sent.map_err(|_| Status::unavailable("containerd ended the stream; try again"))
     }
 }

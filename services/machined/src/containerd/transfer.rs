@@ -11,7 +11,7 @@ use containerd_client::types::transfer::{
 use futures_util::{Stream, StreamExt as _};
 use prost_types::Any;
 use tokio::sync::mpsc;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::stream::Pipe;
 use super::{Containerd, Session, client};
@@ -22,8 +22,10 @@ const CHUNK: usize = 32 << 10;
 /// How far one part of an image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// The digest of the part, or what is done.
-    pub part: String,
+    /// What the step is about: an image, or a part of one.
+    pub name: String,
+    /// The part's digest; empty for what has none.
+    pub digest: String,
     /// containerd's word: `waiting`, `downloading`, `complete`, `extracting`, `extracted`, ...
     pub event: String,
     /// Bytes done.
@@ -55,8 +57,9 @@ impl Containerd {
             unpacks: vec![unpack()],
             ..ImageStore::default()
         };
-        let tell = async |step: Step| drop(progress.send(told(step)).await);
-        transfer(&session, source, to_any(&store), tell).await
+        transfer(&session, source, to_any(&store), progress)
+            .await
+            .map_err(explained)
     }
 
     /// Stores and unpacks the images of an archive (a tar by the OCI image layout or of `docker save`),
@@ -91,18 +94,41 @@ impl Containerd {
             unpacks: vec![unpack()],
             ..ImageStore::default()
         };
-        let mut names = Vec::new();
-        let keep = async |step: Step| {
-            if step.event == "saved" {
-                names.push(step.name);
+        let (steps, mut progress) = mpsc::channel::<Progress>(1);
+        let names = async {
+            let mut names = Vec::new();
+            while let Some(step) = progress.recv().await {
+                if step.event == "saved" {
+                    names.push(step.name);
+                }
             }
+            names
         };
-        let stored = transfer(&session, source, to_any(&store), keep);
-        let (fed, stored) = tokio::join!(feed(pipe, archive), stored);
-        // A caller that stopped sending is the cause of whatever containerd says of it.
-        fed?;
-        stored?;
-        Ok(names)
+        let stored = async {
+            let transfer = transfer(&session, source, to_any(&store), steps);
+            let (stored, names) = tokio::join!(transfer, names);
+            stored.map(|()| names)
+        };
+        tokio::pin!(stored);
+        tokio::select! {
+            // A caller that stopped sending is the cause of whatever containerd says of it.
+            biased;
+            fed = feed(pipe, archive) => {
+                fed?;
+                stored.await
+            }
+            stored = &mut stored => stored,
+        }
+        .map_err(explained)
+    }
+}
+
+/// containerd has no code for what is wrong with an image or its registry, only words.
+fn explained(status: Status) -> Status {
+    if status.code() == Code::Unknown {
+        Status::failed_precondition(format!("containerd took no image: {}", status.message()))
+    } else {
+        status
     }
 }
 
@@ -128,12 +154,12 @@ fn unpack() -> UnpackConfiguration {
     }
 }
 
-/// Makes the call and hands every step of it to `each`.
+/// Makes the call and hands every step of it to `progress`, for as long as somebody listens.
 async fn transfer(
     session: &Session,
     source: Any,
     destination: Any,
-    mut each: impl AsyncFnMut(Step),
+    progress: mpsc::Sender<Progress>,
 ) -> Result<(), Status> {
     let mut steps = Pipe::open(session).await?;
     let request = TransferRequest {
@@ -150,7 +176,7 @@ async fn transfer(
         tokio::select! {
             biased;
             step = steps.next() => match step? {
-                Some(step) => each(step).await,
+                Some(step) => drop(progress.send(told(step)).await),
                 // The stream ends with the transfer, of which the call says how it went.
                 None => return call.await.map(|_| ()),
             },
@@ -158,7 +184,7 @@ async fn transfer(
                 let ended = ended.map(|_| ());
                 if ended.is_ok() {
                     while let Some(step) = steps.next().await? {
-                        each(step).await;
+                        let _ = progress.send(told(step)).await;
                     }
                 }
                 return ended;
@@ -189,18 +215,19 @@ where
             let data = Data {
                 data: part.to_vec(),
             };
-            if pipe.send(&data).await.is_err() {
+            if pipe.send(to_any(&data)).await.is_err() {
                 return Ok(());
             }
         }
     }
+    pipe.finish().await;
     Ok(())
 }
 
 fn told(step: Step) -> Progress {
-    let digest = step.desc.map(|desc| desc.digest).filter(|d| !d.is_empty());
     Progress {
-        part: digest.unwrap_or(step.name),
+        digest: step.desc.map(|desc| desc.digest).unwrap_or_default(),
+        name: step.name,
         event: step.event,
         done: step.progress,
         total: step.total,

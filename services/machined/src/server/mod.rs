@@ -1,5 +1,5 @@
 //! The node's API on machined's socket: `machine.MachineService`, `cosi.resource.State`,
-//! `inspect.InspectService`.
+//! `inspect.InspectService`, `machine.ImageService`.
 //!
 //! A handler has two powers: read a view, or submit a whole config or a named
 //! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
@@ -7,10 +7,12 @@
 
 mod access;
 mod apply;
+mod containers;
 mod cpu;
 mod devices;
 mod dmesg;
 mod events;
+mod images;
 mod inspect;
 mod kmsg;
 mod logs;
@@ -35,6 +37,7 @@ use std::time::Duration;
 use corten_api::MAX_MESSAGE;
 use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
+use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -59,6 +62,10 @@ pub struct Paths {
     pub kmsg: PathBuf,
     /// syslogd's socket.
     pub syslogd: PathBuf,
+    /// containerd's socket.
+    pub containerd: PathBuf,
+    /// The cgroup2 hierarchy.
+    pub cgroups: PathBuf,
 }
 
 impl Default for Paths {
@@ -67,6 +74,8 @@ impl Default for Paths {
             proc: PathBuf::from("/proc"),
             kmsg: PathBuf::from("/dev/kmsg"),
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
+            containerd: PathBuf::from("/run/containerd/containerd.sock"),
+            cgroups: PathBuf::from("/sys/fs/cgroup"),
         }
     }
 }
@@ -88,6 +97,9 @@ pub async fn serve_from(
     node: Arc<dyn Node>,
     paths: Paths,
 ) -> Result<(), Error> {
+    let images = ImageServiceServer::new(images::Images::new(&paths))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
     let service = MachineServiceServer::new(Machine::new(node.clone(), paths))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -99,6 +111,7 @@ pub async fn serve_from(
         .layer(AccessLayer::new(node))
         .add_service(service)
         .add_service(resources)
+        .add_service(images)
         .add_service(InspectServiceServer::new(inspect::Inspect))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await

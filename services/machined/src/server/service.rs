@@ -10,8 +10,8 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Paths, apply, cpu, devices, dmesg, events, logs, memory, meta, mounts, processes, services,
-    version,
+    Paths, apply, containers, cpu, devices, dmesg, events, images, logs, memory, meta, mounts,
+    processes, services, version,
 };
 use crate::node::Node;
 
@@ -129,6 +129,41 @@ impl MachineService for Machine {
 
     async fn logs_containers(&self, _: Request<()>) -> Answer<api::LogsContainersResponse> {
         logs::ids(&self.paths).await.map(Response::new)
+    }
+
+    async fn containers(
+        &self,
+        request: Request<api::ContainersRequest>,
+    ) -> Answer<api::ContainersResponse> {
+        let answer = containers::containers(&self.paths, request.into_inner()).await;
+        answer.map(Response::new)
+    }
+
+    async fn stats(&self, request: Request<api::StatsRequest>) -> Answer<api::StatsResponse> {
+        let answer = containers::stats(&self.paths, request.into_inner()).await;
+        answer.map(Response::new)
+    }
+
+    async fn restart(&self, request: Request<api::RestartRequest>) -> Answer<api::RestartResponse> {
+        let answer = containers::restart(&self.paths, request.into_inner()).await;
+        answer.map(Response::new)
+    }
+
+    async fn image_list(
+        &self,
+        request: Request<api::ImageListRequest>,
+    ) -> Answer<BoxStream<api::ImageListResponse>> {
+        let namespace = request.into_inner().namespace();
+        let answer = images::list(&self.paths, namespace).await;
+        answer.map(Response::new)
+    }
+
+    async fn image_pull(
+        &self,
+        request: Request<api::ImagePullRequest>,
+    ) -> Answer<api::ImagePullResponse> {
+        let answer = images::pull(&self.paths, request.into_inner()).await;
+        answer.map(Response::new)
     }
 
     async fn apply_configuration(
