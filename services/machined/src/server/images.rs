@@ -241,7 +241,7 @@ mod tests {
             whole("registry.k8s.io/pause:3.10"),
             "registry.k8s.io/pause:3.10"
         );
-        for wrong in ["", "UPPER/case", "a b", "x@sha256:zz"] {
+        for wrong in ["", "a b", "x@sha256:zz", "x:"] {
             let refusal = full_name("image_ref", wrong).unwrap_err();
             assert!(refusal.message().starts_with("image_ref:"), "{refusal}");
         }
