@@ -23,7 +23,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    fn key(self) -> Result<KeyPair, PkiError> {
+    pub(crate) fn key(self) -> Result<KeyPair, PkiError> {
         let algorithm = match self {
             Algorithm::Ed25519 => &rcgen::PKCS_ED25519,
             Algorithm::EcdsaP256 => &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -58,6 +58,20 @@ impl Ca {
         common_name: &str,
         now: SystemTime,
     ) -> Result<Ca, PkiError> {
+        Ca::generate_for(algorithm, organization, common_name, now, CA_LIFETIME)
+    }
+
+    /// The same with another lifetime.
+    ///
+    /// # Errors
+    /// As [`Ca::generate`].
+    pub fn generate_for(
+        algorithm: Algorithm,
+        organization: &str,
+        common_name: &str,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Ca, PkiError> {
         let key = algorithm.key()?;
         let organizations: &[&str] = if organization.is_empty() {
             &[]
@@ -66,7 +80,7 @@ impl Ca {
         };
         let mut params = CertificateParams::default();
         params.distinguished_name = name::subject(organizations, common_name)?;
-        set_validity(&mut params, now, CA_LIFETIME)?;
+        set_validity(&mut params, now, lifetime)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![
             KeyUsagePurpose::DigitalSignature,
@@ -154,6 +168,10 @@ impl Ca {
         self.issue(params, now, lifetime)
     }
 
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+
     fn issue(
         &self,
         mut params: CertificateParams,
@@ -204,7 +222,7 @@ fn certificate_pem(certificate: &Certificate) -> String {
     to_pem("CERTIFICATE", certificate.der())
 }
 
-fn set_validity(
+pub(crate) fn set_validity(
     params: &mut CertificateParams,
     now: SystemTime,
     lifetime: Duration,

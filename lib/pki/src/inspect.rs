@@ -83,6 +83,11 @@ pub fn fingerprint(der: &[u8]) -> Result<String, PkiError> {
     Ok(STANDARD.encode(digest))
 }
 
+/// Whether a certificate is that of an authority.
+pub(crate) fn is_authority(der: &[u8]) -> Result<bool, PkiError> {
+    Ok(parse(der)?.is_ca())
+}
+
 /// The public key's bytes, without its algorithm.
 pub(crate) fn public_key(der: &[u8]) -> Result<Vec<u8>, PkiError> {
     Ok(parse(der)?.public_key().subject_public_key.data.to_vec())

@@ -16,6 +16,7 @@ mod ca;
 mod inspect;
 mod keys;
 mod name;
+mod request;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -25,6 +26,7 @@ use std::time::Duration;
 pub use ca::{Algorithm, Ca, maintenance};
 pub use inspect::{fingerprint, has_exactly_client_auth, organizations, validity};
 pub use keys::{CertificateAndKey, certificates_from_pem, private_key_from_pem, to_pem};
+pub use request::{new_key, request};
 pub use verify::verify_client;
 
 /// How far `notBefore` lies before the moment a certificate is made. Nodes
@@ -54,6 +56,12 @@ pub enum PkiError {
     /// A certificate that cannot be parsed.
     #[error("not a certificate")]
     NotACertificate,
+    /// A certificate request that cannot be parsed or is not signed by its key.
+    #[error("not a certificate request signed by its own key")]
+    NotARequest,
+    /// A certificate that may sign no others.
+    #[error("the certificate is not that of an authority")]
+    NotAnAuthority,
     /// A private key that cannot be used: wrong type, or damaged.
     #[error("not a usable private key (Ed25519 or ECDSA P-256 in PKCS#8)")]
     NotAKey,
