@@ -6,49 +6,18 @@
 use std::future::Future;
 use std::time::Duration;
 
-use corten_api::{common, machine};
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status};
 
-use crate::connect::{Client, Route, Session};
+use crate::clients::Service;
+use crate::connect::Route;
 use crate::failure::Failure;
+use crate::messages::{Message, Reply};
+use crate::stream::sessions;
 use crate::table::printable;
 use crate::tls;
 
 /// How long a node has for a call that is not a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// A message of a reply.
-pub(crate) trait Message {
-    fn metadata(&self) -> Option<&common::Metadata>;
-}
-
-macro_rules! messages {
-    ($($kind:path),* $(,)?) => {
-        $(impl Message for $kind {
-            fn metadata(&self) -> Option<&common::Metadata> {
-                self.metadata.as_ref()
-            }
-        })*
-    };
-}
-
-messages!(
-    common::Data,
-    machine::ApplyConfiguration,
-    machine::Event,
-    machine::Memory,
-    machine::MetaDelete,
-    machine::MetaWrite,
-    machine::Mounts,
-    machine::Process,
-    machine::Reboot,
-    machine::ServiceList,
-    machine::ServiceRestart,
-    machine::ServiceStart,
-    machine::ServiceStop,
-    machine::Shutdown,
-    machine::Version,
-);
 
 /// What the nodes said.
 #[derive(Debug)]
@@ -115,7 +84,7 @@ pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
     }
 }
 
-fn node_of(message: &impl Message, name: &str) -> String {
+pub(crate) fn node_of(message: &impl Message, name: &str) -> String {
     message
         .metadata()
         .map(|metadata| metadata.hostname.clone())
@@ -123,7 +92,7 @@ fn node_of(message: &impl Message, name: &str) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
-fn failure_of(message: &impl Message) -> Option<String> {
+pub(crate) fn failure_of(message: &impl Message) -> Option<String> {
     let metadata = message.metadata()?;
     if !metadata.error.is_empty() {
         return Some(metadata.error.clone());
@@ -137,106 +106,31 @@ fn failure_of(message: &impl Message) -> Option<String> {
 }
 
 /// Makes a unary call on every route.
-pub(crate) async fn ask<B, M, R, F, Fut>(
+pub(crate) async fn ask<C, B, R, F, Fut>(
     routes: Vec<Route>,
     body: B,
-    messages: fn(R) -> Vec<M>,
     call: F,
-) -> Answers<M>
+) -> Result<Answers<R::Message>, Failure>
 where
+    C: Service,
     B: Clone,
-    M: Message,
-    F: Fn(Client, Request<B>) -> Fut,
+    R: Reply,
+    F: Fn(C, Request<B>) -> Fut,
     Fut: Future<Output = Result<Response<R>, Status>>,
 {
     let mut answers = Answers::default();
-    for Route { name, session } in routes {
-        let session = match session {
-            Ok(session) => session,
-            Err(why) => {
-                answers.failed.push((name, why));
-                continue;
-            }
-        };
-        let mut request = request(&session, body.clone());
+    let unreached = sessions(routes, async |name, session, _| {
+        let mut request = session.request(body.clone());
         request.set_timeout(DEADLINE);
-        match call(session.client.clone(), request).await {
-            Ok(reply) => {
-                let asked: Vec<&str> = session
-                    .nodes
-                    .iter()
-                    .map(|(node, _)| node.as_str())
-                    .collect();
-                answers.add(messages(reply.into_inner()), &name, &asked);
-            }
-            Err(status) => answers
-                .failed
-                .push((name, explain(&status, &session.roles))),
-        }
-    }
-    answers
-}
-
-/// Makes a call that streams and hands every frame to `frame` with the node it
-/// is from.
-pub(crate) async fn stream<B, M, F, Fut, G>(
-    routes: Vec<Route>,
-    body: B,
-    call: F,
-    mut frame: G,
-) -> Result<Vec<(String, String)>, Failure>
-where
-    B: Clone,
-    F: Fn(Client, Request<B>) -> Fut,
-    M: Message,
-    Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
-    G: FnMut(&str, M) -> Result<(), Failure>,
-{
-    let mut failed = Vec::new();
-    for Route { name, session } in routes {
-        let session = match session {
-            Ok(session) => session,
-            Err(why) => {
-                failed.push((name, why));
-                continue;
-            }
-        };
-        let mut frames = match call(session.client.clone(), request(&session, body.clone())).await {
-            Ok(reply) => reply.into_inner(),
-            Err(status) => {
-                failed.push((name, explain(&status, &session.roles)));
-                continue;
-            }
-        };
-        loop {
-            match frames.message().await {
-                Ok(None) => break,
-                Ok(Some(message)) => {
-                    let node = node_of(&message, &name);
-                    if let Some(why) = failure_of(&message) {
-                        failed.push((node, why));
-                    } else {
-                        frame(&node, message)?;
-                    }
-                }
-                Err(status) => {
-                    failed.push((name, explain(&status, &session.roles)));
-                    break;
-                }
-            }
-        }
-    }
-    Ok(failed)
-}
-
-fn request<B>(session: &Session, body: B) -> Request<B> {
-    let mut request = Request::new(body);
-    for (_, node) in &session.nodes {
-        request
-            .metadata_mut()
-            .append(corten_api::metadata::NODES, node.clone());
-    }
-    request
+        let reply = call(session.client(), request).await?.into_inner();
+        let nodes = session.nodes.iter();
+        let asked: Vec<&str> = nodes.map(|(node, _)| node.as_str()).collect();
+        answers.add(reply.messages(), name, &asked);
+        Ok(())
+    })
+    .await?;
+    answers.failed.extend(unreached);
+    Ok(answers)
 }
 
 /// What a refused or broken call means, and what to do.
@@ -270,6 +164,8 @@ pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corten_api::{common, machine};
+
     use super::*;
 
     fn memory(hostname: &str, error: &str) -> machine::Memory {

@@ -15,6 +15,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use crate::yaml;
+
 /// The largest file read, in bytes; a hundred contexts are about 200 kB.
 const MAX_SIZE: u64 = 4 * 1024 * 1024;
 
@@ -26,7 +28,13 @@ pub(crate) struct ClientConfig {
     pub(crate) context: String,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<String, Context>,
+    /// What other clients keep in the file; written back as it was.
+    #[serde(flatten)]
+    pub(crate) other: Other,
 }
+
+/// Fields that mean nothing here.
+pub(crate) type Other = BTreeMap<String, serde_json::Value>;
 
 /// One cluster and one identity. `Debug` shows no credentials.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +54,9 @@ pub(crate) struct Context {
     pub(crate) auth: Option<serde_json::Value>,
     #[serde(default, rename = "proxy-url", skip_serializing_if = "Option::is_none")]
     pub(crate) proxy_url: Option<String>,
+    /// See [`ClientConfig::other`].
+    #[serde(flatten)]
+    pub(crate) other: Other,
 }
 
 impl fmt::Debug for Context {
@@ -120,11 +131,8 @@ impl ClientConfig {
     }
 
     pub(crate) fn render(&self) -> anyhow::Result<String> {
-        let mut options = serde_saphyr::SerializerOptions::default();
-        options.indent_step = 4;
-        options.prefer_block_scalars = false;
-        serde_saphyr::to_string_with_options(self, options)
-            .context("cannot write the client config")
+        let value = serde_json::to_value(self).context("cannot write the client config")?;
+        yaml::render(&value)
     }
 
     /// The named context, else the current one, with its name.
@@ -193,11 +201,33 @@ impl Search {
 
     pub(crate) fn load(&self) -> anyhow::Result<ClientConfig> {
         let path = self.find()?;
-        read(&path).with_context(|| format!("client config {}", path.display()))
+        let config = read(&path).and_then(|config| {
+            anyhow::ensure!(!config.contexts.is_empty(), "it has no contexts");
+            Ok(config)
+        });
+        config.with_context(|| format!("client config {}", path.display()))
+    }
+
+    /// The file to change, and what is in it: the one that is read, else a new
+    /// one where it will be found.
+    pub(crate) fn open(&self) -> anyhow::Result<(PathBuf, ClientConfig)> {
+        let at_home = || Some(self.home.as_ref()?.join(".corten").join("config"));
+        let path = match self.find() {
+            Ok(path) => path,
+            Err(nowhere) => at_home().ok_or(nowhere)?,
+        };
+        // A link stays one: what it points to is replaced.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        if !path.exists() {
+            return Ok((path, ClientConfig::default()));
+        }
+        let config = read(&path).with_context(|| format!("client config {}", path.display()))?;
+        Ok((path, config))
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<ClientConfig> {
+/// Reads a client config, which may have no contexts yet.
+pub(crate) fn read(path: &Path) -> anyhow::Result<ClientConfig> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_SIZE {
         bail!(
@@ -206,8 +236,8 @@ fn read(path: &Path) -> anyhow::Result<ClientConfig> {
         );
     }
     let config = ClientConfig::parse(&std::fs::read_to_string(path)?)?;
-    if config.contexts.is_empty() {
-        bail!("it has no contexts");
+    if config.contexts.is_empty() && !config.other.is_empty() {
+        bail!("this is no client config: it has no contexts");
     }
     Ok(config)
 }
@@ -237,6 +267,7 @@ mod tests {
         ClientConfig {
             context: "demo".into(),
             contexts: BTreeMap::from([("demo".into(), context), ("other".into(), bare)]),
+            other: Other::new(),
         }
     }
 
@@ -265,6 +296,9 @@ mod tests {
         let context = config.select(Some("c")).unwrap();
         assert_eq!(context.nodes, ["10.0.0.2"]);
         context.identity().unwrap();
+        let again = ClientConfig::parse(&config.render().unwrap()).unwrap();
+        assert_eq!(again.contexts["c"].other["cluster"], "c");
+        assert_eq!(again, config);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use corten_api::machine::machine_service_client::MachineServiceClient;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::AsyncBufReadExt as _;
@@ -12,11 +11,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint as Http, Uri};
 
 use crate::cli::Global;
 use crate::clientconfig::Search;
+use crate::clients::Service;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::tls;
@@ -30,14 +31,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// our certificate, before we speak anyway.
 const FIRST_WORD: Duration = Duration::from_secs(2);
 
-/// The client of an open connection.
-pub(crate) type Client = MachineServiceClient<Channel>;
-
 /// An open connection, and whom a call on it asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
-    pub(crate) client: Client,
-    /// The connection, for other services than the client's.
     pub(crate) channel: Channel,
     /// Values of the `nodes` metadata; empty asks the endpoint itself.
     pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
@@ -46,30 +42,37 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(
-        channel: Channel,
-        nodes: Vec<(String, MetadataValue<Ascii>)>,
-        roles: Vec<String>,
-    ) -> Session {
-        let client = MachineServiceClient::new(channel.clone())
-            .max_decoding_message_size(corten_api::MAX_MESSAGE)
-            .max_encoding_message_size(corten_api::MAX_MESSAGE);
-        Session {
-            client,
-            channel,
-            nodes,
-            roles,
+    pub(crate) fn client<C: Service>(&self) -> C {
+        C::over(self.channel.clone())
+    }
+
+    /// A request to every node of the session.
+    pub(crate) fn request<B>(&self, body: B) -> Request<B> {
+        let mut request = Request::new(body);
+        for (_, node) in &self.nodes {
+            let metadata = request.metadata_mut();
+            metadata.append(corten_api::metadata::NODES, node.clone());
         }
+        request
     }
 }
 
 /// A way to one or more nodes, open or failed. Two of them only with
 /// `--insecure`, where nobody forwards.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Route {
     /// What the NODE column shows unless the answer says otherwise.
     pub(crate) name: String,
     pub(crate) session: Result<Session, String>,
+}
+
+/// How many nodes will answer.
+pub(crate) fn count(routes: &[Route]) -> usize {
+    let nodes = |route: &Route| {
+        let session = route.session.as_ref();
+        session.map_or(1, |session| session.nodes.len().max(1))
+    };
+    routes.iter().map(nodes).sum()
 }
 
 /// Opens what the global flags ask for.
@@ -107,7 +110,7 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     };
     let nodes = nodes
         .iter()
-        .map(|node| metadata_value(node))
+        .map(|node| node_value(node))
         .collect::<Result<Vec<_>, _>>()?;
     let identity = context.identity()?;
     let roles = tls::roles(&identity);
@@ -123,14 +126,22 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     };
     Ok(vec![Route {
         name,
-        session: Ok(Session::new(channel, nodes, roles)),
+        session: Ok(Session {
+            channel,
+            nodes,
+            roles,
+        }),
     }])
 }
 
 /// Nodes without a config do not forward, so each is an endpoint of its own.
 async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
     let tls = Arc::new(tls::insecure(&global.cert_fingerprint)?);
-    let session = |channel| Session::new(channel, Vec::new(), Vec::new());
+    let session = |channel| Session {
+        channel,
+        nodes: Vec::new(),
+        roles: Vec::new(),
+    };
     if global.nodes.is_empty() {
         if global.endpoints.is_empty() {
             return Err(Failure::usage(
@@ -160,7 +171,8 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
     Ok(routes)
 }
 
-fn metadata_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
+/// A node as a value of the metadata, which holds only plain characters.
+pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
     let plain = !node.is_empty() && node.chars().all(|c| c.is_ascii_graphic());
     let value = if plain { node.parse().ok() } else { None };
     value

@@ -1,19 +1,32 @@
 //! Files with secrets.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use tempfile::NamedTempFile;
 
-/// Writes a file whole or not at all, readable by its owner only.
-pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+/// A file that becomes the one at `path` when it is whole, readable by its owner
+/// only.
+pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    anyhow::ensure!(
+        directory.is_dir(),
+        "{}: there is no directory {}",
+        path.display(),
+        directory.display()
+    );
+    // Made with mode 0600.
+    NamedTempFile::new_in(directory).with_context(|| path.display().to_string())
+}
+
+/// Writes a file whole or not at all, readable by its owner only.
+pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let mut file = beside(path)?;
     let save = || -> anyhow::Result<()> {
-        // Made with mode 0600.
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
         if force {
@@ -30,4 +43,17 @@ pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> 
         Ok(())
     };
     save().with_context(|| path.display().to_string())
+}
+
+/// Reads a text of at most `limit` bytes. No error quotes it.
+pub(crate) fn read(path: &Path, limit: u64) -> anyhow::Result<String> {
+    let load = || -> anyhow::Result<String> {
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(path)?;
+        // One byte more than allowed shows that there is more than allowed.
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+        anyhow::ensure!(bytes.len() as u64 <= limit, "larger than {limit} bytes");
+        String::from_utf8(bytes).map_err(|_| anyhow!("not UTF-8 text"))
+    };
+    load().with_context(|| path.display().to_string())
 }

@@ -13,17 +13,24 @@
 mod answers;
 mod cli;
 mod clientconfig;
+mod clients;
 mod configfile;
 mod connect;
 mod endpoint;
 mod failure;
 mod files;
 mod lines;
+mod messages;
 mod path;
+mod resources;
+mod stream;
 mod table;
 mod tls;
 mod units;
+mod untar;
 mod verbs;
+mod wait;
+mod yaml;
 
 use std::process::ExitCode;
 

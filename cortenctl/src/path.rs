@@ -1,35 +1,54 @@
-//! The JSON paths in a type's columns: `{.a.b}`, `{.list[:]}`, `{.list[*].a}`.
-//! Filters are not known, and select nothing.
+//! The JSON paths in a type's columns and in `get -o jsonpath=`: `{.a.b}`,
+//! `{.list[:]}`, `{.list[?(@.type=="Ready")].status}`. Without their braces they
+//! are those of RFC 9535 but for the `$` in front.
 
 use serde_json::Value;
+use serde_json_path::JsonPath;
 
 use crate::table::printable;
 
-/// What a path selects, as a cell. Nothing selected is an empty cell.
-pub(crate) fn text(value: &Value, path: &str) -> String {
-    let path = path.trim_start_matches('{').trim_end_matches('}');
-    let mut selected = vec![value];
-    for step in path.split('.').filter(|step| !step.is_empty()) {
-        let (key, index) = match step.split_once('[') {
-            Some((key, index)) => (key, Some(index)),
-            None => (step, None),
-        };
-        selected = selected
-            .into_iter()
-            .filter_map(|value| value.get(key))
-            .collect();
-        selected = match index {
-            None => selected,
-            Some(":]" | "*]") => selected.into_iter().flat_map(elements).collect(),
-            Some(_) => Vec::new(),
-        };
+/// Longer ones are no columns; the parser recurses.
+const MAX_LENGTH: usize = 1024;
+
+/// What a node's path selects, as a cell; one that cannot be read selects
+/// nothing. Steps that multiply what they are given are refused: a node could
+/// keep us busy for ever.
+pub(crate) fn column(value: &Value, path: &str) -> String {
+    if path.contains("..") || path.contains(',') {
+        return String::new();
     }
-    let cells: Vec<String> = selected.into_iter().map(cell).collect();
+    text(value, path)
+}
+
+/// What a path selects. Nothing selected is an empty text.
+pub(crate) fn text(value: &Value, path: &str) -> String {
+    let Ok(path) = parse(path) else {
+        return String::new();
+    };
+    let cells: Vec<String> = path.query(value).iter().map(|found| cell(found)).collect();
     cells.join(" ")
 }
 
-fn elements(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
+/// Whether a user's path can be read.
+///
+/// # Errors
+/// A sentence for the user.
+pub(crate) fn check(path: &str) -> Result<(), String> {
+    parse(path).map(|_| ())
+}
+
+fn parse(path: &str) -> Result<JsonPath, String> {
+    let inner = path.trim().trim_start_matches('{').trim_end_matches('}');
+    let rooted = match inner.strip_prefix('$') {
+        Some(rest) => format!("${rest}"),
+        None if inner.is_empty() || inner == "." => "$".to_owned(),
+        None => format!("${inner}"),
+    };
+    if rooted.len() > MAX_LENGTH {
+        return Err(format!("the path is longer than {MAX_LENGTH} bytes"));
+    }
+    JsonPath::parse(&rooted)
+        .map_err(|error| format!("{path:?} is not a path such as {{.spec.hostname}}: {error}"))
 }
 
 fn cell(value: &Value) -> String {
@@ -53,18 +72,33 @@ mod tests {
             "status": { "ready": true },
             "aliases": ["a", "b"],
             "endpoints": [{ "host": "x" }, { "host": "y" }],
+            "conditions": [{ "type": "Ready", "status": "True" }, { "type": "X", "status": "no" }],
         });
         for (path, expected) in [
             ("{.stage}", "running"),
             ("{.status.ready}", "true"),
             ("{.aliases}", r#"["a","b"]"#),
             ("{.aliases[:]}", "a b"),
+            ("{.aliases[1]}", "b"),
             ("{.endpoints[*].host}", "x y"),
             ("{.missing}", ""),
             ("{.stage.deeper}", ""),
-            (r#"{.conditions[?(@.type=="Ready")].status}"#, ""),
+            (r#"{.conditions[?(@.type=="Ready")].status}"#, "True"),
+            ("{.broken[", ""),
         ] {
-            assert_eq!(text(&spec, path), expected, "{path}");
+            assert_eq!(column(&spec, path), expected, "{path}");
         }
+        assert!(text(&spec, "{.}").starts_with(r#"{"stage":"running""#));
+    }
+
+    #[test]
+    fn a_hostile_path_is_refused() {
+        check("{.spec.x}").unwrap();
+        assert!(check("{.a[}").unwrap_err().contains("is not a path"));
+        let deep = format!("{{.a{}}}", "[?(@.b".repeat(100_000));
+        assert!(check(&deep).unwrap_err().contains("longer than"));
+        let busy = "{.a[*,*][*,*]}";
+        assert_eq!(column(&json!({ "a": [[1]] }), busy), "");
+        assert_eq!(text(&json!({ "a": "x\u{1b}[2J" }), "{.a}"), "x?[2J");
     }
 }

@@ -10,6 +10,9 @@ use crate::failure::Failure;
 /// Spaces between two columns.
 const GAP: usize = 3;
 
+/// Rows that wait for their widths before they are printed.
+const MANY: usize = 1000;
+
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -61,6 +64,7 @@ impl Table {
 /// A table that is printed while it grows: columns get wider, never narrower.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
+    rows: u64,
     widths: Vec<usize>,
     waiting: Vec<Vec<String>>,
 }
@@ -85,6 +89,21 @@ impl Rows {
             *width = cell.chars().count().max(*width);
         }
         self.waiting.push(cells);
+        self.rows = self.rows.saturating_add(1);
+    }
+
+    /// Whether a row was added after the header.
+    pub(crate) fn used(&self) -> bool {
+        self.rows > 1
+    }
+
+    /// The same as [`Rows::render`] once many rows wait, else nothing: a node's
+    /// list may be longer than our memory.
+    pub(crate) fn render_many(&mut self) -> String {
+        if self.waiting.len() < MANY {
+            return String::new();
+        }
+        self.render()
     }
 
     /// The rows added since this was last called.

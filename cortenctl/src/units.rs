@@ -4,6 +4,8 @@
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
+use time::OffsetDateTime;
+use time::macros::format_description;
 
 /// A duration to the second: `45s`, `2m33s`, `1h0m5s`.
 pub(crate) fn duration(duration: Duration) -> String {
@@ -16,6 +18,15 @@ pub(crate) fn duration(duration: Duration) -> String {
         (0, _) => format!("{minutes}m{seconds}s"),
         _ => format!("{hours}h{minutes}m{seconds}s"),
     }
+}
+
+/// A long time in the largest unit of which there are two: `300 days`, `36 hours`.
+pub(crate) fn coarse(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let fits = units.into_iter().find(|(size, _)| seconds / size >= 2);
+    let (size, unit) = fits.unwrap_or((1, "seconds"));
+    format!("{} {unit}", seconds / size)
 }
 
 /// How long ago something was. The node's clock may be ahead of ours: that is
@@ -85,6 +96,46 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// A size from a node, which may be less than nothing.
+pub(crate) fn signed_size(bytes: i64) -> String {
+    let text = size(bytes.unsigned_abs());
+    if bytes < 0 { format!("-{text}") } else { text }
+}
+
+/// A moment, as RFC 3339 has it; one outside of the calendar is `?`.
+pub(crate) fn moment(at: Timestamp) -> String {
+    let nanos = u32::try_from(at.nanos)
+        .ok()
+        .filter(|nanos| *nanos < 1_000_000_000);
+    match (OffsetDateTime::from_unix_timestamp(at.seconds), nanos) {
+        (Ok(time), Some(_)) if time.year() >= 0 => at.to_string(),
+        _ => "?".to_owned(),
+    }
+}
+
+/// Half a year: how long a file's time is shown with its seconds.
+const RECENT: Duration = Duration::from_secs(180 * 24 * 60 * 60);
+
+/// When a file was changed, in seconds since 1970, as `ls` shows it: in UTC,
+/// with the year instead of the seconds if it is long ago.
+pub(crate) fn file_time(modified: i64, now: SystemTime) -> String {
+    let Ok(time) = OffsetDateTime::from_unix_timestamp(modified) else {
+        return "?".to_owned();
+    };
+    let passed = now.duration_since(SystemTime::from(time));
+    let recent = passed.is_ok_and(|passed| passed < RECENT);
+    let text = if recent {
+        let form =
+            format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
+        time.format(form)
+    } else {
+        let form =
+            format_description!("[month repr:short] [day padding:space] [year] [hour]:[minute]");
+        time.format(form)
+    };
+    text.unwrap_or_else(|_| "?".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +192,21 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn times_of_nodes_may_be_anything() {
+        let at = |seconds, nanos| Timestamp { seconds, nanos };
+        assert_eq!(moment(at(1, 500_000_000)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(moment(at(i64::MAX, 0)), "?");
+        assert_eq!(moment(at(i64::MIN, 0)), "?");
+        assert_eq!(moment(at(0, -1)), "?");
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!(file_time(1_699_999_000, now), "Nov 14 21:56:40");
+        assert_eq!(file_time(1_000_000_000, now), "Sep  9 2001 01:46");
+        assert_eq!(file_time(i64::MIN, now), "?");
+        assert_eq!(file_time(-1, now), "Dec 31 1969 23:59");
+        assert_eq!(signed_size(-5), "-5 B");
+        assert_eq!(signed_size(i64::MIN), "-9.2 EB");
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::{GenCa, GenCrt, GenCsr, GenKey, Short};
 use crate::units::parse_duration;
 
 /// `gen`.
@@ -14,6 +15,14 @@ pub(crate) enum Gen {
     Config(Box<GenConfig>),
     /// Write the secrets of a new cluster, to make configs from again and again
     Secrets(GenSecrets),
+    /// Make a certificate authority: its key and its certificate
+    Ca(GenCa),
+    /// Make a key
+    Key(GenKey),
+    /// Make a certificate request for a key
+    Csr(GenCsr),
+    /// Sign a request: a client certificate
+    Crt(GenCrt),
 }
 
 /// `gen config`.
@@ -133,6 +142,8 @@ pub(crate) struct ApplyConfig {
     /// With --mode try: how long until the node goes back to the old config
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// How a config is applied.

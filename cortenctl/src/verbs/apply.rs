@@ -1,10 +1,13 @@
 //! `apply-config`: a machine config for one or more nodes.
 
+use std::time::Duration;
+
 use corten_api::machine::apply_configuration_request::Mode;
-use corten_api::machine::{ApplyConfigurationRequest, ApplyConfigurationResponse};
+use corten_api::machine::{ApplyConfiguration, ApplyConfigurationRequest};
 
 use crate::answers::ask;
 use crate::cli::{ApplyConfig, ApplyMode};
+use crate::clients::Machine;
 use crate::configfile;
 use crate::connect::Route;
 use crate::failure::Failure;
@@ -13,64 +16,69 @@ use crate::table::printable;
 /// The request, with the file read. No error quotes the file: it has secrets.
 pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
     let data = configfile::patched(configfile::read(&args.file)?, &args.config_patch)?;
-    let mode = match args.mode {
+    Ok(body(data, args.mode, args.dry_run, args.timeout))
+}
+
+/// The request for a config.
+pub(super) fn body(
+    data: Vec<u8>,
+    mode: ApplyMode,
+    dry_run: bool,
+    timeout: Duration,
+) -> ApplyConfigurationRequest {
+    let try_mode_timeout = match mode {
+        ApplyMode::Try => prost_types::Duration::try_from(timeout).ok(),
+        _ => None,
+    };
+    let mode = match mode {
         ApplyMode::Auto => Mode::Auto,
         ApplyMode::NoReboot => Mode::NoReboot,
         ApplyMode::Reboot => Mode::Reboot,
         ApplyMode::Staged => Mode::Staged,
         ApplyMode::Try => Mode::Try,
     };
-    let try_mode_timeout = match args.mode {
-        ApplyMode::Try => prost_types::Duration::try_from(args.timeout).ok(),
-        _ => None,
-    };
-    Ok(ApplyConfigurationRequest {
+    ApplyConfigurationRequest {
         data,
         mode: mode.into(),
-        dry_run: args.dry_run,
+        dry_run,
         try_mode_timeout,
-    })
+    }
 }
 
 pub(crate) async fn run(
     routes: Vec<Route>,
     body: ApplyConfigurationRequest,
 ) -> Result<(), Failure> {
-    let messages = |reply: ApplyConfigurationResponse| reply.messages;
-    let answers = ask(routes, body, messages, |mut client, request| async move {
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.apply_configuration(request).await
     })
-    .await;
+    .await?;
     let several = answers.good.len() + answers.failed.len() > 1;
     for (node, message) in &answers.good {
-        let node = if several {
-            format!("{}: ", printable(node))
-        } else {
-            String::new()
-        };
-        for warning in &message.warnings {
-            eprintln!("{node}warning: {}", printable(warning));
-        }
-        // A dry run answers with a diff of many lines.
-        for line in message.mode_details.lines() {
-            eprintln!(
-                "{node}{}",
-                line.split('\t')
-                    .map(printable)
-                    .collect::<Vec<_>>()
-                    .join("\t")
-            );
-        }
+        tell(several.then_some(node.as_str()), message);
     }
     answers.finish()
+}
+
+/// Says on stderr what a node made of its config; `node` where it is not clear.
+pub(super) fn tell(node: Option<&str>, message: &ApplyConfiguration) {
+    let node = node.map_or_else(String::new, |node| format!("{}: ", printable(node)));
+    for warning in &message.warnings {
+        eprintln!("{node}warning: {}", printable(warning));
+    }
+    // A dry run answers with a diff of many lines.
+    for line in message.mode_details.lines() {
+        let cells: Vec<String> = line.split('\t').map(printable).collect();
+        eprintln!("{node}{}", cells.join("\t"));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Duration;
 
     use super::*;
+    use crate::cli::Short;
 
     fn args(file: &Path, mode: ApplyMode) -> ApplyConfig {
         ApplyConfig {
@@ -79,6 +87,7 @@ mod tests {
             mode,
             dry_run: true,
             timeout: Duration::from_secs(90),
+            short: Short { insecure: false },
         }
     }
 

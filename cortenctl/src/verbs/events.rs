@@ -1,19 +1,20 @@
 //! `events`: a line for each, as it comes.
 
-use std::io::{self, Write as _};
-
 use corten_api::machine as api;
 use corten_api::machine::machine_status_event::MachineStage;
 use corten_api::machine::{phase_event, sequence_event, service_state_event, task_event};
 use prost::Message;
 use prost_types::Any;
 
-use crate::answers::{finish, stream};
+use crate::answers::finish;
 use crate::cli::Events;
-use crate::connect::{Client, Route};
+use crate::clients::Machine;
+use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::printable;
+use crate::stream::stream;
+use crate::table::{print, printable};
 
+const HEADER: [&str; 6] = ["NODE", "ID", "EVENT", "ACTOR", "SOURCE", "MESSAGE"];
 /// Event types are written in full on the wire.
 const PREFIX: &str = "talos/runtime/";
 
@@ -25,27 +26,36 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure
         tail_seconds: i32::try_from(seconds).unwrap_or(i32::MAX),
         with_actor_id: args.actor_id.clone().unwrap_or_default(),
     };
-    line(["NODE", "ID", "EVENT", "ACTOR", "SOURCE", "MESSAGE"])?;
-    let call = |mut client: Client, request| async move { client.events(request).await };
+    print(&line(HEADER))?;
+    let call = |mut client: Machine, request| async move { client.events(request).await };
     let failed = stream(routes, body, call, |node, event: api::Event| {
-        // The first frame only says that the stream has begun.
-        let Some(data) = &event.data else {
-            return Ok(());
-        };
-        let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
-        let (source, message) = told(kind, data);
-        line([node, &event.id, kind, &event.actor_id, &source, &message])
+        Ok(print(&text(node, &event).unwrap_or_default())?)
     })
     .await?;
     finish(&failed)
 }
 
+/// An event's line. The first frame has none: it only says that the stream has
+/// begun.
+pub(super) fn text(node: &str, event: &api::Event) -> Option<String> {
+    let data = event.data.as_ref()?;
+    let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
+    let (source, message) = told(kind, data);
+    Some(line([
+        node,
+        &event.id,
+        kind,
+        &event.actor_id,
+        &source,
+        &message,
+    ]))
+}
+
 /// Events come one by one, so the columns have fixed widths.
-fn line(cells: [&str; 6]) -> Result<(), Failure> {
+fn line(cells: [&str; 6]) -> String {
     let [node, id, kind, actor, source, message] = cells.map(printable);
     let text = format!("{node:<18} {id:<20} {kind:<28} {actor:<36} {source:<20} {message}");
-    writeln!(io::stdout().lock(), "{}", text.trim_end())?;
-    Ok(())
+    format!("{}\n", text.trim_end())
 }
 
 /// What it is about, and what it says.

@@ -2,6 +2,7 @@
 //! opens it; `gen secrets`: what they are made from.
 
 mod bundle;
+mod certificates;
 mod documents;
 mod secrets;
 
@@ -17,8 +18,9 @@ use crate::cli::{GenConfig, GenSecrets};
 use crate::clientconfig::{ClientConfig, Context, Identity};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::{configfile, files};
+use crate::{configfile, files, yaml};
 
+pub(crate) use certificates::{ca, crt, csr, key};
 use documents::{Cluster, controlplane, worker};
 use secrets::Secrets;
 
@@ -58,7 +60,7 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
 
 pub(crate) fn secrets(args: &GenSecrets) -> Result<(), Failure> {
     let path = &args.output_file;
-    let text = yaml(&bundle::value(&Secrets::generate(SystemTime::now())?))?;
+    let text = yaml::render(&bundle::value(&Secrets::generate(SystemTime::now())?))?;
     files::write(path, &text, args.force)?;
     eprintln!("created {}", path.display());
     Ok(())
@@ -111,7 +113,7 @@ fn generate(
         .context("names of the nodes' certificates (--additional-sans)")?;
     let finished = |name, config: &serde_json::Value, more: &[String]| {
         let patches = [&args.config_patch[..], more].concat();
-        let text = configfile::patched(yaml(config)?.into_bytes(), &patches)?;
+        let text = configfile::patched(yaml::render(config)?.into_bytes(), &patches)?;
         configfile::parse(name, &text)?;
         Ok::<_, Failure>(String::from_utf8_lossy(&text).into_owned())
     };
@@ -138,20 +140,13 @@ fn generate(
     let client = ClientConfig {
         context: cluster.name.clone(),
         contexts: BTreeMap::from([(cluster.name.clone(), context)]),
+        ..ClientConfig::default()
     };
     Ok([
         ("controlplane.yaml", controlplane),
         ("worker.yaml", worker),
         ("cortenconfig", client.render()?),
     ])
-}
-
-fn yaml(value: &serde_json::Value) -> anyhow::Result<String> {
-    let mut options = serde_saphyr::SerializerOptions::default();
-    options.indent_step = 4;
-    // Base64 of a certificate is one long word: on one line, as tools expect.
-    options.prefer_block_scalars = false;
-    serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
 }
 
 /// A worker's config, for tests of other verbs.

@@ -8,25 +8,26 @@ use corten_api::metadata::PREVIOUS_BOOT;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
-use crate::answers::{finish, stream};
+use crate::answers::finish;
 use crate::cli::{Dmesg, Logs};
-use crate::connect::Route;
+use crate::clients::Machine;
+use crate::connect::{Route, count};
 use crate::failure::Failure;
 use crate::lines::Lines;
-
-/// The namespace of the node's own services.
-const SYSTEM: &str = "system";
+use crate::stream::stream;
+use crate::verbs::containers::namespace;
 
 pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure> {
     let mut lines = printer(&routes, args.follow)?;
+    let (namespace, driver) = namespace(args.kubernetes);
     let body = LogsRequest {
-        namespace: SYSTEM.to_owned(),
+        namespace,
+        driver: driver.into(),
         id: args.id.clone(),
         follow: args.follow,
         tail_lines: args.tail,
-        ..Default::default()
     };
-    let call = |mut client: crate::connect::Client, request| async move {
+    let call = |mut client: Machine, request| async move {
         client.logs(of_boot(request, args.previous)).await
     };
     let failed = stream(routes, body, call, |node, data: Data| {
@@ -43,7 +44,7 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
         follow: args.follow,
         tail: args.tail,
     };
-    let call = |mut client: crate::connect::Client, request| async move {
+    let call = |mut client: Machine, request| async move {
         client.dmesg(of_boot(request, args.previous)).await
     };
     let failed = stream(routes, body, call, |node, Data { bytes, .. }| {
@@ -74,14 +75,5 @@ fn printer(routes: &[Route], follow: bool) -> Result<Lines, Failure> {
             "with --insecure only one node can be followed",
         ));
     }
-    let nodes: usize = routes
-        .iter()
-        .map(|route| {
-            route
-                .session
-                .as_ref()
-                .map_or(1, |session| session.nodes.len().max(1))
-        })
-        .sum();
-    Ok(Lines::new(nodes > 1, io::stdout().is_terminal()))
+    Ok(Lines::new(count(routes) > 1, io::stdout().is_terminal()))
 }

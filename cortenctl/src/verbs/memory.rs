@@ -1,9 +1,10 @@
 //! `memory`: who uses how much.
 
-use corten_api::machine::{MemInfo, Memory, MemoryResponse};
+use corten_api::machine::{MemInfo, Memory};
 use serde_json::{Value, json};
 
 use crate::answers::ask;
+use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::{Format, Table};
@@ -20,11 +21,10 @@ const HEADER: &[&str] = &[
 ];
 
 pub(crate) async fn run(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
-    let messages = |reply: MemoryResponse| reply.messages;
-    let answers = ask(routes, (), messages, |mut client, request| async move {
+    let answers = ask(routes, (), |mut client: Machine, request| async move {
         client.memory(request).await
     })
-    .await;
+    .await?;
     super::show(answers, format, table, |message| {
         fields(&message.meminfo.unwrap_or_default())
     })

@@ -1,11 +1,10 @@
 //! `meta`.
 
-use corten_api::machine::{
-    MetaDeleteRequest, MetaDeleteResponse, MetaWriteRequest, MetaWriteResponse,
-};
+use corten_api::machine::{MetaDeleteRequest, MetaWriteRequest};
 
 use crate::answers::ask;
 use crate::cli::Meta;
+use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 
@@ -16,20 +15,18 @@ pub(crate) async fn run(routes: Vec<Route>, what: Meta) -> Result<(), Failure> {
                 key: key.into(),
                 value: value.into_bytes(),
             };
-            let messages = |reply: MetaWriteResponse| reply.messages;
-            ask(routes, body, messages, |mut client, request| async move {
+            ask(routes, body, |mut client: Machine, request| async move {
                 client.meta_write(request).await
             })
-            .await
+            .await?
             .finish()
         }
         Meta::Delete { key } => {
             let body = MetaDeleteRequest { key: key.into() };
-            let messages = |reply: MetaDeleteResponse| reply.messages;
-            ask(routes, body, messages, |mut client, request| async move {
+            ask(routes, body, |mut client: Machine, request| async move {
                 client.meta_delete(request).await
             })
-            .await
+            .await?
             .finish()
         }
     }

@@ -1,34 +1,56 @@
 //! What each verb does, a file per verb.
 
 mod apply;
+mod containers;
+mod contexts;
+mod copy;
+mod dashboard;
+mod etcd;
 mod events;
 mod generate;
 mod get;
+mod health;
+mod image;
+mod inspect;
+mod kubeconfig;
+mod list;
 mod logs;
 mod machineconfig;
 mod memory;
 mod meta;
 mod mounts;
+mod netstat;
+mod patch;
+mod pcap;
 mod power;
 mod processes;
 mod service;
+mod shell;
+mod support;
+mod time;
+mod usage;
 mod validate;
 mod version;
 
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
-use crate::cli::{Cli, Gen, Machineconfig, Verb};
+use crate::cli::{Cli, Gen, Inspect, Machineconfig, Verb};
 use crate::connect::routes;
 use crate::failure::Failure;
 use crate::table::{self, Format, Table};
 
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
-    let global = cli.global;
+    let global = cli.globals();
     match cli.verb {
+        Verb::Config(what) => contexts::run(&global, what).await,
         Verb::Gen(Gen::Config(args)) => generate::config(&args),
         Verb::Gen(Gen::Secrets(args)) => generate::secrets(&args),
+        Verb::Gen(Gen::Ca(args)) => generate::ca(&args),
+        Verb::Gen(Gen::Key(args)) => generate::key(&args),
+        Verb::Gen(Gen::Csr(args)) => generate::csr(&args),
+        Verb::Gen(Gen::Crt(args)) => generate::crt(&args),
         Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
         Verb::Validate(args) => validate::run(&args),
         Verb::ApplyConfig(args) => {
@@ -45,9 +67,45 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, args.output).await,
         Verb::Processes(args) => processes::run(routes(&global).await?, &args).await,
-        Verb::Reboot(args) => power::reboot(routes(&global).await?, args.mode).await,
-        Verb::Shutdown(args) => power::shutdown(routes(&global).await?, args.force).await,
+        Verb::List(args) => list::run(routes(&global).await?, &args).await,
+        Verb::Usage(args) => usage::run(routes(&global).await?, &args).await,
+        Verb::Read(args) => copy::read(routes(&global).await?, &args).await,
+        Verb::Copy(args) => copy::copy(routes(&global).await?, &args).await,
+        Verb::Netstat(args) => netstat::run(routes(&global).await?, &args).await,
+        Verb::Pcap(args) => {
+            let request = pcap::request(&args)?;
+            pcap::run(routes(&global).await?, &args, request).await
+        }
+        Verb::Containers(args) => containers::run(routes(&global).await?, &args).await,
+        Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
+        Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,
+        Verb::Time(args) => time::run(routes(&global).await?, &args).await,
+        Verb::Health(args) => health::run(routes(&global).await?, &args).await,
+        Verb::Image(what) => image::run(routes(&global).await?, &what).await,
+        Verb::Inspect(Inspect::Dependencies) => inspect::dependencies(routes(&global).await?).await,
+        Verb::Disks(_) => Err(gone("disks")),
+        Verb::Interfaces(_) => Err(gone("addresses")),
+        Verb::Routes(_) => Err(gone("routes")),
+        Verb::Reboot(args) => power::reboot(&global, &args).await,
+        Verb::Shutdown(args) => power::shutdown(&global, &args).await,
+        Verb::Reset(args) => power::reset(&global, &args).await,
+        Verb::Upgrade(args) => power::upgrade(&global, &args).await,
+        Verb::Rollback => power::rollback(routes(&global).await?).await,
+        Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,
+        Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,
+        Verb::Kubeconfig(args) => kubeconfig::run(routes(&global).await?, &args).await,
+        Verb::Patch(args) => patch::patch(routes(&global).await?, &args).await,
+        Verb::Support(args) => support::run(routes(&global).await?, &args).await,
+        Verb::Dashboard(args) => dashboard::run(routes(&global).await?, &args).await,
+        Verb::Completion(args) => shell::completion(&args),
+        Verb::Man(args) => shell::man(&args),
+        Verb::Edit(args) => patch::edit(routes(&global).await?, &args).await,
     }
+}
+
+/// A verb of older clients that is a resource.
+fn gone(resource: &str) -> Failure {
+    Failure::usage(format!("use `cortenctl get {resource}`"))
 }
 
 /// Prints what nodes answered, as a table or as a list with an item per node,

@@ -1,9 +1,10 @@
 //! `mounts`: filesystems and how full they are.
 
-use corten_api::machine::{Mounts, MountsResponse};
+use corten_api::machine::Mounts;
 use serde_json::{Value, json};
 
 use crate::answers::ask;
+use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::{Format, Table};
@@ -19,17 +20,16 @@ const HEADER: &[&str] = &[
 ];
 
 pub(crate) async fn run(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
-    let messages = |reply: MountsResponse| reply.messages;
-    let answers = ask(routes, (), messages, |mut client, request| async move {
+    let answers = ask(routes, (), |mut client: Machine, request| async move {
         client.mounts(request).await
     })
-    .await;
+    .await?;
     super::show(answers, format, table, fields)
 }
 
 /// Filesystems without a size, such as proc, are left out, as in the client
 /// people know; the other formats have them.
-fn table(messages: &[(String, Mounts)]) -> Table {
+pub(super) fn table(messages: &[(String, Mounts)]) -> Table {
     let mut table = Table::new(HEADER);
     for (node, message) in messages {
         for stat in message.stats.iter().filter(|stat| stat.size > 0) {

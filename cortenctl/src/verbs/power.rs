@@ -1,43 +1,239 @@
-//! `reboot` and `shutdown`.
+//! `reboot`, `shutdown`, `reset`, `upgrade`, `rollback` and `bootstrap`.
 
+use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
-use corten_api::machine::{RebootRequest, RebootResponse, ShutdownRequest, ShutdownResponse};
+use corten_api::machine::reset_request::WipeMode as WireWipe;
+use corten_api::machine::upgrade_request::RebootMode as WireReboot;
 
-use crate::answers::{Answers, ask};
-use crate::cli::RebootMode;
-use crate::connect::Route;
+use crate::answers::{Answers, ask, finish};
+use crate::cli::{
+    Bootstrap, Global, Reboot, RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, WipeMode,
+};
+use crate::clients::Machine;
+use crate::connect::{Route, routes};
 use crate::failure::Failure;
-use crate::table::printable;
+use crate::stream::{each, only_one};
+use crate::table::{Table, print, printable};
+use crate::units;
+use crate::verbs::etcd;
+use crate::wait::{self, Until};
 
-pub(crate) async fn reboot(routes: Vec<Route>, mode: RebootMode) -> Result<(), Failure> {
-    let mode = match mode {
+const UPGRADE_HEADER: &[&str] = &["NODE", "ACK", "STARTED"];
+
+pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
+    let mode = match args.mode {
         RebootMode::Default => Mode::Default,
         RebootMode::Powercycle => Mode::Powercycle,
         RebootMode::Force => Mode::Force,
     };
-    let body = RebootRequest { mode: mode.into() };
-    let messages = |reply: RebootResponse| reply.messages;
-    let answers = ask(routes, body, messages, |mut client, request| async move {
-        client.reboot(request).await
+    let body = api::RebootRequest { mode: mode.into() };
+    act(global, args.wait, Until::Back, "reboots", async |routes| {
+        ask(routes, body, |mut client: Machine, request| async move {
+            client.reboot(request).await
+        })
+        .await
     })
-    .await;
-    told(answers, "reboots")
+    .await
 }
 
-pub(crate) async fn shutdown(routes: Vec<Route>, force: bool) -> Result<(), Failure> {
-    let body = ShutdownRequest { force };
-    let messages = |reply: ShutdownResponse| reply.messages;
-    let answers = ask(routes, body, messages, |mut client, request| async move {
-        client.shutdown(request).await
+pub(crate) async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {
+    let body = api::ShutdownRequest { force: args.force };
+    act(
+        global,
+        args.wait,
+        Until::Gone,
+        "shuts down",
+        async |routes| {
+            ask(routes, body, |mut client: Machine, request| async move {
+                client.shutdown(request).await
+            })
+            .await
+        },
+    )
+    .await
+}
+
+pub(crate) async fn reset(global: &Global, args: &Reset) -> Result<(), Failure> {
+    let body = reset_request(args)?;
+    act(global, args.wait, Until::Gone, "is wiped", async |routes| {
+        ask(routes, body, |mut client: Machine, request| async move {
+            client.reset(request).await
+        })
+        .await
     })
-    .await;
-    told(answers, "shuts down")
+    .await
+}
+
+fn reset_request(args: &Reset) -> Result<api::ResetRequest, Failure> {
+    let mode = match args.wipe_mode {
+        WipeMode::All => WireWipe::All,
+        WipeMode::SystemDisk => WireWipe::SystemDisk,
+        WipeMode::UserDisks => WireWipe::UserDisks,
+    };
+    // The node would refuse it too, after it has been asked.
+    if args.wipe_mode == WipeMode::SystemDisk && !args.user_disks_to_wipe.is_empty() {
+        return Err(Failure::usage(
+            "--user-disks-to-wipe does not go with --wipe-mode system-disk",
+        ));
+    }
+    if args.wipe_mode == WipeMode::UserDisks && !args.system_labels_to_wipe.is_empty() {
+        return Err(Failure::usage(
+            "--system-labels-to-wipe does not go with --wipe-mode user-disks",
+        ));
+    }
+    if args.wipe_mode == WipeMode::UserDisks && args.user_disks_to_wipe.is_empty() {
+        return Err(Failure::usage(
+            "--wipe-mode user-disks needs the disks: --user-disks-to-wipe DEVICE",
+        ));
+    }
+    let labels = args.system_labels_to_wipe.iter();
+    Ok(api::ResetRequest {
+        graceful: args.graceful,
+        reboot: args.reboot,
+        system_partitions_to_wipe: labels
+            .map(|label| api::ResetPartitionSpec {
+                label: label.clone(),
+                wipe: true,
+            })
+            .collect(),
+        user_disks_to_wipe: args.user_disks_to_wipe.clone(),
+        mode: mode.into(),
+    })
+}
+
+pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
+    let mode = match args.reboot_mode {
+        UpgradeReboot::Default => WireReboot::Default,
+        UpgradeReboot::Powercycle => WireReboot::Powercycle,
+    };
+    let body = api::UpgradeRequest {
+        image: args.image.clone(),
+        preserve: true,
+        stage: args.stage,
+        force: args.force,
+        reboot_mode: mode.into(),
+    };
+    let mut started = prost_types::Timestamp::from(std::time::SystemTime::now());
+    started.nanos = 0;
+    // A staged upgrade changes nothing until somebody reboots the node.
+    let wait = Wait {
+        wait: args.wait.wait && !args.stage,
+        ..args.wait
+    };
+    act(global, wait, Until::Back, "upgrades", async |routes| {
+        let answers = ask(routes, body, |mut client: Machine, request| async move {
+            client.upgrade(request).await
+        })
+        .await?;
+        if !answers.good.is_empty() {
+            let mut table = Table::new(UPGRADE_HEADER);
+            for (node, message) in &answers.good {
+                table.row([node, &message.ack, &units::moment(started)]);
+            }
+            print(&table.render())?;
+        }
+        Ok(answers)
+    })
+    .await
+}
+
+pub(crate) async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
+    let body = api::RollbackRequest {};
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
+        client.rollback(request).await
+    })
+    .await?;
+    told(&answers, "goes back to the version before");
+    answers.finish()
+}
+
+pub(crate) async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failure> {
+    only_one(&routes, "be the first member")?;
+    if let Some(path) = &args.recover_from {
+        let given = routes.clone();
+        let failed = each(given, async |node| etcd::recover(node, path).await).await?;
+        finish(&failed)?;
+    }
+    let body = api::BootstrapRequest {
+        recover_etcd: args.recover_from.is_some(),
+        recover_skip_hash_check: args.recover_skip_hash_check,
+    };
+    ask(routes, body, |mut client: Machine, request| async move {
+        client.bootstrap(request).await
+    })
+    .await?
+    .finish()
+}
+
+/// Does something that ends in a reboot or in the node's end, says who accepted
+/// it, and waits if that was asked for.
+async fn act<M>(
+    global: &Global,
+    args: Wait,
+    until: Until,
+    what: &str,
+    call: impl AsyncFnOnce(Vec<Route>) -> Result<Answers<M>, Failure>,
+) -> Result<(), Failure> {
+    let opened = routes(global).await?;
+    let mut boots = if args.wait {
+        wait::boots(opened.clone()).await?
+    } else {
+        wait::Boots::new()
+    };
+    let mut answers = call(opened).await?;
+    told(&answers, what);
+    boots.retain(|(node, _)| answers.good.iter().any(|(good, _)| good == node));
+    let late = wait::wait(global, boots, until, args.timeout).await?;
+    answers.failed.extend(late);
+    answers.finish()
 }
 
 /// There is no data to print, so what happens goes to stderr.
-fn told<M>(answers: Answers<M>, what: &str) -> Result<(), Failure> {
+fn told<M>(answers: &Answers<M>, what: &str) {
     for (node, _) in &answers.good {
         eprintln!("{}: {what}", printable(node));
     }
-    answers.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    fn asked(line: &str) -> Result<api::ResetRequest, Failure> {
+        match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
+            Verb::Reset(args) => reset_request(&args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_wiped_is_what_was_said() {
+        let all = asked("cortenctl reset").unwrap();
+        assert!(all.graceful && !all.reboot);
+        assert_eq!(all.mode(), WireWipe::All);
+        let some = asked(
+            "cortenctl reset --graceful=false --reboot --system-labels-to-wipe STATE,EPHEMERAL --wait",
+        );
+        let some = some.unwrap();
+        assert!(!some.graceful && some.reboot);
+        let labels = some.system_partitions_to_wipe.iter();
+        let labels: Vec<_> = labels.map(|one| (one.label.as_str(), one.wipe)).collect();
+        assert_eq!(labels, [("STATE", true), ("EPHEMERAL", true)]);
+        let disks = "cortenctl reset --wipe-mode user-disks --user-disks-to-wipe /dev/vdb";
+        assert_eq!(asked(disks).unwrap().user_disks_to_wipe, ["/dev/vdb"]);
+    }
+
+    #[test]
+    fn a_reset_that_contradicts_itself_is_refused() {
+        for line in [
+            "cortenctl reset --wipe-mode system-disk --user-disks-to-wipe /dev/vdb",
+            "cortenctl reset --wipe-mode user-disks --system-labels-to-wipe STATE",
+            "cortenctl reset --wipe-mode user-disks",
+        ] {
+            assert!(matches!(asked(line), Err(Failure::Usage(_))), "{line}");
+        }
+    }
 }

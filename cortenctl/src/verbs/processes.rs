@@ -1,10 +1,11 @@
 //! `processes`: what runs.
 
-use corten_api::machine::{Process, ProcessInfo, ProcessesResponse};
+use corten_api::machine::{Process, ProcessInfo};
 use serde_json::{Value, json};
 
 use crate::answers::ask;
 use crate::cli::{Processes, Sort};
+use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::Table;
@@ -15,11 +16,10 @@ const HEADER: &[&str] = &[
 ];
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
-    let messages = |reply: ProcessesResponse| reply.messages;
-    let mut answers = ask(routes, (), messages, |mut client, request| async move {
+    let mut answers = ask(routes, (), |mut client: Machine, request| async move {
         client.processes(request).await
     })
-    .await;
+    .await?;
     for (_, message) in &mut answers.good {
         sort(&mut message.processes, args.sort);
     }
@@ -34,7 +34,7 @@ fn sort(processes: &mut [ProcessInfo], by: Sort) {
     }
 }
 
-fn table(messages: &[(String, Process)]) -> Table {
+pub(super) fn table(messages: &[(String, Process)]) -> Table {
     let mut table = Table::new(HEADER);
     for (node, message) in messages {
         for process in &message.processes {

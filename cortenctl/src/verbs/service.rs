@@ -3,13 +3,13 @@
 use std::time::SystemTime;
 
 use corten_api::machine::{
-    ServiceInfo, ServiceList, ServiceListResponse, ServiceRestartRequest, ServiceRestartResponse,
-    ServiceStartRequest, ServiceStartResponse, ServiceStopRequest, ServiceStopResponse,
+    ServiceInfo, ServiceList, ServiceRestartRequest, ServiceStartRequest, ServiceStopRequest,
 };
 use serde_json::{Value, json};
 
 use crate::answers::{Answers, ask};
 use crate::cli::{Service, ServiceAction};
+use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::{Format, Table, print};
@@ -37,9 +37,8 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Service) -> Result<(), Failur
     }
 }
 
-async fn services(routes: Vec<Route>) -> Answers<ServiceList> {
-    let messages = |reply: ServiceListResponse| reply.messages;
-    ask(routes, (), messages, |mut client, request| async move {
+async fn services(routes: Vec<Route>) -> Result<Answers<ServiceList>, Failure> {
+    ask(routes, (), |mut client: Machine, request| async move {
         client.service_list(request).await
     })
     .await
@@ -47,7 +46,7 @@ async fn services(routes: Vec<Route>) -> Answers<ServiceList> {
 
 async fn list(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
     let now = SystemTime::now();
-    let answers = services(routes).await;
+    let answers = services(routes).await?;
     super::show(
         answers,
         format,
@@ -91,7 +90,7 @@ fn health(service: &ServiceInfo) -> &'static str {
 
 async fn one(routes: Vec<Route>, id: &str, format: Format) -> Result<(), Failure> {
     let now = SystemTime::now();
-    let mut answers = services(routes).await;
+    let mut answers = services(routes).await?;
     let mut found = Vec::new();
     for (node, message) in std::mem::take(&mut answers.good) {
         match message
@@ -151,7 +150,7 @@ fn detail(node: &str, service: &ServiceInfo, now: SystemTime) -> Table {
 fn fields(service: &ServiceInfo) -> Value {
     let events = service.events.iter().flat_map(|events| &events.events);
     let events = events.map(|event| {
-        let at = event.ts.map(|at| at.to_string());
+        let at = event.ts.map(units::moment);
         json!({ "time": at, "state": event.state, "message": event.msg })
     });
     json!({
@@ -164,32 +163,29 @@ fn fields(service: &ServiceInfo) -> Value {
 }
 
 async fn start(routes: Vec<Route>, id: String) -> Result<(), Failure> {
-    let messages = |reply: ServiceStartResponse| reply.messages;
     let body = ServiceStartRequest { id };
-    let answers = ask(routes, body, messages, |mut client, request| async move {
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_start(request).await
     })
-    .await;
+    .await?;
     responses(answers, |message| &message.resp)
 }
 
 async fn stop(routes: Vec<Route>, id: String) -> Result<(), Failure> {
-    let messages = |reply: ServiceStopResponse| reply.messages;
     let body = ServiceStopRequest { id };
-    let answers = ask(routes, body, messages, |mut client, request| async move {
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_stop(request).await
     })
-    .await;
+    .await?;
     responses(answers, |message| &message.resp)
 }
 
 async fn restart(routes: Vec<Route>, id: String) -> Result<(), Failure> {
-    let messages = |reply: ServiceRestartResponse| reply.messages;
     let body = ServiceRestartRequest { id };
-    let answers = ask(routes, body, messages, |mut client, request| async move {
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_restart(request).await
     })
-    .await;
+    .await?;
     responses(answers, |message| &message.resp)
 }
 

@@ -2,27 +2,27 @@
 
 use std::fmt::Write as _;
 
-use corten_api::machine::{Version as Answer, VersionInfo, VersionResponse};
+use corten_api::machine::{Version as Answer, VersionInfo};
 
 use crate::answers::ask;
 use crate::cli::{Global, Version};
+use crate::clients::Machine;
 use crate::connect::routes;
 use crate::failure::Failure;
 use crate::table::{print, printable};
 
 pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> {
-    print(&client(args.short))?;
+    print(&client(args.tags))?;
     if args.client {
         return Ok(());
     }
-    let messages = |reply: VersionResponse| reply.messages;
     let routes = routes(global).await?;
-    let answers = ask(routes, (), messages, |mut client, request| async move {
+    let answers = ask(routes, (), |mut client: Machine, request| async move {
         client.version(request).await
     })
-    .await;
+    .await?;
     if !answers.good.is_empty() {
-        print(&servers(&answers.good, args.short))?;
+        print(&servers(&answers.good, args.tags))?;
     }
     answers.finish()
 }

@@ -1,22 +1,21 @@
 //! The program against a node on the loopback: real TLS, real certificates,
 //! made by the program itself.
-#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
-
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use corten_api::common::{Data, Metadata};
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::{MachineService, MachineServiceServer};
 use corten_config::Document;
-use corten_pki::{Ca, NODE_LIFETIME, certificates_from_pem, fingerprint, maintenance};
+use corten_pki::{certificates_from_pem, fingerprint, maintenance};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codegen::BoxStream;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
+
+use crate::support::{cortenctl, generate, identity};
 
 /// Answers for itself, and for the nodes it is asked to forward to, of which
 /// `down` is unreachable.
@@ -116,16 +115,6 @@ impl MachineService for Node {
     }
 }
 
-fn cortenctl(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cortenctl"))
-        .args(arguments)
-        .env_remove("CORTENCONFIG")
-        .env_remove("TALOSCONFIG")
-        .env("HOME", "/nonexistent")
-        .output()
-        .unwrap()
-}
-
 async fn run(line: String) -> (Option<i32>, String, String) {
     let output = tokio::task::spawn_blocking(move || {
         cortenctl(&line.split_whitespace().collect::<Vec<_>>())
@@ -137,14 +126,6 @@ async fn run(line: String) -> (Option<i32>, String, String) {
         output.status.code(),
         text(output.stdout),
         text(output.stderr),
-    )
-}
-
-/// The library that serves reads only the general name of a key's PEM block.
-fn identity(pem: &corten_pki::CertificateAndKey) -> Identity {
-    Identity::from_pem(
-        &pem.crt,
-        pem.key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY"),
     )
 }
 
@@ -160,32 +141,8 @@ async fn serve(tls: ServerTlsConfig) -> SocketAddr {
     address
 }
 
-/// A node with the config in a directory, whose certificate has these names.
 async fn configured(directory: &Path, names: &[&str]) -> SocketAddr {
-    let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
-    let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
-    let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let server = authority
-        .server("node", &names, SystemTime::now(), NODE_LIFETIME)
-        .unwrap();
-    let tls = ServerTlsConfig::new()
-        .identity(identity(&server))
-        .client_ca_root(Certificate::from_pem(&*ca.crt));
-    serve(tls).await
-}
-
-fn generate(directory: &Path) {
-    let path = directory.to_str().unwrap();
-    let output = cortenctl(&[
-        "gen",
-        "config",
-        "demo",
-        "https://127.0.0.1:6443",
-        "-o",
-        path,
-    ]);
-    assert!(output.status.success(), "{output:?}");
+    serve(crate::support::tls(directory, names)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

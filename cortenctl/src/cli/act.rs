@@ -1,0 +1,273 @@
+//! Verbs that make nodes do something.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{ApplyMode, parse_duration};
+
+/// Whether a verb returns when the work is accepted or when it is done.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Wait {
+    /// Return only when it is done, and the node is back
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) wait: bool,
+    /// With --wait: how long at most
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// `reboot`.
+#[derive(Debug, Args)]
+pub(crate) struct Reboot {
+    /// How
+    #[arg(short, long, value_enum, default_value = "default")]
+    pub(crate) mode: RebootMode,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// How a node reboots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RebootMode {
+    /// Services are stopped first
+    Default,
+    /// As default, and through the firmware rather than kexec
+    Powercycle,
+    /// Without waiting for services
+    Force,
+}
+
+/// `shutdown`.
+#[derive(Debug, Args)]
+pub(crate) struct Shutdown {
+    /// Without leaving the cluster in order
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// `reset`.
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// Leave the cluster first
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) graceful: bool,
+    /// Reboot afterwards instead of halting
+    #[arg(long)]
+    pub(crate) reboot: bool,
+    /// Which disks
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) wipe_mode: WipeMode,
+    /// Only these volumes of the system disk, such as STATE,EPHEMERAL
+    #[arg(long, value_delimiter = ',', value_name = "LABEL")]
+    pub(crate) system_labels_to_wipe: Vec<String>,
+    /// Only these other disks, such as /dev/vdb
+    #[arg(long, value_delimiter = ',', value_name = "DEVICE")]
+    pub(crate) user_disks_to_wipe: Vec<String>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// What a reset wipes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WipeMode {
+    /// The system disk, and the other disks named
+    All,
+    /// The system disk
+    SystemDisk,
+    /// The other disks named
+    UserDisks,
+}
+
+/// `upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    /// The installer's image
+    #[arg(short, long)]
+    pub(crate) image: String,
+    /// How the node reboots into it
+    #[arg(short = 'm', long, value_enum, default_value = "default")]
+    pub(crate) reboot_mode: UpgradeReboot,
+    /// Only at the next reboot
+    #[arg(short, long)]
+    pub(crate) stage: bool,
+    /// Without looking at the health of etcd
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Keep what is on EPHEMERAL; nodes always do
+    #[arg(short, long, hide = true)]
+    pub(crate) preserve: bool,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// How a node reboots after an upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpgradeReboot {
+    /// With kexec where the node can
+    Default,
+    /// Through the firmware
+    Powercycle,
+}
+
+/// `bootstrap`.
+#[derive(Debug, Args)]
+pub(crate) struct Bootstrap {
+    /// Begin with this snapshot of etcd
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recover_from: Option<PathBuf>,
+    /// Take a snapshot that was copied from a disk and has no checksum
+    #[arg(long, requires = "recover_from")]
+    pub(crate) recover_skip_hash_check: bool,
+}
+
+/// `kubeconfig`.
+#[derive(Debug, Args)]
+pub(crate) struct Kubeconfig {
+    /// The file, or the directory of a file `kubeconfig`; - is standard output.
+    /// Without it that of KUBECONFIG, or ~/.kube/config
+    pub(crate) path: Option<PathBuf>,
+    /// Overwrite what is there under the same name
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// The context's name instead of admin@CLUSTER
+    #[arg(long, value_name = "NAME")]
+    pub(crate) force_context_name: Option<String>,
+    /// Put it to what is in the file instead of replacing the file
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) merge: bool,
+}
+
+/// `etcd`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Etcd {
+    /// Alarms of members
+    #[command(subcommand)]
+    Alarm(EtcdAlarm),
+    /// Give space back to the file system; a member stands still meanwhile
+    Defrag,
+    /// Change to an older version
+    #[command(subcommand)]
+    Downgrade(EtcdDowngrade),
+    /// Let another member lead
+    ForfeitLeadership,
+    /// Have the node leave etcd
+    Leave,
+    /// List the members
+    Members,
+    /// Remove a member that is gone for good
+    RemoveMember {
+        /// Its id, hexadecimal, as `etcd members` lists it
+        #[arg(value_parser = parse_member)]
+        id: u64,
+    },
+    /// Save what etcd holds: it has every secret of the cluster
+    Snapshot {
+        /// The file to write
+        path: PathBuf,
+    },
+    /// How each member is
+    Status,
+}
+
+/// `etcd alarm`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EtcdAlarm {
+    /// List them
+    List,
+    /// Take them back
+    Disarm,
+}
+
+/// `etcd downgrade`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EtcdDowngrade {
+    /// Whether it is possible
+    Validate {
+        /// The older version
+        version: String,
+    },
+    /// Begin it
+    Enable {
+        /// The older version
+        version: String,
+    },
+    /// Take it back
+    Cancel,
+}
+
+fn parse_member(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| "give the hexadecimal id that `etcd members` lists".to_owned())
+}
+
+/// How a changed machine config is applied.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Applying {
+    /// The resource: only machineconfig can be changed
+    #[arg(value_name = "TYPE", value_parser = ["machineconfig", "machineconfigs", "mc"])]
+    pub(crate) kind: String,
+    /// How the node takes it over
+    #[arg(short, long, value_enum, default_value = "auto")]
+    pub(crate) mode: ApplyMode,
+    /// Only say what would change
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --mode try: how long until the node goes back to the old config
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// `patch`.
+#[derive(Debug, Args)]
+pub(crate) struct Patch {
+    #[command(flatten)]
+    pub(crate) applying: Applying,
+    /// Documents to merge or a JSON patch: text, or @FILE; applied in order
+    #[arg(
+        short,
+        long,
+        value_name = "PATCH",
+        required_unless_present = "patch_file"
+    )]
+    pub(crate) patch: Vec<String>,
+    /// The same from a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) patch_file: Option<PathBuf>,
+}
+
+/// `meta`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Meta {
+    /// Set a value
+    Write {
+        /// From 1 to 255, as 10 or 0x0a
+        #[arg(value_parser = parse_tag)]
+        key: u8,
+        /// The value
+        value: String,
+    },
+    /// Delete a value
+    Delete {
+        /// From 1 to 255, as 10 or 0x0a
+        #[arg(value_parser = parse_tag)]
+        key: u8,
+    },
+}
+
+fn parse_tag(text: &str) -> Result<u8, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number
+        .filter(|number| *number != 0)
+        .ok_or_else(|| "give a number from 1 to 255, as 10 or 0x0a".to_owned())
+}

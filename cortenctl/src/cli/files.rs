@@ -1,0 +1,168 @@
+//! Verbs about a node's files and its network.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{Format, Kubernetes, parse_duration};
+
+/// `list`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The directory
+    #[arg(default_value = "/")]
+    pub(crate) path: String,
+    /// With mode, owner, size, time and label
+    #[arg(short, long)]
+    pub(crate) long: bool,
+    /// Sizes for people
+    #[arg(short = 'H', long)]
+    pub(crate) humanize: bool,
+    /// Below the directory, too
+    #[arg(short, long)]
+    pub(crate) recurse: bool,
+    /// How far below; 0 is without end
+    #[arg(short, long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) depth: i32,
+    /// Only these kinds; may be repeated
+    #[arg(short = 't', long = "type", value_enum, value_delimiter = ',')]
+    pub(crate) kinds: Vec<FileKind>,
+}
+
+/// A kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileKind {
+    /// A regular file
+    #[value(name = "f")]
+    Regular,
+    /// A directory
+    #[value(name = "d")]
+    Directory,
+    /// A symbolic link
+    #[value(name = "l", alias = "L")]
+    Link,
+}
+
+/// `usage`.
+#[derive(Debug, Args)]
+pub(crate) struct Usage {
+    /// What to add up
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<String>,
+    /// Files, too, not directories only
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Sizes for people
+    #[arg(short = 'H', long)]
+    pub(crate) humanize: bool,
+    /// How far below the paths lines are given
+    #[arg(short, long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) depth: i32,
+    /// Only what is at least so many bytes, or with a minus at most so many
+    #[arg(
+        short,
+        long,
+        value_name = "BYTES",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub(crate) threshold: i64,
+}
+
+/// `read`.
+#[derive(Debug, Args)]
+pub(crate) struct Read {
+    /// The file
+    pub(crate) path: String,
+}
+
+/// `copy`.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// The file or directory on the node
+    pub(crate) source: String,
+    /// The directory to put it into; - writes the tar.gz to standard output
+    pub(crate) target: PathBuf,
+}
+
+/// `netstat`.
+#[derive(Debug, Args)]
+pub(crate) struct Netstat {
+    /// Listening sockets and connections
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Listening sockets only
+    #[arg(short, long, conflicts_with = "all")]
+    pub(crate) listening: bool,
+    /// With user and inode
+    #[arg(short = 'x', long)]
+    pub(crate) extend: bool,
+    /// With process
+    #[arg(short, long)]
+    pub(crate) programs: bool,
+    /// With timers
+    #[arg(short = 'o', long)]
+    pub(crate) timers: bool,
+    /// Those of pods, too, with the pod
+    #[arg(short = 'k', long)]
+    pub(crate) pods: bool,
+    /// TCP
+    #[arg(short, long)]
+    pub(crate) tcp: bool,
+    /// UDP
+    #[arg(short, long)]
+    pub(crate) udp: bool,
+    /// UDP-Lite
+    #[arg(short = 'U', long)]
+    pub(crate) udplite: bool,
+    /// Raw sockets
+    #[arg(short = 'w', long)]
+    pub(crate) raw: bool,
+    /// IPv4 only
+    #[arg(short = '4', long)]
+    pub(crate) ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
+    /// Says which kinds were asked for
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The form of the output; its short form are the timers
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `pcap`.
+#[derive(Debug, Args)]
+pub(crate) struct Pcap {
+    /// The link to listen on
+    #[arg(short, long, value_name = "LINK", default_value = "eth0")]
+    pub(crate) interface: String,
+    /// What is not for this node, too
+    #[arg(long)]
+    pub(crate) promiscuous: bool,
+    /// How many bytes of a packet are kept
+    #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
+    pub(crate) snaplen: u32,
+    /// Which packets, as `tcpdump -dd` prints a filter
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) bpf_filter: Option<String>,
+    /// End after 10s, 1m, ...
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// The file to write, in pcap format, instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `restart`.
+#[derive(Debug, Args)]
+pub(crate) struct Restart {
+    /// The container, as `containers` lists it
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) kubernetes: Kubernetes,
+}

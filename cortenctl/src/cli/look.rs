@@ -1,0 +1,260 @@
+//! Verbs that look at nodes.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{Output, Short};
+use crate::units::parse_duration;
+
+/// `version`.
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Only this client; calls no node
+    #[arg(long)]
+    pub(crate) client: bool,
+    /// Only the tags
+    #[arg(id = "tags", long = "short")]
+    pub(crate) tags: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
+}
+
+/// `dmesg`.
+#[derive(Debug, Args)]
+pub(crate) struct Dmesg {
+    /// Go on as messages come
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only messages that come from now on; goes with --follow
+    #[arg(long, requires = "follow")]
+    pub(crate) tail: bool,
+    /// What the boot before this one left
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The service, as `service` lists it
+    pub(crate) id: String,
+    /// Go on as lines come
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only the last N lines; -1 is all there are
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1..))]
+    pub(crate) tail: i32,
+    #[command(flatten)]
+    pub(crate) kubernetes: Kubernetes,
+    /// What the boot before this one left; `kernel` is its dmesg
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
+}
+
+/// Which containers are meant.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Kubernetes {
+    /// Kubernetes' containers instead of the node's own
+    #[arg(short, long)]
+    pub(crate) kubernetes: bool,
+}
+
+/// `events`.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Begin with the last N that are kept; -1 is all
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1..), conflicts_with_all = ["since", "duration"])]
+    pub(crate) tail: i32,
+    /// Begin after the event with this id
+    #[arg(long, value_name = "ID", conflicts_with = "duration")]
+    pub(crate) since: Option<String>,
+    /// Begin with those of the last 5m, 1h, ...
+    #[arg(long, value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Only those of one action, by the id its answer gave
+    #[arg(long, value_name = "ID")]
+    pub(crate) actor_id: Option<String>,
+}
+
+/// `service`.
+#[derive(Debug, Args)]
+pub(crate) struct Service {
+    /// The service; without it all are listed
+    pub(crate) id: Option<String>,
+    /// What to do with it
+    #[arg(value_enum, default_value = "status")]
+    pub(crate) action: ServiceAction,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What to do with a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServiceAction {
+    /// Show it
+    Status,
+    /// Start it
+    Start,
+    /// Stop it
+    Stop,
+    /// Stop and start it
+    Restart,
+}
+
+/// `get`.
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The type, by any of its names
+    #[arg(value_name = "TYPE")]
+    pub(crate) kind: String,
+    /// One resource; without it all are listed
+    pub(crate) id: Option<String>,
+    /// Where to look instead of the type's own namespace
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Go on as resources change
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
+    #[arg(short, long, default_value = "table", value_parser = parse_get_format)]
+    pub(crate) output: GetFormat,
+    #[command(flatten)]
+    pub(crate) short: Short,
+}
+
+/// How `get` prints resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GetFormat {
+    /// The columns of the type.
+    Table,
+    /// A document for each.
+    Yaml,
+    /// An object for each.
+    Json,
+    /// A line for each: what the expression selects of its document.
+    Jsonpath(String),
+}
+
+fn parse_get_format(text: &str) -> Result<GetFormat, String> {
+    match text.split_once('=') {
+        Some(("jsonpath", path)) => {
+            crate::path::check(path)?;
+            Ok(GetFormat::Jsonpath(path.to_owned()))
+        }
+        None if text == "table" => Ok(GetFormat::Table),
+        None if text == "yaml" => Ok(GetFormat::Yaml),
+        None if text == "json" => Ok(GetFormat::Json),
+        _ => Err("give table, yaml, json or jsonpath=EXPRESSION".to_owned()),
+    }
+}
+
+/// `processes`.
+#[derive(Debug, Args)]
+pub(crate) struct Processes {
+    /// The column to sort by, largest first
+    #[arg(short, long, value_enum, default_value = "rss")]
+    pub(crate) sort: Sort,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What processes are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Resident memory
+    Rss,
+    /// Time on the processor
+    Cpu,
+}
+
+/// `containers` and `stats`.
+#[derive(Debug, Args)]
+pub(crate) struct Containers {
+    #[command(flatten)]
+    pub(crate) kubernetes: Kubernetes,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `time`.
+#[derive(Debug, Args)]
+pub(crate) struct Time {
+    /// Ask this time server instead of the node's first
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) check: Option<String>,
+}
+
+/// `health`.
+#[derive(Debug, Args)]
+pub(crate) struct Health {
+    /// How long the cluster has to become healthy
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
+    pub(crate) wait_timeout: Duration,
+    /// The control plane's nodes, instead of those the node knows
+    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    pub(crate) control_plane_nodes: Vec<String>,
+    /// The workers, instead of those the node knows
+    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    pub(crate) worker_nodes: Vec<String>,
+    /// Where Kubernetes answers, instead of where the config says
+    #[arg(long, value_name = "URL", default_value = "")]
+    pub(crate) k8s_endpoint: String,
+}
+
+/// `image`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Image {
+    /// List images
+    #[command(visible_aliases = ["ls", "l"])]
+    List(ImageList),
+    /// Have a node get an image
+    Pull(ImageName),
+    /// Remove an image from a node
+    #[command(visible_alias = "rm")]
+    Remove(ImageName),
+}
+
+/// `image list`.
+#[derive(Debug, Args)]
+pub(crate) struct ImageList {
+    /// Whose images
+    #[arg(long, value_enum, default_value = "cri")]
+    pub(crate) namespace: ImageNamespace,
+}
+
+/// `image pull` and `image remove`.
+#[derive(Debug, Args)]
+pub(crate) struct ImageName {
+    /// The image, as registry.example/name:tag
+    pub(crate) image: String,
+    /// Whose image
+    #[arg(long, value_enum, default_value = "cri")]
+    pub(crate) namespace: ImageNamespace,
+}
+
+/// Whose images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImageNamespace {
+    /// Those of the node's own containers
+    System,
+    /// Those of Kubernetes
+    Cri,
+}
+
+/// `inspect`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Inspect {
+    /// What the node's controllers read and write, as a graph for Graphviz
+    Dependencies,
+}
+
+/// Verbs of older clients that became resources.
+#[derive(Debug, Args)]
+pub(crate) struct Gone {
+    /// Whatever was given
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) rest: Vec<String>,
+}

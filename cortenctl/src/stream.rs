@@ -1,0 +1,188 @@
+//! The one loop over nodes, and the one over the frames of a stream.
+
+use std::future::Future;
+use std::io;
+
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::answers::{DEADLINE, explain, failure_of, node_of};
+use crate::clients::Service;
+use crate::connect::{Route, Session, count};
+use crate::failure::Failure;
+use crate::messages::Message;
+
+/// Nodes that failed, each with why.
+pub(crate) type Failed = Vec<(String, String)>;
+
+/// Why the work on one node ended early.
+pub(crate) enum Trouble {
+    /// The node refused, or the connection broke.
+    Call(Status),
+    /// The node's answer is of no use; a sentence.
+    Said(String),
+    /// This side failed: the other nodes are not asked any more.
+    Here(Failure),
+}
+
+impl From<Status> for Trouble {
+    fn from(status: Status) -> Trouble {
+        Trouble::Call(status)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Here(failure)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Here(error.into())
+    }
+}
+
+/// One node, and the way to it: for calls that ask one node at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    channel: Channel,
+    /// Asked through the endpoint; without it the endpoint answers itself.
+    asked: Option<MetadataValue<Ascii>>,
+}
+
+impl Node {
+    fn all(name: &str, session: &Session) -> Vec<Node> {
+        let one = |name: &str, asked| Node {
+            name: name.to_owned(),
+            channel: session.channel.clone(),
+            asked,
+        };
+        if session.nodes.is_empty() {
+            return vec![one(name, None)];
+        }
+        let nodes = session.nodes.iter();
+        nodes
+            .map(|(name, value)| one(name, Some(value.clone())))
+            .collect()
+    }
+
+    pub(crate) fn client<C: Service>(&self) -> C {
+        C::over(self.channel.clone())
+    }
+
+    /// A request without a deadline, as for a stream that goes on.
+    pub(crate) fn request<B>(&self, body: B) -> Request<B> {
+        let mut request = Request::new(body);
+        if let Some(node) = &self.asked {
+            let metadata = request.metadata_mut();
+            metadata.insert(corten_api::metadata::NODE, node.clone());
+        }
+        request
+    }
+
+    /// A request that must be answered in time.
+    pub(crate) fn brief<B>(&self, body: B) -> Request<B> {
+        let mut request = self.request(body);
+        request.set_timeout(DEADLINE);
+        request
+    }
+}
+
+/// Works through the routes; what cannot be reached or fails is listed.
+pub(crate) async fn sessions(
+    routes: Vec<Route>,
+    mut work: impl AsyncFnMut(&str, &Session, &mut Failed) -> Result<(), Trouble>,
+) -> Result<Failed, Failure> {
+    let mut failed = Vec::new();
+    for Route { name, session } in routes {
+        match session {
+            Err(why) => failed.push((name, why)),
+            Ok(session) => match work(&name, &session, &mut failed).await {
+                Ok(()) => {}
+                Err(trouble) => failed.push((name, told(trouble, &session.roles)?)),
+            },
+        }
+    }
+    Ok(failed)
+}
+
+fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
+    match trouble {
+        Trouble::Call(status) => Ok(explain(&status, roles)),
+        Trouble::Said(why) => Ok(why),
+        Trouble::Here(failure) => Err(failure),
+    }
+}
+
+/// Works on one node after the other, for services that answer for one at a
+/// time.
+pub(crate) async fn each(
+    routes: Vec<Route>,
+    mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+) -> Result<Failed, Failure> {
+    sessions(routes, async |name, session, failed| {
+        for node in Node::all(name, session) {
+            if let Err(trouble) = work(&node).await {
+                failed.push((node.name, told(trouble, &session.roles)?));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Refuses more than one node, for a verb whose output is one file.
+pub(crate) fn only_one(routes: &[Route], what: &str) -> Result<(), Failure> {
+    if count(routes) == 1 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "only one node can {what}: name it with -n"
+    )))
+}
+
+/// Hands over every frame of a stream, to its end.
+pub(crate) async fn drain<M>(
+    frames: &mut Streaming<M>,
+    mut take: impl FnMut(M) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    while let Some(frame) = frames.message().await? {
+        take(frame)?;
+    }
+    Ok(())
+}
+
+/// Makes a call that streams and hands every frame to `take` with the node it
+/// is from.
+pub(crate) async fn stream<C, B, M, F, Fut, G>(
+    routes: Vec<Route>,
+    body: B,
+    call: F,
+    mut take: G,
+) -> Result<Failed, Failure>
+where
+    C: Service,
+    B: Clone,
+    M: Message,
+    F: Fn(C, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
+    G: FnMut(&str, M) -> Result<(), Failure>,
+{
+    sessions(routes, async |name, session, failed| {
+        let request = session.request(body.clone());
+        let mut frames = call(session.client(), request).await?.into_inner();
+        drain(&mut frames, |message: M| {
+            let node = node_of(&message, name);
+            match failure_of(&message) {
+                Some(why) => failed.push((node, why)),
+                None => take(&node, message)?,
+            }
+            Ok(())
+        })
+        .await
+    })
+    .await
+}

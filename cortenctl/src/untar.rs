@@ -1,0 +1,149 @@
+//! Unpacking a tar archive of a node. The archive may be hostile: nothing is
+//! written outside of the target, and no device, socket or set-user-id file is
+//! made.
+
+use std::io::Read;
+use std::path::{Component, Path};
+
+use anyhow::{Context as _, bail};
+use tar::EntryType;
+
+/// How many left-out entries are named.
+const MOST_TOLD: usize = 100;
+
+/// Unpacks files, directories and symbolic links; what else there is is left
+/// out, and told by the names returned.
+///
+/// # Errors
+/// At the first entry whose path is absolute, has a `..` or leads through a link
+/// out of the target, and when the archive is damaged. What came before stays.
+pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<String>> {
+    let mut archive = tar::Archive::new(archive);
+    archive.set_preserve_permissions(false);
+    archive.set_preserve_mtime(true);
+    let mut left_out = Vec::new();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        if !inside(&path) {
+            bail!(
+                "{path:?} leads out of the target; nothing from here on is unpacked: the node, or somebody on the way, is not to be trusted"
+            );
+        }
+        let kind = entry.header().entry_type();
+        let usual = matches!(
+            kind,
+            EntryType::Regular | EntryType::Continuous | EntryType::Directory | EntryType::Symlink
+        );
+        if !usual {
+            if left_out.len() < MOST_TOLD {
+                left_out.push(format!("{} ({kind:?})", path.display()));
+            }
+            continue;
+        }
+        // Refuses what leads out through a link that came before.
+        let unpacked = entry
+            .unpack_in(target)
+            .with_context(|| format!("{path:?}"))?;
+        // The archive's own root is `.`, which is there.
+        if !unpacked && path.components().any(|part| part != Component::CurDir) {
+            bail!("{path:?} cannot be unpacked");
+        }
+    }
+    Ok(left_out)
+}
+
+fn inside(path: &Path) -> bool {
+    path.components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tar::{Builder, Header};
+
+    use super::*;
+
+    /// The name is written as it is: the library would refuse the hostile ones.
+    fn entry(kind: EntryType, name: &str, link: &str, data: &[u8]) -> Vec<u8> {
+        let mut header = Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o4755);
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        let mut builder = Builder::new(Vec::new());
+        builder.append(&header, data).unwrap();
+        let mut bytes = builder.into_inner().unwrap();
+        bytes.truncate(bytes.len() - 1024);
+        bytes
+    }
+
+    fn unpack(entries: &[Vec<u8>]) -> (tempfile::TempDir, anyhow::Result<Vec<String>>) {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        fs::create_dir(&target).unwrap();
+        let mut bytes = entries.concat();
+        bytes.extend([0; 1024]);
+        let result = extract(&*bytes, &target);
+        (directory, result)
+    }
+
+    #[test]
+    fn files_directories_and_links_are_unpacked() {
+        let (directory, result) = unpack(&[
+            entry(EntryType::Directory, "./", "", b""),
+            entry(EntryType::Directory, "log/", "", b""),
+            entry(EntryType::Regular, "log/a", "", b"hello"),
+            entry(EntryType::Symlink, "log/b", "a", b""),
+            entry(EntryType::Char, "log/null", "", b""),
+            entry(EntryType::Fifo, "log/fifo", "", b""),
+        ]);
+        let left_out = result.unwrap();
+        assert_eq!(left_out, ["log/null (Char)", "log/fifo (Fifo)"]);
+        let log = directory.path().join("target/log");
+        assert_eq!(fs::read_to_string(log.join("b")).unwrap(), "hello");
+        let mode = fs::metadata(log.join("a")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7000, 0, "{mode:o}");
+        assert_eq!(fs::read_dir(log).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_hostile_archive_writes_nothing_outside() {
+        let cases: [&[Vec<u8>]; 5] = [
+            &[entry(EntryType::Regular, "../evil", "", b"x")],
+            &[entry(EntryType::Regular, "a/../../evil", "", b"x")],
+            &[entry(EntryType::Regular, "/tmp/corten-evil", "", b"x")],
+            &[
+                entry(EntryType::Symlink, "out", "..", b""),
+                entry(EntryType::Regular, "out/evil", "", b"x"),
+            ],
+            &[
+                entry(EntryType::Symlink, "out", "/", b""),
+                entry(EntryType::Regular, "out/tmp/corten-evil", "", b"x"),
+            ],
+        ];
+        for entries in cases {
+            let (directory, result) = unpack(entries);
+            assert!(result.is_err(), "{result:?}");
+            let names = fs::read_dir(directory.path()).unwrap();
+            let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(names, ["target"]);
+        }
+        assert!(!Path::new("/tmp/corten-evil").exists());
+    }
+
+    #[test]
+    fn a_damaged_archive_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = entry(EntryType::Regular, "a", "", &[7; 5000]);
+        bytes.truncate(1000);
+        extract(&*bytes, directory.path()).unwrap_err();
+        let noise: Vec<u8> = (0..=255).cycle().skip(1).take(4096).collect();
+        extract(&*noise, directory.path()).unwrap_err();
+    }
+}

@@ -1,0 +1,219 @@
+//! `config`: the client config file. Keys in it are never printed.
+
+mod info;
+mod merge;
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use corten_api::machine::GenerateClientConfigurationRequest;
+
+use crate::answers::ask;
+use crate::cli::{Config, ConfigAdd, ConfigNew, ConfigRemove, Global, Output};
+use crate::clientconfig::{self, ClientConfig, Context, Identity, Search};
+use crate::clients::Machine;
+use crate::connect::{node_value, routes};
+use crate::failure::Failure;
+use crate::files;
+use crate::stream::only_one;
+use crate::table::{self, Format, Table};
+
+/// The largest PEM file read, in bytes.
+const MAX_PEM: u64 = 1024 * 1024;
+const HEADER: &[&str] = &["CURRENT", "NAME", "ENDPOINTS", "NODES"];
+
+pub(crate) async fn run(global: &Global, what: Config) -> Result<(), Failure> {
+    let search = Search::new(global.cortenconfig.clone());
+    match what {
+        Config::Add(args) => edit(&search, |config| add(config, &args)),
+        Config::Context { name } => edit(&search, |config| {
+            config.select(Some(&name))?;
+            config.context = name;
+            Ok(())
+        }),
+        Config::Contexts(output) => contexts(&search.load()?, &output),
+        Config::Endpoint { endpoints } => edit(&search, |config| {
+            let written = endpoints.iter().map(ToString::to_string);
+            current(config, global)?.endpoints = written.collect();
+            Ok(())
+        }),
+        Config::Info(output) => info::run(&search.load()?, global.context.as_deref(), &output),
+        Config::Merge { file } => {
+            let other = clientconfig::read(&file)
+                .with_context(|| format!("client config {}", file.display()))?;
+            edit(&search, |config| {
+                for line in merge::merge(config, other) {
+                    eprintln!("{}", table::printable(&line));
+                }
+                Ok(())
+            })
+        }
+        Config::New(args) => new(global, &args).await,
+        Config::Node { nodes } => {
+            for node in &nodes {
+                node_value(node)?;
+            }
+            edit(&search, |config| {
+                current(config, global)?.nodes = nodes;
+                Ok(())
+            })
+        }
+        Config::Remove(args) => remove(&search, &args),
+    }
+}
+
+/// Changes the file, or leaves it as it is.
+fn edit(
+    search: &Search,
+    change: impl FnOnce(&mut ClientConfig) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (path, mut config) = search.open()?;
+    change(&mut config)?;
+    save(&path, &config)
+}
+
+fn save(path: &Path, config: &ClientConfig) -> Result<(), Failure> {
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("directory {}", parent.display()))?;
+    }
+    Ok(files::write(path, &config.render()?, true)?)
+}
+
+fn current<'a>(config: &'a mut ClientConfig, global: &Global) -> Result<&'a mut Context, Failure> {
+    let name = global.context.as_deref();
+    config.select(name)?;
+    let name = name.unwrap_or(&config.context).to_owned();
+    let found = config.contexts.get_mut(&name);
+    found.ok_or_else(|| Failure::call(format!("no context {name:?}")))
+}
+
+fn add(config: &mut ClientConfig, args: &ConfigAdd) -> Result<(), Failure> {
+    if config.contexts.contains_key(&args.name) && !args.force {
+        return Err(Failure::call(format!(
+            "context {:?} exists; --force overwrites it, and its key is lost",
+            args.name
+        )));
+    }
+    let identity = Identity {
+        ca: files::read(&args.ca, MAX_PEM)?,
+        crt: files::read(&args.crt, MAX_PEM)?,
+        key: files::read(&args.key, MAX_PEM)?,
+    };
+    // A context that opens nothing would be noticed only when it is needed.
+    crate::tls::mutual(&identity, std::time::SystemTime::now())?;
+    let context = Context::new(Vec::new(), &identity);
+    config.contexts.insert(args.name.clone(), context);
+    if config.context.is_empty() {
+        config.context.clone_from(&args.name);
+    }
+    Ok(())
+}
+
+fn contexts(config: &ClientConfig, output: &Output) -> Result<(), Failure> {
+    let rows = config.contexts.iter().map(|(name, context)| {
+        let mark = if *name == config.context { "*" } else { "" };
+        (mark, name, &context.endpoints, &context.nodes)
+    });
+    if output.output == Format::Table {
+        let mut table = Table::new(HEADER);
+        for (mark, name, endpoints, nodes) in rows {
+            table.row([mark, name, &endpoints.join(","), &nodes.join(",")]);
+        }
+        return Ok(table::print(&table.render())?);
+    }
+    let items = rows.map(|(mark, name, endpoints, nodes)| {
+        serde_json::json!({
+            "name": name,
+            "current": !mark.is_empty(),
+            "endpoints": endpoints,
+            "nodes": nodes,
+        })
+    });
+    let all = serde_json::Value::Array(items.collect());
+    Ok(table::print(&table::document(output.output, &all)?)?)
+}
+
+fn remove(search: &Search, args: &ConfigRemove) -> Result<(), Failure> {
+    let (path, mut config) = search.open()?;
+    config.select(Some(&args.name))?;
+    if config.context == args.name {
+        return Err(Failure::call(format!(
+            "{:?} is the current context; choose another with `config context` first",
+            args.name
+        )));
+    }
+    let what = format!("context {:?} of {}", args.name, path.display());
+    if args.dry_run {
+        eprintln!("{what} would be removed");
+        return Ok(());
+    }
+    if !args.noconfirm && !confirmed(&what)? {
+        return Err(Failure::call("nothing was removed"));
+    }
+    config.contexts.remove(&args.name);
+    save(&path, &config)?;
+    eprintln!("{what} is removed");
+    Ok(())
+}
+
+fn confirmed(what: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "nobody is there to be asked; -y removes without asking",
+        ));
+    }
+    eprint!("remove {what} and its key? [y/N] ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Writes what a control plane node made; the endpoints are ours, as it knows
+/// none.
+async fn new(global: &Global, args: &ConfigNew) -> Result<(), Failure> {
+    let routes = routes(global).await?;
+    only_one(&routes, "make a client config")?;
+    let body = GenerateClientConfigurationRequest {
+        roles: args.roles.clone(),
+        crt_ttl: prost_types::Duration::try_from(args.crt_ttl).ok(),
+    };
+    let mut answers = ask(routes, body, |mut client: Machine, request| async move {
+        client.generate_client_configuration(request).await
+    })
+    .await?;
+    for (node, message) in std::mem::take(&mut answers.good) {
+        let made = String::from_utf8(message.talosconfig).ok();
+        let made = made.and_then(|text| ClientConfig::parse(&text).ok());
+        let Some(mut made) = made.filter(|made| made.select(None).is_ok()) else {
+            let why = "what it made is no client config".to_owned();
+            answers.failed.push((node, why));
+            continue;
+        };
+        let endpoints = endpoints(global)?;
+        for context in made.contexts.values_mut() {
+            context.endpoints.clone_from(&endpoints);
+        }
+        let text = made.render()?;
+        if args.file == Path::new("-") {
+            table::print(&text)?;
+        } else {
+            files::write(&args.file, &text, args.force)?;
+            eprintln!("created {}", args.file.display());
+        }
+    }
+    answers.finish()
+}
+
+fn endpoints(global: &Global) -> Result<Vec<String>, Failure> {
+    if !global.endpoints.is_empty() {
+        return Ok(global.endpoints.iter().map(ToString::to_string).collect());
+    }
+    let config = Search::new(global.cortenconfig.clone()).load()?;
+    let context = config.select(global.context.as_deref())?;
+    Ok(context.endpoints.clone())
+}

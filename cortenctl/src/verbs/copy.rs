@@ -1,0 +1,169 @@
+//! `read` and `copy`: files of a node.
+
+use std::fs;
+use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use anyhow::{Context as _, anyhow};
+use corten_api::common::Data;
+use corten_api::machine::{CopyRequest, ReadRequest};
+
+use crate::answers::finish;
+use crate::cli::{Copy, Read as ReadArgs};
+use crate::clients::Machine;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::lines::Lines;
+use crate::stream::{Trouble, drain, each, only_one};
+use crate::{table, untar};
+
+/// Frames that wait for the disk.
+const WAITING: usize = 16;
+
+pub(crate) async fn read(routes: Vec<Route>, args: &ReadArgs) -> Result<(), Failure> {
+    only_one(&routes, "be read from")?;
+    let mut lines = Lines::new(false, io::stdout().is_terminal());
+    let failed = each(routes, async |node| {
+        let request = node.request(ReadRequest {
+            path: args.path.clone(),
+        });
+        let mut frames = node.client::<Machine>().read(request).await?.into_inner();
+        drain(&mut frames, |Data { bytes, .. }| {
+            Ok::<_, Trouble>(lines.push(&node.name, &bytes, &mut io::stdout().lock())?)
+        })
+        .await
+    })
+    .await?;
+    lines.finish(&mut io::stdout().lock())?;
+    finish(&failed)
+}
+
+pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
+    only_one(&routes, "be copied from")?;
+    if args.target == Path::new("-") {
+        return archive(routes, args).await;
+    }
+    fs::create_dir_all(&args.target)
+        .with_context(|| format!("directory {}", args.target.display()))?;
+    let failed = each(routes, async |node| {
+        let (frames, received) = sync_channel(WAITING);
+        let target = args.target.clone();
+        let extracting = tokio::task::spawn_blocking(move || {
+            untar::extract(
+                flate2::read::MultiGzDecoder::new(Chunks::new(received)),
+                &target,
+            )
+        });
+        let sent = send(node, args, &frames).await;
+        drop(frames);
+        let extracted = extracting
+            .await
+            .map_err(|_| Failure::call("unpacking ended early"))?;
+        // When the node broke off, that is why the archive has no end.
+        sent?;
+        let left_out =
+            extracted.map_err(|error| Trouble::Said(format!("the archive: {error:#}")))?;
+        for what in left_out {
+            eprintln!("left out: {}", table::printable(&what));
+        }
+        Ok(())
+    })
+    .await?;
+    finish(&failed)
+}
+
+async fn send(
+    node: &crate::stream::Node,
+    args: &Copy,
+    frames: &SyncSender<Vec<u8>>,
+) -> Result<(), Trouble> {
+    let mut open = true;
+    let request = node.request(CopyRequest {
+        root_path: args.source.clone(),
+    });
+    let mut answer = node.client::<Machine>().copy(request).await?.into_inner();
+    while let Some(Data { bytes, .. }) = answer.message().await? {
+        // Nobody reads on once unpacking has failed; that error is the one to tell.
+        open = open && frames.send(bytes).is_ok();
+        if !open {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The archive as it comes.
+async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "a tar.gz is no text: name a directory, or pipe it into `tar tz`",
+        ));
+    }
+    let failed = each(routes, async |node| {
+        let request = node.request(CopyRequest {
+            root_path: args.source.clone(),
+        });
+        let mut frames = node.client::<Machine>().copy(request).await?.into_inner();
+        drain(&mut frames, |Data { bytes, .. }| {
+            Ok::<_, Trouble>(io::stdout().lock().write_all(&bytes)?)
+        })
+        .await
+    })
+    .await?;
+    io::stdout().lock().flush()?;
+    finish(&failed)
+}
+
+/// Frames as one reader.
+struct Chunks {
+    frames: Receiver<Vec<u8>>,
+    current: io::Cursor<Vec<u8>>,
+}
+
+impl Chunks {
+    fn new(frames: Receiver<Vec<u8>>) -> Chunks {
+        Chunks {
+            frames,
+            current: io::Cursor::default(),
+        }
+    }
+}
+
+impl Read for Chunks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.current.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            match self.frames.recv() {
+                Ok(frame) => self.current = io::Cursor::new(frame),
+                Err(_) => return Ok(0),
+            }
+        }
+    }
+}
+
+/// The only file of a small archive, as text.
+///
+/// # Errors
+/// When the archive cannot be read, has no such file, or it is no text of at
+/// most `limit` bytes.
+pub(super) fn file_of(archive: &[u8], name: &str, limit: u64) -> anyhow::Result<String> {
+    let mut archive = tar::Archive::new(flate2::read::MultiGzDecoder::new(archive));
+    for entry in archive.entries()? {
+        let entry = entry?;
+        if entry.path()?.file_name() != Some(name.as_ref()) {
+            continue;
+        }
+        let mut text = String::new();
+        entry.take(limit + 1).read_to_string(&mut text)?;
+        anyhow::ensure!(
+            text.len() as u64 <= limit,
+            "{name} is larger than {limit} bytes"
+        );
+        return Ok(text);
+    }
+    Err(anyhow!("there is no {name} in it"))
+}

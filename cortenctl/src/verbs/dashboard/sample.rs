@@ -1,0 +1,79 @@
+//! What nodes say at one moment. A node that does not offer a call is shown
+//! without it.
+
+use corten_api::machine as api;
+
+use crate::answers::{Answers, ask};
+use crate::clients::Machine;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::stream::{Trouble, drain, each};
+
+/// How many lines of the log are kept.
+pub(super) const LINES: i32 = 100;
+/// The longest line kept, in characters.
+const WIDTH: usize = 500;
+/// The log that is shown: it tells what the node does.
+const LOG: &str = "machined";
+
+/// Everything that was asked, in one go.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) versions: Answers<api::Version>,
+    pub(super) stats: Answers<api::SystemStat>,
+    pub(super) memory: Answers<api::Memory>,
+    pub(super) loads: Answers<api::LoadAvg>,
+    pub(super) processes: Answers<api::Process>,
+    pub(super) networks: Answers<api::NetworkDeviceStats>,
+    /// Of the chosen node only.
+    pub(super) log: Vec<String>,
+}
+
+pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample, Failure> {
+    let versions = |mut client: Machine, request| async move { client.version(request).await };
+    let stats = |mut client: Machine, request| async move { client.system_stat(request).await };
+    let memory = |mut client: Machine, request| async move { client.memory(request).await };
+    let loads = |mut client: Machine, request| async move { client.load_avg(request).await };
+    let processes = |mut client: Machine, request| async move { client.processes(request).await };
+    let networks =
+        |mut client: Machine, request| async move { client.network_device_stats(request).await };
+    Ok(Sample {
+        versions: ask(routes.clone(), (), versions).await?,
+        stats: ask(routes.clone(), (), stats).await?,
+        memory: ask(routes.clone(), (), memory).await?,
+        loads: ask(routes.clone(), (), loads).await?,
+        processes: ask(routes.clone(), (), processes).await?,
+        networks: ask(routes.clone(), (), networks).await?,
+        log: log(routes, &chosen).await?,
+    })
+}
+
+async fn log(routes: Vec<Route>, chosen: &str) -> Result<Vec<String>, Failure> {
+    let mut bytes = Vec::new();
+    let failed = each(routes, async |node| {
+        if node.name != chosen {
+            return Ok(());
+        }
+        let request = node.brief(api::LogsRequest {
+            namespace: "system".to_owned(),
+            id: LOG.to_owned(),
+            tail_lines: LINES,
+            ..Default::default()
+        });
+        let mut frames = node.client::<Machine>().logs(request).await?.into_inner();
+        drain(&mut frames, |frame: corten_api::common::Data| {
+            if bytes.len() > corten_api::MAX_MESSAGE {
+                return Err(Trouble::Said("its log is too long".to_owned()));
+            }
+            bytes.extend_from_slice(&frame.bytes);
+            Ok(())
+        })
+        .await
+    })
+    .await?;
+    let text = String::from_utf8_lossy(&bytes);
+    let shortened = text.lines().map(|line| line.chars().take(WIDTH).collect());
+    let mut lines: Vec<String> = shortened.collect();
+    lines.extend(failed.into_iter().map(|(_, why)| why));
+    Ok(lines)
+}

@@ -1,0 +1,189 @@
+//! `image`: images of containers.
+
+use std::collections::BTreeMap;
+
+use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace};
+use corten_api::machine::image_service_pull_response::Response as Pulled;
+use corten_api::machine::{
+    ImageListRequest, ImageListResponse, ImagePullRequest, ImageServiceListRequest,
+    ImageServiceListResponse, ImageServicePullLayerProgress, ImageServicePullRequest,
+    ImageServicePullResponse, ImageServiceRemoveRequest, image_service_pull_layer_progress::Status,
+};
+use tonic::Code;
+
+use crate::answers::finish;
+use crate::cli::{Image, ImageName, ImageNamespace};
+use crate::clients::{Images, Machine};
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::stream::{Node, Trouble, drain, each};
+use crate::table::{Table, print, printable};
+use crate::units;
+
+const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"];
+
+pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure> {
+    match what {
+        Image::List(args) => {
+            let mut table = Table::new(HEADER);
+            let mut some = false;
+            let failed = each(routes, async |node| {
+                let images = images(node, args.namespace).await?;
+                some = true;
+                for image in images {
+                    table.row(cells(&node.name, &image));
+                }
+                Ok(())
+            })
+            .await?;
+            if some {
+                print(&table.render())?;
+            }
+            finish(&failed)
+        }
+        Image::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
+        Image::Remove(args) => {
+            let failed = each(routes, async |node| {
+                let request = node.brief(ImageServiceRemoveRequest {
+                    containerd: Some(instance(args.namespace)),
+                    image_ref: args.image.clone(),
+                });
+                node.client::<Images>().remove(request).await?;
+                Ok(())
+            })
+            .await?;
+            finish(&failed)
+        }
+    }
+}
+
+fn instance(namespace: ImageNamespace) -> ContainerdInstance {
+    let (driver, namespace) = match namespace {
+        ImageNamespace::System => (ContainerDriver::Containerd, ContainerdNamespace::NsSystem),
+        ImageNamespace::Cri => (ContainerDriver::Cri, ContainerdNamespace::NsCri),
+    };
+    ContainerdInstance {
+        driver: driver.into(),
+        namespace: namespace.into(),
+    }
+}
+
+/// From the service for images, or with the call that older nodes have.
+async fn images(
+    node: &Node,
+    namespace: ImageNamespace,
+) -> Result<Vec<ImageServiceListResponse>, Trouble> {
+    let mut found = Vec::new();
+    let request = node.brief(ImageServiceListRequest {
+        containerd: Some(instance(namespace)),
+    });
+    let answer = match node.client::<Images>().list(request).await {
+        Ok(answer) => {
+            drain(&mut answer.into_inner(), |image| {
+                found.push(image);
+                Ok(())
+            })
+            .await
+        }
+        Err(status) => Err(status.into()),
+    };
+    match answer {
+        Err(Trouble::Call(status)) if status.code() == Code::Unimplemented => {}
+        other => return other.map(|()| found),
+    }
+    let request = node.brief(ImageListRequest {
+        namespace: instance(namespace).namespace,
+    });
+    let mut frames = node
+        .client::<Machine>()
+        .image_list(request)
+        .await?
+        .into_inner();
+    drain(&mut frames, |image: ImageListResponse| {
+        found.push(ImageServiceListResponse {
+            name: image.name,
+            digest: image.digest,
+            size: image.size,
+            created_at: image.created_at,
+            ..Default::default()
+        });
+        Ok(())
+    })
+    .await?;
+    Ok(found)
+}
+
+fn cells(node: &str, image: &ImageServiceListResponse) -> [String; 6] {
+    let sorted: BTreeMap<_, _> = image.labels.iter().collect();
+    let labels = sorted.iter().map(|(name, value)| format!("{name}={value}"));
+    [
+        node.to_owned(),
+        image.name.clone(),
+        image.digest.clone(),
+        units::signed_size(image.size),
+        labels.collect::<Vec<_>>().join(","),
+        image.created_at.map_or_else(String::new, units::moment),
+    ]
+}
+
+async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
+    let request = node.request(ImageServicePullRequest {
+        containerd: Some(instance(args.namespace)),
+        image_ref: args.image.clone(),
+    });
+    let answer = match node.client::<Images>().pull(request).await {
+        Ok(answer) => {
+            drain(
+                &mut answer.into_inner(),
+                |frame: ImageServicePullResponse| {
+                    let text = match frame.response {
+                        Some(Pulled::Name(name)) => format!("pulled {name}"),
+                        Some(Pulled::PullProgress(layer)) => {
+                            let progress = layer.progress.unwrap_or_default();
+                            format!("{}: {}", layer.layer_id, stage(&progress))
+                        }
+                        None => return Ok(()),
+                    };
+                    eprintln!("{}: {}", printable(&node.name), printable(&text));
+                    Ok(())
+                },
+            )
+            .await
+        }
+        Err(status) => Err(status.into()),
+    };
+    match answer {
+        Err(Trouble::Call(status)) if status.code() == Code::Unimplemented => {}
+        other => return other,
+    }
+    let request = node.request(ImagePullRequest {
+        namespace: instance(args.namespace).namespace,
+        reference: args.image.clone(),
+    });
+    node.client::<Machine>().image_pull(request).await?;
+    eprintln!(
+        "{}: pulled {}",
+        printable(&node.name),
+        printable(&args.image)
+    );
+    Ok(())
+}
+
+fn stage(progress: &ImageServicePullLayerProgress) -> String {
+    let part = || {
+        let (offset, total) = (progress.offset, progress.total);
+        format!(
+            "{} of {}",
+            units::signed_size(offset),
+            units::signed_size(total)
+        )
+    };
+    match Status::try_from(progress.status) {
+        Ok(Status::Downloading) => format!("downloading, {}", part()),
+        Ok(Status::DownloadComplete) => "downloaded".to_owned(),
+        Ok(Status::Extracting) => "unpacking".to_owned(),
+        Ok(Status::ExtractComplete) => "unpacked".to_owned(),
+        Ok(Status::AlreadyExists) => "is there".to_owned(),
+        Err(_) => progress.status.to_string(),
+    }
+}

@@ -1,0 +1,129 @@
+//! `list`: files of a node.
+
+use std::time::SystemTime;
+
+use corten_api::machine::list_request::Type;
+use corten_api::machine::{FileInfo, ListRequest};
+
+use crate::answers::finish;
+use crate::cli::{FileKind, List};
+use crate::clients::Machine;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::stream::stream;
+use crate::table::{Rows, print, printable};
+use crate::units;
+
+const HEADER: &[&str] = &["NODE", "NAME"];
+const LONG_HEADER: &[&str] = &[
+    "NODE", "MODE", "UID", "GID", "SIZE(B)", "LASTMOD", "LABEL", "NAME",
+];
+/// The attribute in which a file's label is.
+const LABEL: &str = "security.selinux";
+
+pub(crate) async fn run(routes: Vec<Route>, args: &List) -> Result<(), Failure> {
+    let body = ListRequest {
+        root: args.path.clone(),
+        recurse: args.recurse || args.depth > 1,
+        recursion_depth: args.depth,
+        types: args.kinds.iter().map(|kind| of(*kind).into()).collect(),
+        report_xattrs: args.long,
+    };
+    let now = SystemTime::now();
+    let header = if args.long { LONG_HEADER } else { HEADER };
+    let mut rows = Rows::new(header.iter().map(|cell| (*cell).to_owned()).collect());
+    let mut broken = false;
+    let call = |mut client: Machine, request| async move { client.list(request).await };
+    let failed = stream(routes, body, call, |node, file: FileInfo| {
+        if !file.error.is_empty() {
+            broken = true;
+            let (node, name) = (printable(node), printable(&file.name));
+            eprintln!("error: {node}: {name}: {}", printable(&file.error));
+            return Ok(());
+        }
+        rows.row(cells(node, &file, args, now));
+        Ok(print(&rows.render_many())?)
+    })
+    .await?;
+    if rows.used() || failed.is_empty() {
+        print(&rows.render())?;
+    }
+    finish(&failed)?;
+    if broken { Err(Failure::Told) } else { Ok(()) }
+}
+
+fn of(kind: FileKind) -> Type {
+    match kind {
+        FileKind::Regular => Type::Regular,
+        FileKind::Directory => Type::Directory,
+        FileKind::Link => Type::Symlink,
+    }
+}
+
+fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<String> {
+    let name = if file.link.is_empty() || !args.long {
+        file.relative_name.clone()
+    } else {
+        format!("{} -> {}", file.relative_name, file.link)
+    };
+    if !args.long {
+        return vec![node.to_owned(), name];
+    }
+    let size = match u64::try_from(file.size) {
+        Ok(size) if args.humanize => units::size(size),
+        _ => file.size.to_string(),
+    };
+    let label = file.xattrs.iter().find(|attribute| attribute.name == LABEL);
+    let label = label.map_or_else(String::new, |attribute| {
+        // The kernel's text ends in a zero byte.
+        let text = String::from_utf8_lossy(&attribute.data);
+        text.trim_end_matches('\0').to_owned()
+    });
+    vec![
+        node.to_owned(),
+        mode(file.mode),
+        file.uid.to_string(),
+        file.gid.to_string(),
+        size,
+        units::file_time(file.modified, now),
+        label,
+        name,
+    ]
+}
+
+/// Letters of the upper bits, from the highest, and of the permissions: the wire
+/// has the mode as Go's `os.FileMode`.
+fn mode(mode: u32) -> String {
+    let mut text: String = "dalTLDpSugct?"
+        .chars()
+        .zip((0..32).rev())
+        .filter(|(_, bit)| mode & (1 << bit) != 0)
+        .map(|(letter, _)| letter)
+        .collect();
+    if text.is_empty() {
+        text.push('-');
+    }
+    let permissions = "rwxrwxrwx".chars().zip((0..9).rev());
+    text.extend(permissions.map(|(c, bit)| if mode & (1 << bit) != 0 { c } else { '-' }));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_letters() {
+        for (bits, text) in [
+            (0o644, "-rw-r--r--"),
+            (1 << 31 | 0o755, "drwxr-xr-x"),
+            (1 << 27 | 0o777, "Lrwxrwxrwx"),
+            (1 << 31 | 1 << 20 | 0o777, "dtrwxrwxrwx"),
+            (1 << 26 | 1 << 21, "Dc---------"),
+            (1 << 23 | 0o755, "urwxr-xr-x"),
+            (0, "----------"),
+        ] {
+            assert_eq!(mode(bits), text, "{bits:o}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `patch` and `edit`: a node's machine config, changed and given back. It is
+//! full of secrets: no error quotes it, and a file with it is its owner's only.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use anyhow::Context as _;
+use corten_api::machine::{ApplyConfiguration, ApplyConfigurationResponse};
+use serde_json::Value;
+
+use super::apply;
+use crate::answers::{failure_of, finish};
+use crate::cli::{Applying, Patch};
+use crate::clients::Machine;
+use crate::configfile;
+use crate::connect::{Route, count};
+use crate::failure::Failure;
+use crate::resources;
+use crate::stream::{Node, Trouble, each, only_one};
+use crate::table::printable;
+
+/// Where the active config is, and its id.
+const CONFIG: (&str, &str, &str) = ("config", "MachineConfigs.config.talos.dev", "v1alpha1");
+
+pub(crate) async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failure> {
+    let mut patches = args.patch.clone();
+    if let Some(file) = &args.patch_file {
+        patches.push(format!("@{}", file.display()));
+    }
+    let several = count(&routes) > 1;
+    let failed = each(routes, async |node| {
+        let config = config(node).await?;
+        let changed = configfile::patched(config.into_bytes(), &patches)?;
+        give(node, changed, &args.applying, several).await
+    })
+    .await?;
+    finish(&failed)
+}
+
+pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Failure> {
+    only_one(&routes, "be edited")?;
+    let failed = each(routes, async |node| {
+        let before = config(node).await?;
+        let mut file = tempfile::Builder::new()
+            .prefix("cortenctl-")
+            .suffix(".yaml")
+            .tempfile()?;
+        file.write_all(before.as_bytes())?;
+        file.flush()?;
+        run_editor(file.path())?;
+        let after = configfile::read(file.path())?;
+        if after == before.as_bytes() {
+            eprintln!("{}: nothing was changed", printable(&node.name));
+            return Ok(());
+        }
+        if let Err(trouble) = give(node, after, args, false).await {
+            // What was written by hand is not thrown away.
+            let (_, path) = file.keep().map_err(|error| Failure::from(error.error))?;
+            eprintln!(
+                "what you wrote is in {}; it has secrets: delete it when it is of no more use",
+                path.display()
+            );
+            return Err(trouble);
+        }
+        Ok(())
+    })
+    .await?;
+    finish(&failed)
+}
+
+/// The config as the node has it, with its comments.
+async fn config(node: &Node) -> Result<String, Trouble> {
+    let (namespace, kind, id) = CONFIG;
+    let resource = resources::one(node, namespace, kind, id).await?;
+    let yaml = resource
+        .spec
+        .as_ref()
+        .map_or("", |spec| &*spec.yaml_spec)
+        .to_owned();
+    match resources::spec(&resource)? {
+        // The whole text in one scalar; nodes of older versions give the document.
+        Value::String(text) => Ok(text),
+        Value::Object(_) => Ok(yaml),
+        _ => Err(Trouble::Said("the node has no machine config".to_owned())),
+    }
+}
+
+async fn give(node: &Node, config: Vec<u8>, args: &Applying, several: bool) -> Result<(), Trouble> {
+    let body = apply::body(config, args.mode, args.dry_run, args.timeout);
+    let mut client = node.client::<Machine>();
+    let answer = client.apply_configuration(node.brief(body)).await?;
+    let ApplyConfigurationResponse { messages } = answer.into_inner();
+    let message: ApplyConfiguration = messages.into_iter().next().unwrap_or_default();
+    if let Some(why) = failure_of(&message) {
+        return Err(Trouble::Said(why));
+    }
+    apply::tell(several.then_some(node.name.as_str()), &message);
+    Ok(())
+}
+
+/// Runs the user's editor; its words are the command's, as `git` has it.
+fn run_editor(path: &std::path::Path) -> Result<(), Failure> {
+    let chosen = ["VISUAL", "EDITOR"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|editor| !editor.trim().is_empty())
+        .unwrap_or_else(|| "vi".to_owned());
+    let mut words = chosen.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let status = Command::new(program)
+        .args(words)
+        .arg(path)
+        .status()
+        .with_context(|| format!("editor {chosen:?}; set EDITOR to another"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::call(format!(
+            "editor {chosen:?} failed ({status}); nothing was changed"
+        )))
+    }
+}

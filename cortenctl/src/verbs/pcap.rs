@@ -1,0 +1,144 @@
+//! `pcap`: packets on a link, as a pcap file.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use corten_api::common::Data;
+use corten_api::machine::{BpfInstruction, PacketCaptureRequest};
+
+use crate::answers::finish;
+use crate::cli::Pcap;
+use crate::clients::Machine;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::stream::{Trouble, drain, each, only_one};
+
+/// The most instructions of a filter: the kernel's limit (`BPF_MAXINSNS`).
+const MAX_INSTRUCTIONS: usize = 4096;
+
+/// The request; a wrong filter is refused before anybody is asked.
+pub(crate) fn request(args: &Pcap) -> Result<PacketCaptureRequest, Failure> {
+    let program = args.bpf_filter.as_deref().map(filter).transpose();
+    Ok(PacketCaptureRequest {
+        interface: args.interface.clone(),
+        promiscuous: args.promiscuous,
+        snap_len: args.snaplen,
+        bpf_filter: program.map_err(Failure::Usage)?.unwrap_or_default(),
+    })
+}
+
+pub(crate) async fn run(
+    routes: Vec<Route>,
+    args: &Pcap,
+    body: PacketCaptureRequest,
+) -> Result<(), Failure> {
+    only_one(&routes, "capture into one file")?;
+    let mut out = output(args.output.as_deref())?;
+    let capture = each(routes, async |node| {
+        let request = node.request(body.clone());
+        let mut client = node.client::<Machine>();
+        let mut frames = client.packet_capture(request).await?.into_inner();
+        drain(&mut frames, |Data { bytes, .. }| {
+            out.write_all(&bytes)?;
+            // What was seen so far can be looked at while it goes on.
+            Ok::<_, Trouble>(out.flush()?)
+        })
+        .await
+    });
+    let failed = match args.duration {
+        None => capture.await?,
+        // The end of the time is the end of the capture, as it was asked for.
+        Some(limit) => match tokio::time::timeout(limit, capture).await {
+            Ok(ended) => ended?,
+            Err(_) => Vec::new(),
+        },
+    };
+    finish(&failed)
+}
+
+fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+    match path.filter(|path| *path != Path::new("-")) {
+        Some(path) => {
+            let file = File::create(path).with_context(|| path.display().to_string())?;
+            Ok(Box::new(file))
+        }
+        None if io::stdout().is_terminal() => Err(Failure::usage(
+            "packets are no text: name a file with -o, or pipe them into `tcpdump -r -`",
+        )),
+        None => Ok(Box::new(io::stdout())),
+    }
+}
+
+/// Reads a filter as `tcpdump -dd` prints it (a C initialiser a line) or as
+/// `tcpdump -ddd` does (decimal numbers, first how many lines follow).
+///
+/// # Errors
+/// A sentence for the user.
+fn filter(text: &str) -> Result<Vec<BpfInstruction>, String> {
+    let wrong =
+        |line: &str| format!("--bpf-filter: {line:?} is no instruction as `tcpdump -dd` prints it");
+    let mut program = Vec::new();
+    // On a command line the lines may have become one.
+    let text = text.replace("},", "}\n");
+    for (number, line) in text.lines().map(str::trim).enumerate() {
+        let counts = number == 0 && line.parse::<usize>().is_ok();
+        if line.is_empty() || counts {
+            continue;
+        }
+        let inner = line.trim_start_matches('{').trim_end_matches(['}', ',']);
+        let numbers: Option<Vec<u32>> = inner
+            .split([',', ' ', '\t'])
+            .filter(|part| !part.is_empty())
+            .map(parse_number)
+            .collect();
+        let Some([op, jt, jf, k]) = numbers.as_deref() else {
+            return Err(wrong(line));
+        };
+        program.push(BpfInstruction {
+            op: *op,
+            jt: *jt,
+            jf: *jf,
+            k: *k,
+        });
+        if program.len() > MAX_INSTRUCTIONS {
+            return Err(format!(
+                "--bpf-filter: more than {MAX_INSTRUCTIONS} instructions"
+            ));
+        }
+    }
+    if program.is_empty() {
+        return Err(wrong(""));
+    }
+    Ok(program)
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_of_tcpdump_are_read() {
+        let c = "{ 0x28, 0, 0, 0x0000000c },\n{ 0x15, 0, 1, 0x00000806 },\n{ 0x6, 0, 0, 0x00040000 },\n";
+        let decimal = "3\n40 0 0 12\n21 0 1 2054\n6 0 0 262144\n";
+        let expected = [(0x28, 0, 0, 12), (0x15, 0, 1, 0x806), (6, 0, 0, 0x4_0000)];
+        let expected = expected.map(|(op, jt, jf, k)| BpfInstruction { op, jt, jf, k });
+        for text in [c, decimal, &c.replace('\n', " ")] {
+            assert_eq!(filter(text).unwrap(), expected, "{text}");
+        }
+        for wrong in ["", "tcp port 80", "{ 1, 2, 3 }", "{ 0x1ffffffff, 0, 0, 0 }"] {
+            let refusal = filter(wrong).unwrap_err();
+            assert!(refusal.contains("tcpdump -dd"), "{refusal}");
+        }
+        let long = "{ 6, 0, 0, 0 },".repeat(MAX_INSTRUCTIONS + 1);
+        assert!(filter(&long).unwrap_err().contains("more than 4096"));
+    }
+}

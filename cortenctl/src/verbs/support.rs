@@ -1,0 +1,66 @@
+//! `support`: what somebody who helps needs to know of nodes, in one zip file.
+//!
+//! Secrets stay out of it: resources that only administrators see are left out,
+//! the machine config has its secrets hidden, and keys and passwords that a log
+//! shows are replaced. Who passes the file on should still look into it.
+
+mod archive;
+mod collect;
+mod redact;
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+
+use crate::answers::finish;
+use crate::cli::Support;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::files;
+use crate::stream::each;
+use crate::table::{Table, printable};
+
+use archive::Archive;
+
+const HEADER: &[&str] = &["SOURCE", "ERROR"];
+
+/// Sources that could not be had, each with why.
+type Missing = Vec<(String, String)>;
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Support) -> Result<(), Failure> {
+    let path = &args.output;
+    if path.exists() && !args.force {
+        return Err(Failure::call(format!(
+            "{} exists; choose another with -O, or overwrite it with --force",
+            path.display()
+        )));
+    }
+    let mut archive = Archive::new(files::beside(path)?);
+    let mut missing = Missing::new();
+    let failed = each(routes, async |node| {
+        eprintln!("{}: collecting", printable(&node.name));
+        Ok(collect::node(node, &mut archive, &mut missing).await?)
+    })
+    .await?;
+    for (node, why) in &failed {
+        missing.push((node.clone(), why.clone()));
+    }
+    let table = errors(&missing);
+    archive.add("errors.txt", table.as_bytes())?;
+    let file = archive.finish()?;
+    let kept = file.persist(path).map_err(|error| error.error);
+    kept.with_context(|| path.display().to_string())?;
+    eprintln!("wrote {}", path.display());
+    if !missing.is_empty() {
+        std::io::stderr().lock().write_all(table.as_bytes())?;
+    }
+    finish(&failed)
+}
+
+fn errors(missing: &Missing) -> String {
+    let mut table = Table::new(HEADER);
+    for (source, why) in missing {
+        table.row([source, why]);
+    }
+    table.render()
+}

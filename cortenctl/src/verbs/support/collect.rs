@@ -1,0 +1,226 @@
+//! What is asked of a node. Each source stands alone: one that fails is noted,
+//! and the others are had.
+
+use std::future::Future;
+
+use corten_api::common::Data;
+use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
+use corten_api::machine as api;
+use corten_config::Document;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tonic::{Response, Status, Streaming};
+
+use super::Missing;
+use super::archive::{Archive, part};
+use super::redact::redact;
+use crate::answers::{DEADLINE, explain};
+use crate::clients::Machine;
+use crate::failure::Failure;
+use crate::resources;
+use crate::stream::{Node, Trouble, drain};
+use crate::verbs::{events, mounts, processes};
+use crate::yaml;
+
+/// The most that is kept of one source, in bytes; its end is the newest.
+const MAX_SOURCE: usize = 32 * 1024 * 1024;
+/// How long no event comes until there are no more: the stream has no end.
+const QUIET: std::time::Duration = std::time::Duration::from_secs(1);
+
+pub(super) async fn node(
+    node: &Node,
+    archive: &mut Archive,
+    missing: &mut Missing,
+) -> Result<(), Failure> {
+    let mut sources = Sources {
+        root: part(&node.name),
+        archive,
+        missing,
+    };
+    sources.put("version.yaml", version(node)).await?;
+    sources.put("dmesg.log", dmesg(node)).await?;
+    sources.put("events.log", event_lines(node)).await?;
+    sources.put("processes.txt", process_table(node)).await?;
+    sources.put("mounts.txt", mount_table(node)).await?;
+    sources.put("machineconfig.yaml", config(node)).await?;
+    match limited(services(node)).await {
+        Ok(ids) => {
+            for id in ids {
+                let name = format!("logs/{}.log", part(&id));
+                sources.put(&name, log(node, &id)).await?;
+            }
+        }
+        Err(trouble) => sources.lacks("logs", trouble)?,
+    }
+    match limited(resources::definitions(node)).await {
+        Ok(definitions) => {
+            for one in definitions {
+                if one.sensitivity() == Sensitivity::Sensitive {
+                    continue;
+                }
+                let name = format!("resources/{}.yaml", part(&one.resource_type));
+                let (namespace, kind) = (&one.default_namespace, &one.resource_type);
+                sources.put(&name, documents(node, namespace, kind)).await?;
+            }
+        }
+        Err(trouble) => sources.lacks("resources", trouble)?,
+    }
+    Ok(())
+}
+
+struct Sources<'a> {
+    root: String,
+    archive: &'a mut Archive,
+    missing: &'a mut Missing,
+}
+
+impl Sources<'_> {
+    async fn put(
+        &mut self,
+        name: &str,
+        source: impl Future<Output = Result<String, Trouble>>,
+    ) -> Result<(), Failure> {
+        match limited(source).await {
+            Ok(text) => {
+                let path = format!("{}/{name}", self.root);
+                Ok(self.archive.add(&path, redact(&text).as_bytes())?)
+            }
+            Err(trouble) => self.lacks(name, trouble),
+        }
+    }
+
+    fn lacks(&mut self, name: &str, trouble: Trouble) -> Result<(), Failure> {
+        let why = match trouble {
+            Trouble::Call(status) => explain(&status, &[]),
+            Trouble::Said(why) => why,
+            Trouble::Here(failure) => return Err(failure),
+        };
+        self.missing.push((format!("{}/{name}", self.root), why));
+        Ok(())
+    }
+}
+
+/// No source holds up the others.
+async fn limited<T>(source: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let late = || Trouble::Said(format!("no end within {} s", DEADLINE.as_secs()));
+    timeout(DEADLINE, source).await.map_err(|_| late())?
+}
+
+async fn version(node: &Node) -> Result<String, Trouble> {
+    let answer = node.client::<Machine>().version(node.brief(())).await?;
+    let message = answer.into_inner().messages.into_iter().next();
+    let info = message
+        .and_then(|message| message.version)
+        .unwrap_or_default();
+    let document = json!({ "tag": info.tag, "sha": info.sha, "os": info.os, "arch": info.arch });
+    Ok(yaml::render(&document).map_err(Failure::from)?)
+}
+
+async fn dmesg(node: &Node) -> Result<String, Trouble> {
+    let request = node.brief(api::DmesgRequest::default());
+    text(node.client::<Machine>().dmesg(request).await).await
+}
+
+async fn log(node: &Node, id: &str) -> Result<String, Trouble> {
+    let request = node.brief(api::LogsRequest {
+        namespace: "system".to_owned(),
+        id: id.to_owned(),
+        tail_lines: -1,
+        ..Default::default()
+    });
+    text(node.client::<Machine>().logs(request).await).await
+}
+
+/// The end of a stream of text.
+async fn text(answer: Result<Response<Streaming<Data>>, Status>) -> Result<String, Trouble> {
+    let mut bytes = Vec::new();
+    drain(&mut answer?.into_inner(), |frame: Data| {
+        bytes.extend_from_slice(&frame.bytes);
+        if bytes.len() > 2 * MAX_SOURCE {
+            bytes.drain(..bytes.len() - MAX_SOURCE);
+        }
+        Ok(())
+    })
+    .await?;
+    let first = bytes.len().saturating_sub(MAX_SOURCE);
+    Ok(String::from_utf8_lossy(bytes.get(first..).unwrap_or_default()).into_owned())
+}
+
+async fn event_lines(node: &Node) -> Result<String, Trouble> {
+    let request = node.request(api::EventsRequest {
+        tail_events: -1,
+        ..Default::default()
+    });
+    let mut frames = node.client::<Machine>().events(request).await?.into_inner();
+    let mut lines = String::new();
+    while let Ok(frame) = timeout(QUIET, frames.message()).await {
+        let Some(event) = frame? else { break };
+        if let Some(line) = events::text(&node.name, &event)
+            && lines.len() < MAX_SOURCE
+        {
+            lines.push_str(&line);
+        }
+    }
+    Ok(lines)
+}
+
+async fn process_table(node: &Node) -> Result<String, Trouble> {
+    let answer = node.client::<Machine>().processes(node.brief(())).await?;
+    let messages = answer.into_inner().messages.into_iter();
+    let named: Vec<_> = messages
+        .map(|message| (node.name.clone(), message))
+        .collect();
+    Ok(processes::table(&named).render())
+}
+
+async fn mount_table(node: &Node) -> Result<String, Trouble> {
+    let answer = node.client::<Machine>().mounts(node.brief(())).await?;
+    let messages = answer.into_inner().messages.into_iter();
+    let named: Vec<_> = messages
+        .map(|message| (node.name.clone(), message))
+        .collect();
+    Ok(mounts::table(&named).render())
+}
+
+async fn services(node: &Node) -> Result<Vec<String>, Trouble> {
+    let answer = node
+        .client::<Machine>()
+        .service_list(node.brief(()))
+        .await?;
+    let messages = answer.into_inner().messages.into_iter();
+    let services = messages.flat_map(|message| message.services);
+    Ok(services.map(|service| service.id).collect())
+}
+
+/// The machine config with its secrets hidden; one that cannot be read cannot
+/// be hidden either, and is left out.
+async fn config(node: &Node) -> Result<String, Trouble> {
+    let kind = "MachineConfigs.config.talos.dev";
+    let resource = resources::one(node, "config", kind, "v1alpha1").await?;
+    let text = match resources::spec(&resource)? {
+        Value::String(text) => text,
+        other => yaml::render(&other).map_err(Failure::from)?,
+    };
+    let document = Document::parse(text.as_bytes()).map_err(|_| {
+        Trouble::Said("it cannot be read, so its secrets cannot be hidden".to_owned())
+    })?;
+    Ok(document.redacted())
+}
+
+async fn documents(node: &Node, namespace: &str, kind: &str) -> Result<String, Trouble> {
+    let mut text = String::new();
+    for resource in resources::list(node, namespace, kind).await? {
+        let spec = resources::spec(&resource)?;
+        let metadata = resource.metadata.unwrap_or_default();
+        let document = resources::document(&node.name, None, &metadata, spec);
+        if !text.is_empty() {
+            text.push_str("---\n");
+        }
+        text.push_str(&yaml::render(&document).map_err(Failure::from)?);
+        if text.len() > MAX_SOURCE {
+            let most = MAX_SOURCE / 1024 / 1024;
+            return Err(Trouble::Said(format!("larger than {most} MiB")));
+        }
+    }
+    Ok(text)
+}

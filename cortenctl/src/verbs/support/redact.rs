@@ -1,0 +1,87 @@
+//! Secrets that a text may show by accident.
+
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
+/// What stands in a secret's place.
+const HIDDEN: &str = "******";
+
+/// What looks like a secret, with the part before it and after it kept.
+static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let patterns = [
+        // Private keys, whole.
+        r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----)",
+        // The same as base64 of PEM: "LS0tLS1CRUdJTi" begins each of them.
+        r"()LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}()",
+        // Credentials in URLs.
+        r"(://)[^/@\s]+(@)",
+        // Bearer tokens, and Kubernetes' and trustd's tokens.
+        r"((?i:bearer)\s+)[A-Za-z0-9._~+/=-]{8,}()",
+        r"\b()[a-z0-9]{6}\.[a-z0-9]{16}()\b",
+        // A field that says what it is.
+        r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*["']?)[^\s"',}]+()"#,
+    ];
+    patterns
+        .iter()
+        .filter_map(|pattern| Regex::new(pattern).ok())
+        .collect()
+});
+
+/// The text without them.
+pub(super) fn redact(text: &str) -> String {
+    let mut text = text.to_owned();
+    for secret in SECRETS.iter() {
+        let replacement = format!("${{1}}{HIDDEN}${{2}}");
+        text = secret.replace_all(&text, replacement.as_str()).into_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_is_read() {
+        assert_eq!(SECRETS.len(), 6);
+    }
+
+    #[test]
+    fn secrets_are_replaced_and_the_rest_stays() {
+        for (text, expected) in [
+            (
+                "a -----BEGIN EC PRIVATE KEY-----\nAAAA\nBBBB\n-----END EC PRIVATE KEY----- b",
+                "a -----BEGIN EC PRIVATE KEY-----******-----END EC PRIVATE KEY----- b",
+            ),
+            (
+                "get https://u:pw@host/x failed",
+                "get https://******@host/x failed",
+            ),
+            (
+                "Authorization: Bearer abcdefgh.ijk x",
+                "Authorization: Bearer ****** x",
+            ),
+            (
+                "token abcdef.0123456789abcdef refused",
+                "token ****** refused",
+            ),
+            (
+                "corten.config=https://c?token=abc x=1",
+                "corten.config=https://c?token=****** x=1",
+            ),
+            (
+                r#"{"password": "hunter2", "a": 1}"#,
+                r#"{"password": "******", "a": 1}"#,
+            ),
+            (
+                "kubelet is healthy at https://10.0.0.1:6443",
+                "kubelet is healthy at https://10.0.0.1:6443",
+            ),
+        ] {
+            assert_eq!(redact(text), expected);
+        }
+        let encoded = format!("key: LS0tLS1CRUdJTi{}", "A".repeat(60));
+        assert_eq!(redact(&encoded), "key: ******");
+    }
+}

@@ -1,0 +1,49 @@
+//! `time`: of nodes, and of the server they ask.
+
+use corten_api::time::{Time as Answer, TimeRequest};
+use prost_types::Timestamp;
+
+use crate::answers::ask;
+use crate::cli::Time;
+use crate::clients::Time as Client;
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::table::{Table, print};
+use crate::units;
+
+const HEADER: &[&str] = &["NODE", "NTP-SERVER", "NODE-TIME", "NTP-SERVER-TIME"];
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Time) -> Result<(), Failure> {
+    let answers = match &args.check {
+        Some(server) => {
+            let body = TimeRequest {
+                server: server.clone(),
+            };
+            let call =
+                |mut client: Client, request| async move { client.time_check(request).await };
+            ask(routes, body, call).await?
+        }
+        None => {
+            let call = |mut client: Client, request| async move { client.time(request).await };
+            ask(routes, (), call).await?
+        }
+    };
+    if !answers.good.is_empty() {
+        print(&table(&answers.good).render())?;
+    }
+    answers.finish()
+}
+
+fn table(messages: &[(String, Answer)]) -> Table {
+    let mut table = Table::new(HEADER);
+    let shown = |at: Option<Timestamp>| at.map_or_else(String::new, units::moment);
+    for (node, message) in messages {
+        table.row([
+            node,
+            &message.server,
+            &shown(message.localtime),
+            &shown(message.remotetime),
+        ]);
+    }
+    table
+}

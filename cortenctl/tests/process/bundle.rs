@@ -1,0 +1,91 @@
+//! `support`: what is in the file, and what is not.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use corten_config::Document;
+
+use crate::fake;
+use crate::support::{cortenctl, generate};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = fake::serve(directory.path()).await.to_string();
+    let config = directory.path().join("cortenconfig");
+    let file = directory.path().join("out.zip");
+    let path = file.clone();
+    let run = move || {
+        let (config, path) = (config.to_str().unwrap(), path.to_str().unwrap());
+        let flags = [
+            "--cortenconfig",
+            config,
+            "-e",
+            &address,
+            "-n",
+            "n1,evil,down",
+        ];
+        let verb = ["support", "-O", path];
+        let first = cortenctl(&[&flags[..], &verb].concat());
+        (first, cortenctl(&[&flags[..], &verb].concat()))
+    };
+    let (first, again) = tokio::task::spawn_blocking(run).await.unwrap();
+    let told = String::from_utf8(first.stderr).unwrap();
+    assert_eq!(first.status.code(), Some(0), "{told}");
+    // What a node does not have is told, and costs nothing else.
+    assert!(told.contains("\nSOURCE "), "{told}");
+    assert!(told.contains("down/version.yaml "), "{told}");
+    let again = String::from_utf8(again.stderr).unwrap();
+    assert!(again.contains("exists"), "{again}");
+
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let mut texts = BTreeMap::new();
+    for index in 0..zip.len() {
+        let mut entry = zip.by_index(index).unwrap();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        texts.insert(entry.name().to_owned(), text);
+    }
+    for (name, part) in [
+        ("n1/version.yaml", "v1.14.0+corten.test"),
+        ("n1/dmesg.log", "Linux"),
+        ("n1/events.log", "machine.NewEvent"),
+        ("n1/logs/apid.log", "started\ntoken ****** refused\n"),
+        ("n1/resources/Hostnames.net.yaml", "hostname: n1"),
+        ("n1/machineconfig.yaml", "type: worker"),
+        ("evil/logs/_.._x.log", "started"),
+        ("errors.txt", "n1/logs/etcd.log"),
+    ] {
+        let text = texts.get(name).map_or("", String::as_str);
+        assert!(text.contains(part), "{name}: {text}\n{:?}", texts.keys());
+    }
+    let worker = std::fs::read(directory.path().join("worker.yaml")).unwrap();
+    let token = Document::parse(&worker).unwrap().machine.token;
+    for (name, text) in &texts {
+        assert!(!text.contains(token.expose()), "{name}: {text}");
+        assert!(name.split('/').all(|part| part != ".."), "{name}");
+        assert!(!name.contains("MachineConfigs"), "{name}");
+    }
+}
+
+#[test]
+fn shells_and_readers_get_every_verb() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = cortenctl(&["completion", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        for verb in ["apply-config", "remove-member", "kubeconfig"] {
+            assert!(script.contains(verb), "{shell}: {verb}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("man");
+    let output = cortenctl(&["man", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    for page in ["cortenctl.1", "cortenctl-etcd-members.1", "cortenctl-get.1"] {
+        assert!(path.join(page).exists(), "{page}");
+    }
+}

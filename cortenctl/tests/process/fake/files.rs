@@ -1,0 +1,180 @@
+//! Files of the made-up nodes.
+
+use std::io::Write as _;
+
+use corten_api::common::Data;
+use corten_api::machine as api;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::{each, frames, up};
+
+fn file(name: &str, mode: u32, size: i64) -> api::FileInfo {
+    api::FileInfo {
+        name: format!("/etc/{name}"),
+        relative_name: name.to_owned(),
+        size,
+        mode,
+        modified: 1_000_000_000,
+        uid: 50,
+        gid: 60,
+        ..Default::default()
+    }
+}
+
+fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, data) in entries {
+        let mut header = tar::Header::new_gnu();
+        // As it is: the library would not write the hostile ones.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, *data).unwrap();
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&builder.into_inner().unwrap()).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// In frames of a few bytes.
+pub(super) fn chunks(bytes: &[u8]) -> Response<BoxStream<Data>> {
+    let chunk = |bytes: &[u8]| Data {
+        bytes: bytes.to_vec(),
+        ..Default::default()
+    };
+    frames(bytes.chunks(100).map(chunk).collect())
+}
+
+const KUBECONFIG: &str = "\
+apiVersion: v1
+kind: Config
+clusters: [{name: demo, cluster: {server: 'https://10.0.0.1:6443'}}]
+users: [{name: admin@demo, user: {client-key-data: c2VjcmV0}}]
+contexts: [{name: admin@demo, context: {cluster: demo, user: admin@demo, namespace: default}}]
+current-context: admin@demo
+";
+
+pub(super) fn list(
+    request: &Request<api::ListRequest>,
+) -> Result<Response<BoxStream<api::FileInfo>>, Status> {
+    let asked = request.get_ref().clone();
+    let all = each(
+        request,
+        |node, metadata| {
+            let mut files = vec![
+                file("os-release", 0o644, 350),
+                file("ssl", 1 << 31 | 0o755, 60),
+            ];
+            let mut link = file("mtab", 1 << 27 | 0o777, 19);
+            link.link = "/proc/self/mounts".into();
+            files.push(link);
+            if asked.report_xattrs {
+                files[0].xattrs.push(api::Xattr {
+                    name: "security.selinux".into(),
+                    data: b"system_u:object_r:etc_t:s0\0".to_vec(),
+                });
+            }
+            if asked.root == "/broken" {
+                files[1].error = "permission denied".into();
+            }
+            if node == "evil" {
+                files = vec![
+                    file("a\u{1b}[2Jb\nc", u32::MAX, -1),
+                    file(&"x".repeat(300), 0, i64::MIN),
+                ];
+                files[0].modified = i64::MAX;
+            }
+            for file in &mut files {
+                file.metadata.clone_from(&metadata);
+            }
+            files
+        },
+        |metadata| {
+            vec![api::FileInfo {
+                metadata,
+                ..Default::default()
+            }]
+        },
+    );
+    Ok(frames(all.concat()))
+}
+
+pub(super) fn disk_usage(
+    request: &Request<api::DiskUsageRequest>,
+) -> Result<Response<BoxStream<api::DiskUsageInfo>>, Status> {
+    let paths = request.get_ref().paths.clone();
+    let all = each(
+        request,
+        |node, metadata| {
+            let paths = paths.iter();
+            let line = |path: &String| api::DiskUsageInfo {
+                metadata: metadata.clone(),
+                name: path.clone(),
+                size: if node == "evil" { -5 } else { 123_456 },
+                error: if path == "/missing" {
+                    "no such file".into()
+                } else {
+                    String::new()
+                },
+                relative_name: path.clone(),
+            };
+            paths.map(line).collect::<Vec<_>>()
+        },
+        |metadata| {
+            vec![api::DiskUsageInfo {
+                metadata,
+                ..Default::default()
+            }]
+        },
+    );
+    Ok(frames(all.concat()))
+}
+
+pub(super) fn read(
+    request: &Request<api::ReadRequest>,
+) -> Result<Response<BoxStream<Data>>, Status> {
+    up(request)?;
+    match &*request.get_ref().path {
+        "/etc/os-release" => Ok(chunks(b"NAME=Corten\nID=corten\n")),
+        path => Err(Status::not_found(format!("{path}: no such file"))),
+    }
+}
+
+pub(super) fn copy(
+    request: &Request<api::CopyRequest>,
+) -> Result<Response<BoxStream<Data>>, Status> {
+    let node = up(request)?;
+    let whole = archive(&[("log/a.log", b"hello\n"), ("b.log", &[b'x'; 5000])]);
+    match (&*node, &*request.get_ref().root_path) {
+        ("evil", _) => Ok(chunks(&archive(&[("good", b"1"), ("../evil", b"2")]))),
+        (_, "/cut") => Ok(chunks(&whole[..whole.len() / 2])),
+        _ => Ok(chunks(&whole)),
+    }
+}
+
+pub(super) fn kubeconfig(request: &Request<()>) -> Result<Response<BoxStream<Data>>, Status> {
+    match &*up(request)? {
+        "evil" => Ok(chunks(&archive(&[("kubeconfig", b"users: [secret\n")]))),
+        "worker" => Err(Status::unimplemented("only control plane nodes have one")),
+        _ => Ok(chunks(&archive(&[("kubeconfig", KUBECONFIG.as_bytes())]))),
+    }
+}
+
+pub(super) fn packet_capture(
+    request: &Request<api::PacketCaptureRequest>,
+) -> Result<Response<BoxStream<Data>>, Status> {
+    up(request)?;
+    let asked = request.get_ref().clone();
+    Ok(chunks(
+        format!(
+            "{} {} {} {:?}\n",
+            asked.interface,
+            asked.promiscuous,
+            asked.snap_len,
+            asked.bpf_filter.iter().map(|one| one.k).collect::<Vec<_>>()
+        )
+        .as_bytes(),
+    ))
+}

@@ -1,0 +1,171 @@
+//! `cosi.resource.State` of the made-up nodes.
+
+use std::sync::atomic::Ordering;
+
+use corten_api::cosi::resource as api;
+use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
+use corten_api::cosi::resource::meta::resource_definition_spec::PrintColumn;
+use corten_api::cosi::resource::state_server::State;
+use prost::Message as _;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::{Fake, frames, up};
+
+fn definition(kind: &str, namespace: &str, alias: &str, columns: &[(&str, &str)]) -> api::Resource {
+    let spec = ResourceDefinitionSpec {
+        resource_type: kind.to_owned(),
+        display_type: kind
+            .split('.')
+            .next()
+            .unwrap()
+            .trim_end_matches('s')
+            .to_owned(),
+        default_namespace: namespace.to_owned(),
+        all_aliases: vec![alias.to_owned()],
+        print_columns: columns
+            .iter()
+            .map(|(name, path)| PrintColumn {
+                name: (*name).to_owned(),
+                json_path: (*path).to_owned(),
+            })
+            .collect(),
+        sensitivity: i32::from(kind.starts_with("MachineConfigs")),
+        ..Default::default()
+    };
+    api::Resource {
+        metadata: None,
+        spec: Some(api::Spec {
+            proto_spec: spec.encode_to_vec(),
+            yaml_spec: String::new(),
+        }),
+    }
+}
+
+fn resource(namespace: &str, kind: &str, id: &str, yaml: &str) -> api::Resource {
+    api::Resource {
+        metadata: Some(api::Metadata {
+            namespace: namespace.to_owned(),
+            r#type: kind.to_owned(),
+            id: id.to_owned(),
+            version: "3".into(),
+            owner: "a.Controller".into(),
+            phase: "running".into(),
+            created: Some(prost_types::Timestamp {
+                seconds: 1_000_000_000,
+                nanos: 0,
+            }),
+            updated: Some(prost_types::Timestamp {
+                seconds: i64::MAX,
+                nanos: 0,
+            }),
+            labels: [("tier".into(), "one".into())].into(),
+            ..Default::default()
+        }),
+        spec: Some(api::Spec {
+            proto_spec: Vec::new(),
+            yaml_spec: yaml.to_owned(),
+        }),
+    }
+}
+
+impl Fake {
+    fn all(&self, node: &str, kind: &str) -> Vec<api::Resource> {
+        let boot = format!("bootID: boot-{}\n", self.boots.load(Ordering::Relaxed));
+        match kind {
+            "ResourceDefinitions.meta.cosi.dev" => vec![
+                definition(
+                    "Hostnames.net",
+                    "network",
+                    "hostname",
+                    &[
+                        ("Hostname", "{.hostname}"),
+                        ("Ready", r#"{.list[?(@.type=="Ready")].ok}"#),
+                    ],
+                ),
+                definition("MachineConfigs.config.talos.dev", "config", "mc", &[]),
+                definition(
+                    "Bads.x",
+                    "x",
+                    "bad",
+                    &[("A", "{.a[*,*]}"), ("B", "{.."), ("C", "{.c}")],
+                ),
+            ],
+            "Hostnames.net" => {
+                let host = if node == "evil" { "a\u{1b}[2J" } else { node };
+                let yaml = format!(
+                    "hostname: {}\nlist: [{{type: Ready, ok: true}}, {{type: Other, ok: false}}]\n",
+                    serde_json::Value::from(host)
+                );
+                vec![resource("network", kind, "hostname", &yaml)]
+            }
+            "Bads.x" => vec![resource("x", kind, "bad", "a: [1]\nc: [2, 3]\n")],
+            "MachineConfigs.config.talos.dev" => {
+                let scalar = serde_json::Value::from(&*self.config).to_string();
+                vec![resource("config", kind, "v1alpha1", &scalar)]
+            }
+            "BootIDs.runtime.talos.dev" => vec![resource("runtime", kind, "boot-id", &boot)],
+            "MachineStatuses.runtime.talos.dev" => {
+                let yaml = "stage: running\nstatus: {ready: true, unmetConditions: []}\n";
+                vec![resource("runtime", kind, "machine", yaml)]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl State for Fake {
+    async fn get(
+        &self,
+        request: Request<api::GetRequest>,
+    ) -> Result<Response<api::GetResponse>, Status> {
+        let node = up(&request)?;
+        let asked = request.into_inner();
+        let found = self.all(&node, &asked.r#type).into_iter();
+        let mut found = found.filter(|one| one.metadata.as_ref().is_some_and(|m| m.id == asked.id));
+        match found.next() {
+            Some(resource) => Ok(Response::new(api::GetResponse {
+                resource: Some(resource),
+            })),
+            None => Err(Status::not_found(format!("{} does not exist", asked.id))),
+        }
+    }
+
+    async fn list(
+        &self,
+        request: Request<api::ListRequest>,
+    ) -> Result<Response<BoxStream<api::ListResponse>>, Status> {
+        let node = up(&request)?;
+        let found = self.all(&node, &request.get_ref().r#type).into_iter();
+        let found = found.map(|resource| api::ListResponse {
+            resource: Some(resource),
+        });
+        Ok(frames(found.collect()))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<api::WatchRequest>,
+    ) -> Result<Response<BoxStream<api::WatchResponse>>, Status> {
+        let node = up(&request)?;
+        let asked = request.into_inner();
+        let resource = self.all(&node, &asked.r#type).into_iter().next();
+        let event = |event_type: api::EventType, error: Option<&str>| api::WatchResponse {
+            event: vec![api::Event {
+                resource: resource.clone(),
+                event_type: event_type.into(),
+                error: error.map(str::to_owned),
+                ..Default::default()
+            }],
+        };
+        Ok(frames(vec![
+            api::WatchResponse::default(),
+            event(api::EventType::Created, None),
+            event(api::EventType::Bootstrapped, None),
+            event(api::EventType::Updated, None),
+            event(api::EventType::Destroyed, None),
+            event(api::EventType::Errored, Some("the node shuts down")),
+        ]))
+    }
+}

@@ -1,0 +1,172 @@
+//! The smaller services of the made-up nodes.
+
+use corten_api::cluster::cluster_service_server::ClusterService;
+use corten_api::cluster::{HealthCheckProgress, HealthCheckRequest};
+use corten_api::inspect::inspect_service_server::InspectService;
+use corten_api::inspect::{
+    ControllerDependencyEdge, ControllerRuntimeDependenciesResponse, ControllerRuntimeDependency,
+};
+use corten_api::machine as api;
+use corten_api::machine::image_service_pull_response::Response as Pulled;
+use corten_api::machine::image_service_server::ImageService;
+use corten_api::time as time_api;
+use corten_api::time::time_service_server::TimeService;
+use prost_types::Timestamp;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::{Fake, each, frames, up};
+
+fn at(seconds: i64) -> Option<Timestamp> {
+    Some(Timestamp { seconds, nanos: 0 })
+}
+
+fn time<T>(request: &Request<T>, server: &str) -> Response<time_api::TimeResponse> {
+    let messages = each(
+        request,
+        |node, metadata| time_api::Time {
+            metadata,
+            server: server.to_owned(),
+            localtime: at(if node == "evil" {
+                i64::MIN
+            } else {
+                1_000_000_000
+            }),
+            remotetime: at(1_000_000_001),
+        },
+        |metadata| time_api::Time {
+            metadata,
+            ..Default::default()
+        },
+    );
+    Response::new(time_api::TimeResponse { messages })
+}
+
+#[tonic::async_trait]
+impl TimeService for Fake {
+    async fn time(&self, request: Request<()>) -> Result<Response<time_api::TimeResponse>, Status> {
+        Ok(time(&request, "ntp.example"))
+    }
+
+    async fn time_check(
+        &self,
+        request: Request<time_api::TimeRequest>,
+    ) -> Result<Response<time_api::TimeResponse>, Status> {
+        Ok(time(&request, &request.get_ref().server))
+    }
+}
+
+#[tonic::async_trait]
+impl InspectService for Fake {
+    async fn controller_runtime_dependencies(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<ControllerRuntimeDependenciesResponse>, Status> {
+        let messages = each(
+            &request,
+            |_, metadata| ControllerRuntimeDependency {
+                metadata,
+                edges: vec![ControllerDependencyEdge {
+                    controller_name: "network.LinkController".into(),
+                    resource_type: "LinkStatuses.net".into(),
+                    ..Default::default()
+                }],
+            },
+            |metadata| ControllerRuntimeDependency {
+                metadata,
+                ..Default::default()
+            },
+        );
+        Ok(Response::new(ControllerRuntimeDependenciesResponse {
+            messages,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Fake {
+    async fn health_check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<BoxStream<HealthCheckProgress>>, Status> {
+        let nodes = request.get_ref().cluster_info.clone().unwrap_or_default();
+        let lines = [
+            String::new(),
+            format!("nodes: {}", nodes.worker_nodes.join(" ")),
+            "waiting for etcd to be healthy: ...".to_owned(),
+            "waiting for etcd to be healthy: \u{1b}[1mOK".to_owned(),
+        ];
+        let messages = lines.map(|message| HealthCheckProgress {
+            metadata: None,
+            message,
+        });
+        Ok(frames(messages.to_vec()))
+    }
+}
+
+/// As nodes without the service for images have it.
+pub(super) fn images(
+    request: &Request<api::ImageListRequest>,
+) -> Result<Response<BoxStream<api::ImageListResponse>>, Status> {
+    up(request)?;
+    let image = api::ImageListResponse {
+        name: "registry.example/old:1".into(),
+        digest: "sha256:4321".into(),
+        size: 1000,
+        ..Default::default()
+    };
+    Ok(frames(vec![image]))
+}
+
+#[tonic::async_trait]
+impl ImageService for Fake {
+    async fn list(
+        &self,
+        request: Request<api::ImageServiceListRequest>,
+    ) -> Result<Response<BoxStream<api::ImageServiceListResponse>>, Status> {
+        let node = up(&request)?;
+        if node == "old" {
+            return Err(Status::unimplemented("no such service"));
+        }
+        let image = api::ImageServiceListResponse {
+            name: "registry.example/a:1".into(),
+            digest: "sha256:1234".into(),
+            size: if node == "evil" { -1 } else { 12_345_678 },
+            created_at: at(1_000_000_000),
+            labels: [("b".into(), "2".into()), ("a".into(), "1".into())].into(),
+        };
+        Ok(frames(vec![image]))
+    }
+
+    async fn pull(
+        &self,
+        request: Request<api::ImageServicePullRequest>,
+    ) -> Result<Response<BoxStream<api::ImageServicePullResponse>>, Status> {
+        up(&request)?;
+        let progress = api::ImageServicePullProgress {
+            layer_id: "sha256:99".into(),
+            progress: Some(api::ImageServicePullLayerProgress {
+                status: 0,
+                offset: 1_000_000,
+                total: -1,
+                ..Default::default()
+            }),
+        };
+        let name = request.get_ref().image_ref.clone();
+        let frame = |response| api::ImageServicePullResponse {
+            response: Some(response),
+        };
+        Ok(frames(vec![
+            frame(Pulled::PullProgress(progress)),
+            frame(Pulled::Name(name)),
+        ]))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<api::ImageServiceRemoveRequest>,
+    ) -> Result<Response<()>, Status> {
+        up(&request)?;
+        Err(Status::failed_precondition("a container uses it"))
+    }
+}

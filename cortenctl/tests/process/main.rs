@@ -1,0 +1,12 @@
+//! The program as a process, against nodes that are made up.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a failing step is a failing test"
+)]
+
+mod bundle;
+mod fake;
+mod loopback;
+mod support;
+mod transcripts;

@@ -1,0 +1,55 @@
+//! Running the program, and the certificates of a node that serves it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::SystemTime;
+
+use corten_config::Document;
+use corten_pki::{Ca, NODE_LIFETIME};
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+pub(crate) fn cortenctl(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        .args(arguments)
+        .env_remove("CORTENCONFIG")
+        .env_remove("TALOSCONFIG")
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap()
+}
+
+pub(crate) fn generate(directory: &Path) {
+    let path = directory.to_str().unwrap();
+    let output = cortenctl(&[
+        "gen",
+        "config",
+        "demo",
+        "https://127.0.0.1:6443",
+        "-o",
+        path,
+    ]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The library that serves reads only the general name of a key's PEM block.
+pub(crate) fn identity(pem: &corten_pki::CertificateAndKey) -> Identity {
+    Identity::from_pem(
+        &pem.crt,
+        pem.key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY"),
+    )
+}
+
+/// The TLS of a node with the config in a directory, whose certificate has these
+/// names.
+pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
+    let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
+    let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
+    let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let server = authority
+        .server("node", &names, SystemTime::now(), NODE_LIFETIME)
+        .unwrap();
+    ServerTlsConfig::new()
+        .identity(identity(&server))
+        .client_ca_root(Certificate::from_pem(&*ca.crt))
+}

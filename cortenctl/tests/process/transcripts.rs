@@ -1,0 +1,166 @@
+//! What an operator sees: files of commands and what they print, held against a
+//! made-up node. `UPDATE=1 cargo test -p cortenctl` writes them anew.
+//!
+//! A line `$ COMMAND` is followed by its standard output, by lines `! TEXT` of its
+//! standard error and by `(exit N)` when it fails. `DIR` stands for a directory
+//! of the test, `NOW` for a time of today.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fake;
+use crate::support::generate;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn config() {
+    transcript("config").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates() {
+    transcript("certificates").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking() {
+    transcript("looking").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files() {
+    transcript("files").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resources() {
+    transcript("resources").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acting() {
+    transcript("acting").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd() {
+    transcript("etcd").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile() {
+    transcript("hostile").await;
+}
+
+/// Runs a file's commands one after the other, in one directory.
+async fn transcript(name: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = fake::serve(directory.path()).await;
+    prepare(directory.path());
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/process/transcripts")
+        .join(format!("{name}.txt"));
+    let expected = std::fs::read_to_string(&file).unwrap();
+    let mut found = String::new();
+    for line in expected.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            found.push_str(line);
+            found.push('\n');
+            let (command, here) = (command.to_owned(), directory.path().to_owned());
+            let endpoint = address.to_string();
+            let run = move || shown(&command, &here, &endpoint);
+            found.push_str(&tokio::task::spawn_blocking(run).await.unwrap());
+        } else if line.starts_with('#') {
+            found.push_str(line);
+            found.push('\n');
+        }
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &found).unwrap();
+        return;
+    }
+    for (number, (is, should)) in found.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(is, should, "{name}.txt:{}\n{found}", number + 1);
+    }
+    assert_eq!(found, expected, "{name}.txt");
+}
+
+/// What commands of the transcripts use: an editor and a few files.
+fn prepare(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let editor = directory.join("editor");
+    std::fs::write(
+        &editor,
+        "#!/bin/sh\nsed -i 's/type: worker/type: controlplane/' \"$1\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(
+        directory.join("patch.yaml"),
+        "machine: {network: {hostname: new}}\n",
+    )
+    .unwrap();
+    std::fs::write(directory.join("snapshot"), vec![7; 200_000]).unwrap();
+}
+
+fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
+    let path = directory.to_str().unwrap();
+    let words: Vec<String> = words(command)
+        .iter()
+        .map(|word| word.replace("DIR", path).replace("ENDPOINT", endpoint))
+        .collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        .args(&words)
+        .current_dir(directory)
+        .env_remove("TALOSCONFIG")
+        .env_remove("KUBECONFIG")
+        .env_remove("VISUAL")
+        .env("EDITOR", directory.join("editor"))
+        .env("TMPDIR", directory)
+        .env("HOME", directory)
+        .env("CORTENCONFIG", directory.join("cortenconfig"))
+        .output()
+        .unwrap();
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        text.push_str("! ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    if !output.status.success() {
+        text.push_str(&format!("(exit {})\n", output.status.code().unwrap()));
+    }
+    let text = text.replace(path, "DIR").replace(endpoint, "ENDPOINT");
+    text.split_inclusive([' ', '\n', '(', ')'])
+        .map(masked)
+        .collect()
+}
+
+/// Times of today differ from run to run.
+fn masked(word: &str) -> String {
+    let bare = word.trim_end_matches([' ', '\n', '(', ')']);
+    let format = &time::format_description::well_known::Rfc3339;
+    let old = time::macros::datetime!(2026-01-01 0:00 UTC);
+    match time::OffsetDateTime::parse(bare, format) {
+        Ok(at) if at > old => word.replace(bare, "NOW"),
+        _ => word.to_owned(),
+    }
+}
+
+/// Words of a line; single quotes keep blanks.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
