@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use crate::conflicts;
 use crate::kinds::{
-    self, AnyKind, HostnameConfig, Kind, ResolverConfig, SysctlConfig, SysfsConfig, UdevRulesConfig,
+    self, AnyKind, HostnameConfig, KernelModuleConfig, Kind, ResolverConfig, SysctlConfig,
+    SysfsConfig, UdevRulesConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -158,6 +159,21 @@ impl Document {
         let all = self.machine.sysctls.iter().chain(by_kind);
         all.map(|(name, value)| (name.as_str(), value.as_str()))
             .collect()
+    }
+
+    /// Modules to load, by name, and their parameters.
+    #[must_use]
+    pub fn kernel_modules(&self) -> BTreeMap<&str, Vec<&str>> {
+        let old = self.machine.kernel.modules.iter();
+        let old = old.map(|module| (&module.name, &module.parameters));
+        let by_kind = self.all::<KernelModuleConfig>();
+        let by_kind = by_kind.map(|module| (&module.name, &module.parameters));
+        let mut modules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, parameters) in old.chain(by_kind) {
+            let all = modules.entry(name).or_default();
+            all.extend(parameters.iter().map(|parameter| &**parameter));
+        }
+        modules
     }
 
     /// Lines of a rule file for udevd, after those of the image.

@@ -26,6 +26,7 @@ mod conflicts;
 mod diff;
 mod document;
 mod emit;
+mod hardened;
 pub mod kinds;
 mod patch;
 mod plan;

@@ -270,14 +270,18 @@ fn firewall(old: &Document, new: &Document) -> Vec<String> {
 /// The networks the API can be called from; `None`: from everywhere.
 fn callers(document: &Document) -> Option<Vec<Cidr>> {
     let blocks = |config: &NetworkDefaultActionConfig| config.ingress == DefaultAction::Block;
-    if !document.all::<NetworkDefaultActionConfig>().any(blocks) {
-        return None;
-    }
+    let blocks = document.all::<NetworkDefaultActionConfig>().any(blocks);
     let rules = document.all::<NetworkRuleConfig>().filter(|rule| {
         let ports = &rule.port_selector;
         ports.protocol == Protocol::Tcp && ports.ports.iter().any(|range| range.contains(API))
     });
+    let rules: Vec<&NetworkRuleConfig> = rules.collect();
+    // A port that rules name is for those they name, whatever the default is.
+    if !blocks && rules.is_empty() {
+        return None;
+    }
     let subnets: Vec<Cidr> = rules
+        .into_iter()
         .flat_map(|rule| &rule.ingress)
         .map(|from| from.subnet)
         .collect();

@@ -10,9 +10,10 @@
 //! An event becomes properties, properties become a plan, a plan becomes
 //! actions; each is a value, and `--plan` prints them. The built-in rules are
 //! in `defaults`; rule files in udev's language come after them (`rules`) and
-//! are read again when they change. Started under the name `modprobe` it loads the modules that
-//! its arguments name or alias: the kernel calls that for what it misses
-//! (a file system, a netfilter match), and the node has no other loader.
+//! are read again when they change. Started under the name `modprobe`, or with that word
+//! first, it loads modules: the kernel calls that for what it misses (a file
+//! system, a netfilter match), machined for what the config names, with its
+//! parameters. The node has no other loader.
 //!
 //! On a laptop, without root, and changing nothing:
 //! `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
@@ -106,7 +107,10 @@ fn main() -> ExitCode {
         .and_then(|name| Path::new(name).file_name()?.to_str().map(str::to_owned));
     let result = match name.as_deref() {
         Some("modprobe") => modprobe(args.skip(1)),
-        _ => run(&Options::parse_from(args)),
+        _ => match args.nth(1) {
+            Some(word) if word == "modprobe" => modprobe(args),
+            _ => run(&Options::parse()),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -182,11 +186,67 @@ fn plan(roots: Roots, directories: &[PathBuf], path: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// `modprobe -q -- NAME`, as the kernel calls it: options are skipped.
-fn modprobe(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+/// What is asked of `modprobe`.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Who asks for what there may be, as the kernel does, does not want to hear that there is none.
+    quiet: bool,
+    name: String,
+    parameters: Vec<String>,
+}
+
+impl Wanted {
+    /// Reads `-q -- ALIAS`, as the kernel says it, or `-- NAME [PARAMETER...]`.
+    fn parse(words: impl Iterator<Item = OsString>) -> Option<Wanted> {
+        let mut words = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .peekable();
+        let mut quiet = false;
+        while let Some(option) = words.next_if(|word| word.starts_with('-') && word != "--") {
+            quiet |= option == "-q" || option == "--quiet";
+        }
+        words.next_if(|word| word == "--");
+        Some(Wanted {
+            quiet,
+            name: words.next()?,
+            parameters: words.collect(),
+        })
+    }
+}
+
+fn modprobe(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let wanted = Wanted::parse(words).context("modprobe needs the name of a module")?;
     let loader = modules::Loader::new(Path::new("/sys"), modules::policy().into())?;
-    for alias in args.filter(|arg| !arg.as_encoded_bytes().starts_with(b"-")) {
-        loader.load(&alias.to_string_lossy())?;
+    if wanted.quiet {
+        loader.load(&wanted.name)?;
+    } else {
+        let parameters: Vec<&str> = wanted.parameters.iter().map(String::as_str).collect();
+        loader.load_named(&wanted.name, &parameters)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_asks_quietly_and_a_config_with_parameters() {
+        let parse = |words: &[&str]| Wanted::parse(words.iter().map(OsString::from));
+        let wanted = |quiet, name: &str, parameters: &[&str]| {
+            Some(Wanted {
+                quiet,
+                name: name.to_owned(),
+                parameters: parameters.iter().map(|&text| text.to_owned()).collect(),
+            })
+        };
+        assert_eq!(
+            parse(&["-q", "--", "net-pf-10"]),
+            wanted(true, "net-pf-10", &[])
+        );
+        let words = ["--", "nbd", "nbds_max=4", "-q"];
+        assert_eq!(parse(&words), wanted(false, "nbd", &["nbds_max=4", "-q"]));
+        assert_eq!(parse(&["--", "-b"]), wanted(false, "-b", &[]));
+        assert_eq!(parse(&["-q", "--"]), None);
+    }
 }

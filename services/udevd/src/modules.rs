@@ -38,6 +38,12 @@ pub enum LoadError {
         /// libkmod's reason.
         source: kmod::Error,
     },
+    /// There is no such module.
+    #[error("there is no module {0}")]
+    Unknown(String),
+    /// A file of modprobe.d(5) or the kernel's command line forbids it.
+    #[error("{0} must not be loaded (modprobe.d)")]
+    Denied(String),
     /// The kernel refused it.
     #[error("insert {module}")]
     Insert {
@@ -107,17 +113,26 @@ impl Loader {
     /// # Errors
     /// The first one; the other modules were tried nevertheless.
     pub fn load(&self, alias: &str) -> Result<Vec<String>, LoadError> {
-        let mut run = Run {
-            loader: self,
-            seen: BTreeSet::new(),
-            new: Vec::new(),
-            error: None,
-        };
-        run.alias(alias);
-        match run.error {
-            None => Ok(run.new),
-            Some(error) => Err(error),
+        let mut run = Run::new(self);
+        run.alias(alias, &[]);
+        run.result()
+    }
+
+    /// Loads a module somebody asked for by name, with parameters behind those of modprobe.d(5). One that is
+    /// there already keeps the parameters it has.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and when there is no such module, or it is denied.
+    pub fn load_named(&self, name: &str, parameters: &[&str]) -> Result<Vec<String>, LoadError> {
+        if self.policy.denies(name) {
+            return Err(LoadError::Denied(name.to_owned()));
         }
+        let mut run = Run::new(self);
+        run.alias(name, parameters);
+        if run.seen.is_empty() && run.error.is_none() && !self.present(&normal(name)) {
+            return Err(LoadError::Unknown(name.to_owned()));
+        }
+        run.result()
     }
 
     /// Built in, or there already.
@@ -134,14 +149,30 @@ struct Run<'a> {
     error: Option<LoadError>,
 }
 
-impl Run<'_> {
-    fn alias(&mut self, alias: &str) {
+impl<'a> Run<'a> {
+    fn new(loader: &'a Loader) -> Run<'a> {
+        Run {
+            loader,
+            seen: BTreeSet::new(),
+            new: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn result(self) -> Result<Vec<String>, LoadError> {
+        match self.error {
+            None => Ok(self.new),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn alias(&mut self, alias: &str, parameters: &[&str]) {
         match self
             .loader
             .context
             .module_new_from_lookup(OsStr::new(alias))
         {
-            Ok(modules) => modules.for_each(|module| self.module(&module)),
+            Ok(modules) => modules.for_each(|module| self.module(&module, parameters)),
             Err(source) => self.fail(LoadError::Lookup {
                 alias: alias.to_owned(),
                 source,
@@ -150,7 +181,7 @@ impl Run<'_> {
     }
 
     /// The module with all it needs; each is visited once, so circles end.
-    fn module(&mut self, module: &Module) {
+    fn module(&mut self, module: &Module, parameters: &[&str]) {
         let name = normal(&module.name().to_string_lossy());
         let policy = &self.loader.policy;
         // Modules without a file are built in.
@@ -159,12 +190,16 @@ impl Run<'_> {
             return;
         }
         let soft = policy.soft(&name).cloned().unwrap_or_default();
-        soft.pre.iter().for_each(|name| self.alias(name));
+        soft.pre.iter().for_each(|name| self.alias(name, &[]));
         module
             .dependencies()
-            .for_each(|needed| self.module(&needed));
+            .for_each(|needed| self.module(&needed, &[]));
         let options = module.options().map(|o| o.to_string_lossy().into_owned());
-        let options: Vec<&str> = options.as_deref().into_iter().collect();
+        let options: Vec<&str> = options
+            .as_deref()
+            .into_iter()
+            .chain(parameters.iter().copied())
+            .collect();
         match module.insert_module(0, &options) {
             Ok(()) => self.new.push(name),
             Err(kmod::Error::InsertModule(errno)) if HARMLESS.contains(&errno.0) => {}
@@ -173,7 +208,7 @@ impl Run<'_> {
                 source,
             }),
         }
-        soft.post.iter().for_each(|name| self.alias(name));
+        soft.post.iter().for_each(|name| self.alias(name, &[]));
     }
 
     fn fail(&mut self, error: LoadError) {

@@ -107,8 +107,8 @@ kinds! {
     Later named  RoutingRuleConfig;
     Acted named  StaticHostConfig;
     Acted single TimeSyncConfig;
-    Later single NetworkDefaultActionConfig;
-    Later named  NetworkRuleConfig;
+    Acted single NetworkDefaultActionConfig;
+    Acted named  NetworkRuleConfig;
     Later named  TCPProbeConfig;
     Later named  HTTPProbeConfig;
     Later named  VolumeConfig;
@@ -125,7 +125,7 @@ kinds! {
     Later single EnvironmentConfig;
     Later named  ExtensionServiceConfig;
     Later named  EtcFileConfig;
-    Later named  KernelModuleConfig;
+    Acted named  KernelModuleConfig;
     Acted single SysfsConfig;
     Later single OOMConfig;
     Later single SecurityProfileConfig;

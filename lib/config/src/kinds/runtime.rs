@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::hardened;
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
 use crate::v1alpha1::names_are;
 use crate::values::{
-    AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, RootCertificates, Url,
-    is_kernel_setting, is_variable,
+    AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
+    RootCertificates, Url, is_kernel_setting, is_variable,
 };
 
 section! {
@@ -104,7 +105,7 @@ section! {
     /// A kernel module to load.
     pub struct KernelModuleConfig {
         Acted "name" name: ModuleName = "The module", required;
-        Acted "parameters" parameters: Vec<String> = "Such as `option=1`";
+        Acted "parameters" parameters: Vec<ModuleParameter> = "Such as `option=1`";
     }
 }
 
@@ -117,6 +118,7 @@ section! {
 
 fn check_params(_: &SysctlConfig, node: &Node, reader: &mut Reader<'_>) {
     names_are(node, "params", is_kernel_setting, reader);
+    hardened::check(node, "params", reader);
 }
 
 section! {

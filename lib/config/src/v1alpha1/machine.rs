@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Features, InterfaceNetwork, Kubelet, MachineDisk, SystemDiskEncryption};
+use crate::hardened;
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
 use crate::tree::Node;
 use crate::values::{
-    AbsolutePath, AcceptedCa, Expression, FileMode, HostName, KeyPair, ModuleName, Object, Url,
-    is_kernel_setting, is_variable,
+    AbsolutePath, AcceptedCa, Expression, FileMode, HostName, KeyPair, ModuleName, ModuleParameter,
+    Object, Url, is_kernel_setting, is_variable,
 };
 
 choices! {
@@ -53,7 +54,7 @@ section! {
         Held "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
         Acted "logging" logging: Logging = "Where logs are sent";
-        Later "kernel" kernel: Kernel = "Kernel modules";
+        Acted "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Later "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of containers' default specification";
         Held "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
@@ -94,6 +95,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     ] {
         names_are(node, field, good, reader);
     }
+    hardened::check(node, "sysctls", reader);
 }
 
 /// Whether nothing in `machine.ca` is wrong already: no second complaint about it.
@@ -278,15 +280,15 @@ choices! {
 section! {
     /// `machine.kernel`.
     pub struct Kernel {
-        Held "modules" modules: Vec<LegacyModule> = "Modules to load";
+        Acted "modules" modules: Vec<LegacyModule> = "Modules to load";
     }
 }
 
 section! {
     /// A kernel module.
     pub struct LegacyModule {
-        Held "name" name: ModuleName = "Its name", required;
-        Held "parameters" parameters: Vec<String> = "Such as `option=1`";
+        Acted "name" name: ModuleName = "Its name", required;
+        Acted "parameters" parameters: Vec<ModuleParameter> = "Such as `option=1`";
     }
 }
 

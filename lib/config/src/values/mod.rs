@@ -72,6 +72,13 @@ texts! {
     ModuleName = "the name of a kernel module",
         |text| (1..=64).contains(&text.len())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    /// A parameter of a kernel module, `name` or `name=value`.
+    ModuleParameter = "a module's parameter such as option=1",
+        |text| text.len() <= 1024 && !text.chars().any(char::is_control) && {
+            let name = text.split('=').next().unwrap_or_default();
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+                && !name.starts_with('-')
+        };
 }
 
 /// A value of any form, kept as it is written for the program that understands it.

@@ -29,6 +29,7 @@ use crate::network::Setup;
 use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+use crate::supervisor::Supervisor;
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -44,6 +45,8 @@ pub struct Sources {
     pub meta: watch::Receiver<Values>,
     /// The machine config, once there is one.
     pub config: watch::Receiver<Option<Document>>,
+    /// Who runs programs of the image; nobody where only the graph is looked at.
+    pub supervisor: Option<Supervisor>,
     /// What the network starts from, once it may.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
 }
@@ -64,6 +67,13 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         config: sources.config.clone(),
     })?;
     runtime.add(kernel::params::Params::default())?;
+    runtime.add(kernel::modules::ModuleConfig {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(kernel::modules::Modules {
+        loader: sources.supervisor,
+        sys_module: "/sys/module".into(),
+    })?;
     runtime.add(kernel::watchdog::WatchdogTimer {
         config: sources.config.clone(),
     })?;
@@ -98,6 +108,10 @@ fn network(
     runtime.add(netlink::addresses::Addresses)?;
     runtime.add(netlink::routes::Routes)?;
     runtime.add(node_address::NodeAddresses)?;
+    runtime.add(network::firewall::Chains {
+        config: config.clone(),
+    })?;
+    runtime.add(network::firewall::Filter::default())?;
     runtime.add(network::layers::Layers {
         setup: setup.clone(),
         config,
@@ -148,6 +162,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         last_stop: watch::Sender::new(None).subscribe(),
         meta: watch::Sender::new(Values::new()).subscribe(),
         config: watch::Sender::new(None).subscribe(),
+        supervisor: None,
         network: watch::Sender::new(None).subscribe(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())

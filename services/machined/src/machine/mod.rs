@@ -166,6 +166,7 @@ impl Machine {
             meta: self.node.meta().watch(),
             last_stop: self.node.last_stops(),
             config: self.node.configs(),
+            supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)

@@ -11,12 +11,15 @@ pub mod config_layer;
 pub mod default_layer;
 pub mod dhcp;
 pub mod files;
+pub mod firewall;
 mod ip_param;
 pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 mod lease;
 mod old_form;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -124,11 +127,7 @@ impl Network {
 fn status_in(store: &Store) -> Status {
     let name = store.get_as::<HostnameStatus>(HostnameStatus::ID);
     let current = store.get_as::<NodeAddress>(NodeAddress::CURRENT);
-    let address = |text: &String| text.split('/').next()?.parse().ok();
-    let mut addresses: Vec<IpAddr> = current
-        .iter()
-        .flat_map(|current| current.addresses.iter().filter_map(address))
-        .collect();
+    let mut addresses: Vec<IpAddr> = current.iter().flat_map(|current| current.ips()).collect();
     addresses.dedup();
     Status {
         hostname: name.map(|name| name.full()).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Kernel parameters and the watchdog.
+//! Kernel parameters, modules and the watchdog.
 
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
@@ -44,6 +44,19 @@ impl Spec for KernelParamStatus {
             column("Unsupported", ".unsupported"),
         ],
     );
+}
+
+/// A module the config wants; its id is the name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KernelModuleSpec {
+    /// Of the module.
+    pub name: String,
+    /// Such as `option=1`.
+    pub parameters: Vec<String>,
+}
+
+impl Spec for KernelModuleSpec {
+    const DEFINITION: Definition = open("KernelModuleSpecs.runtime.talos.dev", NAMESPACE, &[], &[]);
 }
 
 /// The watchdog that is fed; id [`WatchdogTimerStatus::ID`].

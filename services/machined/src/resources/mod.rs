@@ -1,6 +1,7 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
 pub mod block;
+pub mod firewall;
 pub mod kernel;
 pub mod network;
 pub mod network_names;

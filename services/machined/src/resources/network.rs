@@ -1,5 +1,7 @@
 //! What the network is.
 
+use std::net::IpAddr;
+
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
@@ -219,6 +221,12 @@ impl NodeAddress {
     pub const CURRENT: &str = "current";
     /// All that ever were, since this boot.
     pub const ACCUMULATIVE: &str = "accumulative";
+
+    /// Without prefixes.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        let ip = |text: &String| text.split('/').next()?.parse().ok();
+        self.addresses.iter().filter_map(ip)
+    }
 }
 
 impl Spec for NodeAddress {

@@ -1,4 +1,4 @@
-//! Programs of the image that run once and end: `mkfs.xfs` and its like.
+//! Programs of the image that run once and end: `mkfs.xfs`, `udevd modprobe` and their like.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,8 +14,13 @@ use crate::services::ENVIRONMENT;
 /// What is kept of a tool's words; they go into one message.
 const MOST_WORDS: u64 = 4096;
 
-/// What the tools need: they work on devices and file systems as root, and on nothing else.
-const CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
+/// What a tool needs: one loads modules, the others work on devices and file systems as root.
+fn capabilities(program: &str) -> CapabilitySet {
+    match program {
+        "udevd" => CapabilitySet::SYS_MODULE,
+        _ => CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE),
+    }
+}
 
 /// A tool to be run, and who waits for it.
 #[derive(Debug)]
@@ -80,7 +85,7 @@ fn spawn(program: &str, arguments: &[String]) -> io::Result<(u32, oneshot::Recei
     let confinement = Confinement {
         uid: 0,
         gid: 0,
-        capabilities: CAPABILITIES,
+        capabilities: capabilities(program),
         no_new_privs: true,
         oom_score_adj: 0,
         cgroup_procs: None,

@@ -1,5 +1,6 @@
-//! What the config wants of the kernel: parameters, and the watchdog.
+//! What the config wants of the kernel: parameters, modules and the watchdog.
 
+pub(super) mod modules;
 pub(super) mod param_config;
 pub(super) mod params;
 pub(super) mod watchdog;

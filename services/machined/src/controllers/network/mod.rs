@@ -2,6 +2,7 @@
 
 pub(super) mod apply;
 pub(super) mod etc_files;
+pub(super) mod firewall;
 pub(super) mod hostname;
 pub(super) mod layers;
 pub(super) mod merge;

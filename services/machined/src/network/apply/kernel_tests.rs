@@ -3,20 +3,8 @@
 use super::tests::{LAYER, all, prefix};
 use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
 use crate::network::layers::{Specs, route};
+use crate::network::testing::alone;
 use crate::resources::network_spec::{Bridge, Enabled, Master, RouteSpec};
-
-/// Runs in a network namespace of its own, where there is the right to have one. Without it nothing can be
-/// said about the kernel, which is told.
-fn alone(test: impl Future<Output = ()>) {
-    use nix::sched::{CloneFlags, unshare};
-    match unshare(CloneFlags::CLONE_NEWNET) {
-        Ok(()) => {}
-        Err(nix::errno::Errno::EPERM) => return eprintln!("not root: the kernel was not asked"),
-        Err(error) => panic!("no network namespace: {error}"),
-    }
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build().unwrap().block_on(test);
-}
 
 fn bridged(address: &str, stp: bool) -> Units {
     let mut specs = Specs::default();

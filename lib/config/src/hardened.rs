@@ -1,0 +1,150 @@
+//! Kernel parameters the image sets for the kernel's self-protection (`kernel-config/sysctl.conf`): a config
+//! may make them stricter, never weaker.
+//!
+//! Not among them is `user.max_user_namespaces`: pods with users of their own need some, and only the config
+//! can know.
+
+use crate::read::Reader;
+use crate::tree::Node;
+
+/// Which values are as strict as ours, or stricter.
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    /// This and above.
+    AtLeast(i64),
+    /// From the first to the last; 0 often stands for "no limit".
+    Within(i64, i64),
+}
+
+use Rule::{AtLeast, Within};
+
+const RULES: &[(&str, Rule)] = &[
+    ("dev.tty.ldisc_autoload", Within(0, 0)),
+    ("dev.tty.legacy_tiocsti", Within(0, 0)),
+    ("fs.protected_fifos", AtLeast(2)),
+    ("fs.protected_hardlinks", AtLeast(1)),
+    ("fs.protected_regular", AtLeast(2)),
+    ("fs.protected_symlinks", AtLeast(1)),
+    ("fs.suid_dumpable", Within(0, 0)),
+    ("kernel.dmesg_restrict", AtLeast(1)),
+    ("kernel.hardlockup_panic", AtLeast(1)),
+    ("kernel.kptr_restrict", AtLeast(2)),
+    ("kernel.oops_limit", Within(1, 100)),
+    ("kernel.perf_event_paranoid", AtLeast(3)),
+    ("kernel.randomize_va_space", AtLeast(2)),
+    ("kernel.softlockup_panic", AtLeast(1)),
+    ("kernel.unknown_nmi_panic", AtLeast(1)),
+    // 2 can be made 0 again, 1 cannot.
+    ("kernel.unprivileged_bpf_disabled", Within(1, 1)),
+    ("kernel.warn_limit", Within(1, 100)),
+    ("kernel.yama.ptrace_scope", AtLeast(2)),
+    ("net.core.bpf_jit_harden", AtLeast(2)),
+    ("net.ipv4.conf.all.accept_redirects", Within(0, 0)),
+    ("net.ipv4.conf.all.accept_source_route", Within(0, 0)),
+    ("net.ipv4.conf.default.accept_redirects", Within(0, 0)),
+    ("net.ipv4.conf.default.accept_source_route", Within(0, 0)),
+    ("net.ipv4.icmp_echo_ignore_broadcasts", AtLeast(1)),
+    ("net.ipv4.icmp_ignore_bogus_error_responses", AtLeast(1)),
+    ("net.ipv4.tcp_syncookies", AtLeast(1)),
+    ("net.ipv6.conf.all.accept_redirects", Within(0, 0)),
+    // Below 0 is stricter: not even those of mobile IPv6.
+    ("net.ipv6.conf.all.accept_source_route", Within(-1, 0)),
+    ("net.ipv6.conf.default.accept_redirects", Within(0, 0)),
+    ("net.ipv6.conf.default.accept_source_route", Within(-1, 0)),
+    ("vm.mmap_min_addr", AtLeast(65_536)),
+    ("vm.mmap_rnd_bits", AtLeast(32)),
+];
+
+/// Notes every parameter of a map that is weaker than the image's.
+pub(crate) fn check(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let entries = node.get(field).map(Node::entries).unwrap_or_default();
+    reader.within(field, |reader| {
+        for (key, value) in entries {
+            let Some(allowed) = weaker(&key.name, value.text().unwrap_or_default()) else {
+                continue;
+            };
+            let what = format!(
+                "must be {allowed}: the image protects the kernel with it; leave it out, or make it stricter"
+            );
+            reader.within(&key.name, |reader| reader.wrong(value.mark, &what));
+        }
+    });
+}
+
+/// What the value would have to be, in words; `None`: it is good, or nobody's concern.
+fn weaker(key: &str, value: &str) -> Option<String> {
+    let key = plain(key);
+    let (_, rule) = RULES.iter().find(|(name, _)| *name == key)?;
+    let number: Option<i64> = value.trim().parse().ok();
+    let (good, allowed) = match *rule {
+        AtLeast(least) => (number >= Some(least), format!("at least {least}")),
+        Within(first, last) if first == last => (number == Some(first), first.to_string()),
+        Within(first, last) => (
+            number.is_some_and(|number| (first..=last).contains(&number)),
+            format!("from {first} to {last}"),
+        ),
+    };
+    (!good).then_some(allowed)
+}
+
+/// One spelling of the many a path has.
+fn plain(key: &str) -> String {
+    let parts = key.split(['.', '/']).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Every value of the image is one a config may have, and each but the one above has its rule.
+    #[test]
+    fn the_rules_are_about_what_the_image_sets() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../kernel-config/sysctl.conf"
+        );
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let mut image: BTreeMap<&str, &str> = lines
+            .filter_map(|line| line.split_once('='))
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .collect();
+        assert_eq!(image.remove("user.max_user_namespaces"), Some("0"));
+        let ruled: Vec<&str> = RULES.iter().map(|(key, _)| *key).collect();
+        assert_eq!(ruled, image.keys().copied().collect::<Vec<_>>());
+        for (key, value) in image {
+            assert_eq!(weaker(key, value), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn stricter_is_good_and_no_spelling_gets_around_it() {
+        for (key, value) in [
+            ("kernel.yama.ptrace_scope", "3"),
+            ("kernel.oops_limit", "1"),
+            ("net.ipv6.conf.all.accept_source_route", "-1"),
+            ("net.ipv4.conf.eth0.accept_redirects", "1"),
+            ("vm.swappiness", "x"),
+        ] {
+            assert_eq!(weaker(key, value), None, "{key}");
+        }
+        for (key, value, allowed) in [
+            ("kernel.kptr_restrict", "1", "at least 2"),
+            ("kernel/kptr_restrict", "0", "at least 2"),
+            ("kernel/./kptr_restrict", "0", "at least 2"),
+            ("/kernel//kptr_restrict/", "0", "at least 2"),
+            ("kernel.kptr_restrict", "0x2", "at least 2"),
+            ("kernel.kptr_restrict", "", "at least 2"),
+            ("kernel.oops_limit", "0", "from 1 to 100"),
+            ("kernel.unprivileged_bpf_disabled", "2", "from 1"),
+            ("fs.suid_dumpable", "2", "0"),
+        ] {
+            let found = weaker(key, value);
+            let is = |found: String| found.starts_with(allowed) || found == "1";
+            assert!(found.is_some_and(is), "{key} = {value}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Network namespaces for tests on the real kernel.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// Runs a test in a network namespace of its own. Without the right to have one the kernel is not asked;
+/// that is said where cargo cannot hide it.
+pub fn alone(test: impl Future<Output = ()>) {
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        Ok(()) => block_on(test),
+        Err(Errno::EPERM) => skip("a network namespace: run as root, or under `unshare -Ur`"),
+        Err(error) => panic!("no network namespace: {error}"),
+    }
+}
+
+/// Says on the real standard error that (a part of) this test did not run.
+pub fn skip(needed: &str) {
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    let text = format!("\nSKIPPED in {name}: needs {needed}\n");
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
+}
+
+fn block_on<T>(task: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(task)
+}
+
+/// Another machine: a network namespace, and a way to act in it.
+pub struct Neighbour(pub File);
+
+impl Neighbour {
+    pub fn new() -> Neighbour {
+        let namespace = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            File::open("/proc/thread-self/ns/net").unwrap()
+        });
+        Neighbour(namespace.join().unwrap())
+    }
+
+    /// Runs there what needs no runtime, or brings one.
+    pub fn acts<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        let act = || {
+            setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
+            what()
+        };
+        thread::scope(|scope| scope.spawn(act).join().unwrap())
+    }
+
+    /// The same for what talks to the kernel.
+    pub fn asks(&self, what: impl AsyncFnOnce(rtnetlink::Handle) + Send) {
+        self.acts(|| {
+            block_on(async {
+                let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+                tokio::spawn(connection);
+                what(handle).await;
+            });
+        });
+    }
+}
