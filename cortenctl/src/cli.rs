@@ -28,8 +28,9 @@ pub(crate) use config::{
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
 pub(crate) use look::{
-    Containers, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageName, ImageNamespace,
-    Inspect, Kubernetes, Logs, Processes, Service, ServiceAction, Sort, Time, Version,
+    Cgroups, Containers, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageName,
+    ImageNamespace, Inspect, Kubernetes, Logs, Preset, Processes, Service, ServiceAction, Sort,
+    Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Man, Support};
 
@@ -152,6 +153,9 @@ pub(crate) enum Verb {
     Containers(Containers),
     /// What containers use
     Stats(Containers),
+    /// What groups of processes use and may use
+    #[command(visible_alias = "cg")]
+    Cgroups(Cgroups),
     /// Start a container anew
     Restart(Restart),
     /// The time of nodes and of their time server

@@ -170,6 +170,33 @@ pub(crate) enum Sort {
     Cpu,
 }
 
+/// `cgroups`.
+#[derive(Debug, Args)]
+pub(crate) struct Cgroups {
+    /// Which columns
+    #[arg(long, value_enum, default_value = "memory")]
+    pub(crate) preset: Preset,
+}
+
+/// Columns of `cgroups`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preset {
+    /// Time on the processors
+    Cpu,
+    /// Which processors
+    Cpuset,
+    /// Disks
+    Io,
+    /// Memory and its limits
+    Memory,
+    /// Processes by name
+    Process,
+    /// How long was waited for something
+    Psi,
+    /// Swap
+    Swap,
+}
+
 /// `containers` and `stats`.
 #[derive(Debug, Args)]
 pub(crate) struct Containers {
@@ -202,6 +229,10 @@ pub(crate) struct Health {
     /// Where Kubernetes answers, instead of where the config says
     #[arg(long, value_name = "URL", default_value = "")]
     pub(crate) k8s_endpoint: String,
+    /// The node makes the checks; the client has none of its own
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) server: bool,
 }
 
 /// `image`.

@@ -73,6 +73,7 @@ fn aliases_and_short_flags_of_existing_scripts() {
         "containers --kubernetes",
         "c -k",
         "logs -k default/web:nginx -f",
+        "cgroups --preset psi",
         "time --check x",
         "health --wait-timeout 1m --control-plane-nodes a,b --worker-nodes c",
         "image ls --namespace system",

@@ -11,6 +11,11 @@ use crate::stream::stream;
 use crate::table::{print, printable};
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Health) -> Result<(), Failure> {
+    if !args.server {
+        return Err(Failure::usage(
+            "the checks are made by a control plane node; leave --server=false out",
+        ));
+    }
     let body = HealthCheckRequest {
         wait_timeout: prost_types::Duration::try_from(args.wait_timeout).ok(),
         cluster_info: Some(ClusterInfo {

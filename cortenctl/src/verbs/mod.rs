@@ -1,6 +1,7 @@
 //! What each verb does, a file per verb.
 
 mod apply;
+mod cgroups;
 mod containers;
 mod contexts;
 mod copy;
@@ -76,6 +77,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
             let request = pcap::request(&args)?;
             pcap::run(routes(&global).await?, &args, request).await
         }
+        Verb::Cgroups(args) => cgroups::run(routes(&global).await?, &args).await,
         Verb::Containers(args) => containers::run(routes(&global).await?, &args).await,
         Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,

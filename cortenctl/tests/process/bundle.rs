@@ -1,4 +1,4 @@
-//! `support`: what is in the file, and what is not.
+//! `support`: what is in the file, and what is not; and what else writes files.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -88,4 +88,41 @@ fn shells_and_readers_get_every_verb() {
     for page in ["cortenctl.1", "cortenctl-etcd-members.1", "cortenctl-get.1"] {
         assert!(path.join(page).exists(), "{page}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_edited_and_refused_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = fake::serve(directory.path()).await.to_string();
+    let editor = directory.path().join("editor");
+    std::fs::write(&editor, "#!/bin/sh\necho '# by hand' >> \"$1\"\n").unwrap();
+    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let kept = directory.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let (config, drafts) = (directory.path().join("cortenconfig"), kept.clone());
+    let run = move || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+            .args(["--cortenconfig", config.to_str().unwrap(), "-e", &address])
+            .args(["edit", "mc", "-n", "strict"])
+            .env_remove("VISUAL")
+            .env("EDITOR", editor)
+            .env("TMPDIR", drafts)
+            .output()
+            .unwrap()
+    };
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("it cannot be changed"), "{told}");
+    let mut files = std::fs::read_dir(&kept).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    assert!(told.contains(file.to_str().unwrap()), "{told}");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(
+        std::fs::read_to_string(&file)
+            .unwrap()
+            .ends_with("# by hand\n")
+    );
 }

@@ -47,6 +47,22 @@ pub(super) fn chunks(bytes: &[u8]) -> Response<BoxStream<Data>> {
     frames(bytes.chunks(100).map(chunk).collect())
 }
 
+/// The kernel's files, as a copy of them has them.
+const CGROUPS: &[(&str, &[u8])] = &[
+    ("cgroup.procs", b"2\n"),
+    (
+        "cpu.stat",
+        b"usage_usec 4000000\nuser_usec 3000000\nsystem_usec 1000000\n",
+    ),
+    ("init/cgroup.procs", b"1\n77\n"),
+    ("init/cpu.stat", b"user_usec 1500000\nsystem_usec 10000\n"),
+    ("init/memory.current", b"50000000\n"),
+    ("init/memory.max", b"max\n"),
+    ("system/apid/cgroup.procs", b"\x1b[2J\n"),
+    ("system/apid/memory.current", b"-1\n"),
+    ("system/memory.low", b"100000000\n"),
+];
+
 const KUBECONFIG: &str = "\
 apiVersion: v1
 kind: Config
@@ -148,7 +164,9 @@ pub(super) fn copy(
     let node = up(request)?;
     let whole = archive(&[("log/a.log", b"hello\n"), ("b.log", &[b'x'; 5000])]);
     match (&*node, &*request.get_ref().root_path) {
+        ("evil", "/sys/fs/cgroup") => Ok(chunks(b"no archive")),
         ("evil", _) => Ok(chunks(&archive(&[("good", b"1"), ("../evil", b"2")]))),
+        (_, "/sys/fs/cgroup") => Ok(chunks(&archive(CGROUPS))),
         (_, "/cut") => Ok(chunks(&whole[..whole.len() / 2])),
         _ => Ok(chunks(&whole)),
     }

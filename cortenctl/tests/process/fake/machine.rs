@@ -27,6 +27,13 @@ impl MachineService for Fake {
         system::service_list(&request)
     }
 
+    async fn processes(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<api::ProcessesResponse>, Status> {
+        system::processes(&request)
+    }
+
     async fn logs(
         &self,
         request: Request<api::LogsRequest>,

@@ -79,3 +79,23 @@ pub(super) fn events(
     };
     Ok(frames(vec![begun, event]))
 }
+
+pub(super) fn processes(request: &Request<()>) -> Result<Response<api::ProcessesResponse>, Status> {
+    up(request)?;
+    answer!(
+        *request,
+        api::ProcessesResponse,
+        api::Process,
+        |_, metadata| {
+            let init = api::ProcessInfo {
+                pid: 1,
+                command: "machined".into(),
+                ..Default::default()
+            };
+            api::Process {
+                metadata,
+                processes: vec![init],
+            }
+        }
+    )
+}
