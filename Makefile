@@ -19,7 +19,7 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
     protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio \
     squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
-    qemu-system-x86 ovmf ipxe-qemu
+    qemu-system-x86 ovmf ipxe-qemu mmdebstrap xfsprogs
 
 .DEFAULT_GOAL := help
 

@@ -162,16 +162,20 @@ fn prototype(archive: &Path, files: &Path) -> anyhow::Result<String> {
         let kind = header.entry_type();
         let rights = rights(header.mode()?);
         let owner = format!("{} {}", header.uid()?, header.gid()?);
-        let devices = (
-            header.device_major()?.unwrap_or(0),
-            header.device_minor()?.unwrap_or(0),
-        );
+        // Only a device's header has numbers in these fields.
+        let device = || {
+            anyhow::Ok(format!(
+                "{} {}",
+                header.device_major()?.unwrap_or(0),
+                header.device_minor()?.unwrap_or(0)
+            ))
+        };
         let target = entry.link_name()?.map(|link| link.display().to_string());
         let line = match kind {
             EntryType::Directory => format!("d{rights} {owner}"),
             EntryType::Symlink => format!("l{rights} {owner} {}", target.unwrap_or_default()),
-            EntryType::Char => format!("c{rights} {owner} {} {}", devices.0, devices.1),
-            EntryType::Block => format!("b{rights} {owner} {} {}", devices.0, devices.1),
+            EntryType::Char => format!("c{rights} {owner} {}", device()?),
+            EntryType::Block => format!("b{rights} {owner} {}", device()?),
             EntryType::Fifo => format!("p{rights} {owner}"),
             // A hard link becomes a second copy.
             EntryType::Link => tree.at(&target.unwrap_or_default()).line.clone(),
