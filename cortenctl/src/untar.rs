@@ -3,10 +3,17 @@
 //! made.
 
 use std::io::Read;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use tar::EntryType;
+
+/// A path that was made to write elsewhere.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} leads out of the target; nothing from here on is unpacked: the node, or somebody on the way, is not to be trusted"
+)]
+pub(crate) struct LeadsOut(PathBuf);
 
 /// How many left-out entries are named.
 const MOST_TOLD: usize = 100;
@@ -26,9 +33,7 @@ pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<S
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
         if !inside(&path) {
-            bail!(
-                "{path:?} leads out of the target; nothing from here on is unpacked: the node, or somebody on the way, is not to be trusted"
-            );
+            return Err(LeadsOut(path).into());
         }
         let kind = entry.header().entry_type();
         let usual = matches!(

@@ -34,7 +34,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Cgroups) -> Result<(), Failur
     let mut table = Table::new(&header);
     let mut some = false;
     let failed = each(routes, async |node| {
-        let tree = tree(node).await?;
+        let (tree, missing) = tree(node).await?;
         let processes = match args.preset {
             Preset::Process => processes(node).await?,
             _ => Processes::new(),
@@ -46,7 +46,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Cgroups) -> Result<(), Failur
                 .map(|(_, cell)| cell(group, &tree, &processes));
             table.row([node.name.clone(), name].into_iter().chain(cells));
         }
-        Ok(())
+        missing
     })
     .await?;
     if some {
@@ -55,22 +55,30 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Cgroups) -> Result<(), Failur
     finish(&failed)
 }
 
-async fn tree(node: &Node) -> Result<Tree, Trouble> {
+/// The groups, and what the node could not copy of them, which it says after an
+/// archive that is whole.
+async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     let request = node.request(CopyRequest {
         root_path: ROOT.to_owned(),
     });
     let mut archive = Vec::new();
     let mut frames = node.client::<Machine>().copy(request).await?.into_inner();
-    drain(&mut frames, |Data { bytes, .. }| {
+    let copied = drain(&mut frames, |Data { bytes, .. }| {
         if archive.len() + bytes.len() > MAX_SIZE {
             return Err(Trouble::Said("its cgroups are too many".to_owned()));
         }
         archive.extend_from_slice(&bytes);
         Ok(())
     })
-    .await?;
-    let decoded = flate2::read::MultiGzDecoder::new(&*archive);
-    Tree::read(decoded).map_err(|error| Trouble::Said(format!("its archive: {error:#}")))
+    .await;
+    match Tree::read(flate2::read::MultiGzDecoder::new(&*archive)) {
+        Ok(tree) => Ok((tree, copied)),
+        // Why it broke off says more than that it has no end.
+        Err(error) => {
+            copied?;
+            Err(Trouble::Said(format!("its archive: {error:#}")))
+        }
+    }
 }
 
 /// Names of processes by number.

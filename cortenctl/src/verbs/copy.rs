@@ -60,14 +60,18 @@ pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure>
         let extracted = extracting
             .await
             .map_err(|_| Failure::call("unpacking ended early"))?;
-        // When the node broke off, that is why the archive has no end.
-        sent?;
-        let left_out =
-            extracted.map_err(|error| Trouble::Said(format!("the archive: {error:#}")))?;
-        for what in left_out {
-            eprintln!("left out: {}", table::printable(&what));
+        match extracted {
+            Ok(left_out) => {
+                for what in left_out {
+                    eprintln!("left out: {}", table::printable(&what));
+                }
+                // What the node could not read, it says after a whole archive.
+                sent
+            }
+            // A node that broke off is why the archive has no end.
+            Err(error) if !error.is::<untar::LeadsOut>() && sent.is_err() => sent,
+            Err(error) => Err(Trouble::Said(format!("the archive: {error:#}"))),
         }
-        Ok(())
     })
     .await?;
     finish(&failed)

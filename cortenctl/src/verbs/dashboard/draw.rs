@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         return;
     }
     let [left, right] =
-        Layout::horizontal([Constraint::Fill(1), Constraint::Length(40)]).areas(middle);
+        Layout::horizontal([Constraint::Fill(1), Constraint::Length(36)]).areas(middle);
     processes(frame, left, node, state.order);
     links(frame, right, node);
 }
@@ -117,20 +117,18 @@ fn processes(frame: &mut Frame<'_>, area: Rect, node: &NodeView, order: Order) {
     let rows = node.processes.iter().take(shown).map(|process| {
         Row::new([
             process.pid.to_string(),
-            process.threads.to_string(),
             format!("{:.2}", process.cpu_time),
             size(process.resident_memory),
             printable(&process.command),
         ])
     });
     let widths = [
-        Constraint::Length(8),
         Constraint::Length(7),
-        Constraint::Length(11),
-        Constraint::Length(8),
+        Constraint::Length(9),
+        Constraint::Length(7),
         Constraint::Fill(1),
     ];
-    let header = Row::new(["PID", "THREADS", "CPU-TIME", "RESMEM", "COMMAND"]);
+    let header = Row::new(["PID", "CPU-TIME", "RESMEM", "COMMAND"]);
     let table = Table::new(rows, widths)
         .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
         .block(titled(title));
@@ -196,7 +194,6 @@ mod tests {
     fn node() -> NodeView {
         let process = |pid, command: &str| api::ProcessInfo {
             pid,
-            threads: 3,
             cpu_time: 1.5,
             resident_memory: 12_000_000,
             command: command.to_owned(),
@@ -238,11 +235,11 @@ mod tests {
 ┌CPU────────────────────────┐┌MEMORY─────────────────────┐┌LOAD──────────────────┐
 │████████████50%            ││█████256 MB of 1.0 GB      ││0.50  1.00  1.25      │
 └───────────────────────────┘└───────────────────────────┘└──────────────────────┘
-┌PROCESSES by memory─────────────────────┐┌NETWORK since the last look───────────┐
-│PID      THREADS CPU-TIME    RESMEM   CO││LINK            IN      OUT     ERRORS│
-│1        3       1.50        12 MB    ma││eth0            4.0 kB  123 B   0     │
-│77       3       1.50        12 MB    ap││                                      │
-└────────────────────────────────────────┘└──────────────────────────────────────┘
+┌PROCESSES by memory─────────────────────────┐┌NETWORK since the last look───────┐
+│PID     CPU-TIME  RESMEM  COMMAND           ││LINK        IN      OUT     ERRORS│
+│1       1.50      12 MB   machined          ││eth0        4.0 kB  123 B   0     │
+│77      1.50      12 MB   ap?[2Jid          ││                                  │
+└────────────────────────────────────────────┘└──────────────────────────────────┘
 ┌LOG of machined─────────────────────────────────────────────────────────────────┐
 │line 48                                                                         │
 │line 49                                                                         │

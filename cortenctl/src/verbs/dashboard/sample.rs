@@ -74,6 +74,7 @@ async fn log(routes: Vec<Route>, chosen: &str) -> Result<Vec<String>, Failure> {
     let text = String::from_utf8_lossy(&bytes);
     let shortened = text.lines().map(|line| line.chars().take(WIDTH).collect());
     let mut lines: Vec<String> = shortened.collect();
-    lines.extend(failed.into_iter().map(|(_, why)| why));
+    let own = failed.into_iter().filter(|(name, _)| name == chosen);
+    lines.extend(own.map(|(_, why)| why));
     Ok(lines)
 }

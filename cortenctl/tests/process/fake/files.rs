@@ -167,6 +167,16 @@ pub(super) fn copy(
         ("evil", "/sys/fs/cgroup") => Ok(chunks(b"no archive")),
         ("evil", _) => Ok(chunks(&archive(&[("good", b"1"), ("../evil", b"2")]))),
         (_, "/sys/fs/cgroup") => Ok(chunks(&archive(CGROUPS))),
+        // All but a file is copied, and that one named at the end.
+        (_, "/some") => {
+            let told = Status::internal("/some/secret: not readable");
+            let whole = Data {
+                bytes: whole,
+                ..Default::default()
+            };
+            let frames = [Ok(whole), Err(told)];
+            Ok(Response::new(Box::pin(tokio_stream::iter(frames))))
+        }
         (_, "/cut") => Ok(chunks(&whole[..whole.len() / 2])),
         _ => Ok(chunks(&whole)),
     }
