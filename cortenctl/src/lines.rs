@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use crate::table::printable;
+
 /// A line longer than this is printed in parts, so that a node cannot fill our
 /// memory.
 const MAX_LINE: usize = 1024 * 1024;
@@ -63,7 +65,7 @@ impl Lines {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if self.prefix {
-            write!(out, "{node}: ")?;
+            write!(out, "{}: ", printable(node))?;
         }
         if self.terminal {
             let visible = |c: char| if c.is_control() && c != '\t' { '?' } else { c };
@@ -97,6 +99,11 @@ mod tests {
             printed(true, false, &frames),
             "a: one\na: two\nb: xy\nb: end\n"
         );
+    }
+
+    #[test]
+    fn a_nodes_name_is_what_the_endpoint_says_and_steers_nothing() {
+        assert_eq!(printed(true, false, &[("a\u{1b}[2J", "x\n")]), "a?[2J: x\n");
     }
 
     #[test]

@@ -137,16 +137,28 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(visible).collect()
 }
 
+/// A document of several lines in which no character steers a terminal. Most are
+/// written as escapes by then; those beyond ASCII (U+0080 to U+009F) are not.
+pub(crate) fn harmless(document: &str) -> String {
+    let visible = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => '?',
+        c => c,
+    };
+    document.chars().map(visible).collect()
+}
+
 /// A value as YAML or JSON text; `Table` has no such form and gives JSON.
 pub(crate) fn document(format: Format, value: &serde_json::Value) -> Result<String, Failure> {
     if format == Format::Yaml {
         return serde_saphyr::to_string(value)
+            .map(|text| harmless(&text))
             .map_err(|error| Failure::call(format!("cannot write YAML: {error}")));
     }
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::call(format!("cannot write JSON: {error}")))?;
     text.push('\n');
-    Ok(text)
+    Ok(harmless(&text))
 }
 
 /// Writes to stdout; a closed pipe is an error here, and no failure in the end.
@@ -187,6 +199,16 @@ mod tests {
         rows.row(row(&["n", "b"]));
         assert_eq!(rows.render(), "n        b\n");
         assert_eq!(rows.render(), "");
+    }
+
+    #[test]
+    fn documents_steer_no_terminal_either() {
+        let value = serde_json::json!({ "a": "x\u{1b}[2J\u{9b}2J\ny" });
+        for format in [Format::Yaml, Format::Json] {
+            let text = document(format, &value).unwrap();
+            let steers = |c: char| c.is_control() && c != '\n';
+            assert!(!text.contains(steers), "{text:?}");
+        }
     }
 
     #[test]

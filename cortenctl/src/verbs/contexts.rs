@@ -200,7 +200,7 @@ async fn new(global: &Global, args: &ConfigNew) -> Result<(), Failure> {
         }
         let text = made.render()?;
         if args.file == Path::new("-") {
-            table::print(&text)?;
+            table::print(&table::harmless(&text))?;
         } else {
             files::write(&args.file, &text, args.force)?;
             eprintln!("created {}", args.file.display());

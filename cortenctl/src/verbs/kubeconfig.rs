@@ -14,7 +14,7 @@ use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::stream::{Trouble, drain, each, only_one};
-use crate::table::print;
+use crate::table::{harmless, print};
 use crate::verbs::copy::file_of;
 use crate::{files, yaml};
 
@@ -51,7 +51,7 @@ fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {
         .and_then(|made| merge::single(made, args.force_context_name.as_deref()))
         .map_err(|error| Trouble::Said(format!("what it gave is no kubeconfig: {error}")))?;
     if target == Path::new("-") {
-        return Ok(print(&render(&made.document())?)?);
+        return Ok(print(&harmless(&render(&made.document())?))?);
     }
     // A link stays one: what it points to is replaced.
     let real = std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
