@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::{CertificateDer, ServerName};
+use webpki::EndEntityCert;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -50,6 +52,24 @@ pub fn has_exactly_client_auth(der: &[u8]) -> Result<bool, PkiError> {
             || !u.other.is_empty();
         u.client_auth && !more
     }))
+}
+
+/// A certificate's serial number in hexadecimal, two digits a byte.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn serial(der: &[u8]) -> Result<String, PkiError> {
+    Ok(parse(der)?.raw_serial_as_string().replace(':', ""))
+}
+
+/// Whether a server's certificate is for `name`, an IP address or a DNS name.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn is_for(der: &CertificateDer<'_>, name: &str) -> Result<bool, PkiError> {
+    let end = EndEntityCert::try_from(der).map_err(|_| PkiError::NotACertificate)?;
+    Ok(ServerName::try_from(name)
+        .is_ok_and(|name| end.verify_is_valid_for_subject_name(&name).is_ok()))
 }
 
 /// From when until when a certificate is valid.

@@ -24,7 +24,7 @@ mod verify;
 use std::time::Duration;
 
 pub use ca::{Algorithm, Ca, maintenance};
-pub use inspect::{fingerprint, has_exactly_client_auth, organizations, validity};
+pub use inspect::{fingerprint, has_exactly_client_auth, is_for, organizations, serial, validity};
 pub use keys::{CertificateAndKey, certificates_from_pem, private_key_from_pem, to_pem};
 pub use request::{new_key, request};
 pub use verify::verify_client;

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Algorithm, Ca, NODE_LIFETIME, PkiError, certificates_from_pem, fingerprint, maintenance,
-    organizations, private_key_from_pem, validity, verify_client,
+    Algorithm, Ca, NODE_LIFETIME, PkiError, certificates_from_pem, fingerprint, is_for,
+    maintenance, organizations, private_key_from_pem, serial, validity, verify_client,
 };
 use rustls_pki_types::CertificateDer;
 
@@ -127,4 +127,28 @@ fn a_maintenance_certificate_has_a_fingerprint_and_lasts_a_day() {
     assert_eq!(until, now() + NODE_LIFETIME);
     // A clock that starts at the epoch still gives a certificate.
     maintenance(&[], UNIX_EPOCH).unwrap();
+}
+
+#[test]
+fn a_server_certificate_says_whom_it_is_for_and_which_it_is() {
+    let names = ["10.0.2.15".into(), "fd00::5".into(), "node1".into()];
+    let ca = ca();
+    let one = der(&ca
+        .server("node1", &names, now(), NODE_LIFETIME)
+        .unwrap()
+        .crt);
+    let two = der(&ca
+        .server("node1", &names, now(), NODE_LIFETIME)
+        .unwrap()
+        .crt);
+    for name in ["10.0.2.15", "fd00::5", "fd00:0::5", "node1", "NODE1"] {
+        assert!(is_for(&one[0], name).unwrap(), "{name}");
+    }
+    for name in ["10.0.2.16", "node2", "", "[fd00::5]", "node1:50000"] {
+        assert!(!is_for(&one[0], name).unwrap(), "{name}");
+    }
+    let [first, second] = [&one, &two].map(|chain| serial(&chain[0]).unwrap());
+    assert_ne!(first, second);
+    assert!(first.len() % 2 == 0 && first.chars().all(|c| c.is_ascii_hexdigit()));
+    serial(b"nothing").unwrap_err();
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use corten_api::roles::Role;
 use corten_config::Document;
 use corten_pki::{Ca, CertificateAndKey};
 
@@ -38,6 +39,9 @@ pub struct Identity {
     /// Who may call: authorities of client certificates. Empty in maintenance.
     ca: String,
     server: CertificateAndKey,
+    /// What apid shows to other nodes, so that they believe it whom it speaks for. Nodes of the control plane
+    /// alone have one: a worker forwards nothing.
+    client: Option<CertificateAndKey>,
 }
 
 /// Whether a node can serve by this config at all.
@@ -72,7 +76,14 @@ impl Identity {
             .chain(document.machine.accepted_cas.iter().map(|ca| &*ca.crt))
             .collect::<Vec<_>>()
             .join("\n");
-        Ok(Identity { ca, server })
+        let speaks_for_others = document.machine.kind.is_control_plane();
+        let client = speaks_for_others
+            .then(|| {
+                let roles = [Role::Impersonator.name()];
+                signer.client(&roles, now, corten_pki::NODE_LIFETIME)
+            })
+            .transpose()?;
+        Ok(Identity { ca, server, client })
     }
 
     /// Signed by itself.
@@ -84,6 +95,7 @@ impl Identity {
         Ok(Identity {
             ca: String::new(),
             server,
+            client: None,
         })
     }
 
@@ -97,17 +109,29 @@ impl Identity {
         Ok(corten_pki::fingerprint(leaf)?)
     }
 
-    /// Writes the files, each replaced at once, readable by `uid` only.
+    /// Writes the files, each replaced at once, readable by `uid` only. Those of a client that this
+    /// identity has not are removed.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, directory: &Path, uid: u32) -> Result<(), IdentityError> {
-        // The certificate last: whoever sees it new finds the key to it.
+        // A certificate after its key: whoever sees it new finds the key to it.
+        let client = self.client.as_ref();
         for (name, text) in [
-            ("ca.crt", &self.ca),
-            ("server.key", &self.server.key),
-            ("server.crt", &self.server.crt),
+            ("ca.crt", Some(&self.ca)),
+            ("client.key", client.map(|client| &client.key)),
+            ("client.crt", client.map(|client| &client.crt)),
+            ("server.key", Some(&self.server.key)),
+            ("server.crt", Some(&self.server.crt)),
         ] {
+            let Some(text) = text else {
+                match fs::remove_file(directory.join(name)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(error.into());
+                    }
+                    _ => continue,
+                }
+            };
             let new = directory.join(format!("{name}.new"));
             let _ = fs::remove_file(&new);
             let mut file = fs::OpenOptions::new()
@@ -183,6 +207,45 @@ mod tests {
             0o400
         );
         assert_eq!(fs::read_to_string(key).unwrap(), second.server.key);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+
+    fn control_plane() -> Document {
+        let ca = Ca::generate(
+            corten_pki::Algorithm::Ed25519,
+            "talos",
+            "",
+            SystemTime::now(),
+        )
+        .unwrap();
+        let base64 = |text: &str| {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(text)
+        };
+        let (crt, key) = (base64(&ca.pem().crt), base64(&ca.pem().key));
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: controlplane\n  token: a.b\n  ca:\n    crt: {crt}\n    \
+             key: {key}\ncluster:\n  controlPlane:\n    endpoint: https://10.0.0.10:6443\n"
+        );
+        Document::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_node_of_the_control_plane_speaks_for_others_and_no_other_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = fs::metadata(dir.path()).unwrap().uid();
+        let now = SystemTime::now();
+        let identity = Identity::from_config(&control_plane(), &network(), now).unwrap();
+        identity.write(dir.path(), uid).unwrap();
+        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        let chain = corten_pki::certificates_from_pem(&read("client.crt")).unwrap();
+        let authorities = corten_pki::certificates_from_pem(&read("ca.crt")).unwrap();
+        let roles = corten_pki::verify_client(&chain, &authorities, now).unwrap();
+        assert_eq!(roles, ["os:impersonator"]);
+        corten_pki::private_key_from_pem(&read("client.key")).unwrap();
+        // Nothing of it is left when the next one has none.
+        let without = Identity::of_maintenance(&network(), now).unwrap();
+        without.write(dir.path(), uid).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 }
