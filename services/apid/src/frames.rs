@@ -1,52 +1,110 @@
 //! gRPC's framing (a flag, a length of four bytes, a message), read from and
 //! written to HTTP/2 bodies.
 
+use std::ops::Deref;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use corten_api::MAX_MESSAGE;
 use http::HeaderMap;
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tonic::Status;
+
+use crate::quota::{Peer, Quota, Taken};
 
 /// Flag and length.
 const HEAD: usize = 5;
+/// Messages up to this size are bounded by the number of calls; longer ones share [`Memory`].
+const SMALL: usize = 64 * 1024;
+
+/// What long messages of merged calls take while they are here, in bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(crate) quota: Quota,
+    /// For whom they are.
+    pub(crate) peer: Peer,
+}
+
+/// A message, and its part of the memory for long ones.
+#[derive(Debug)]
+pub(crate) struct Message {
+    bytes: Bytes,
+    held: Option<Taken>,
+}
+
+impl Message {
+    /// Its part of the memory, for what is made of it.
+    pub(crate) fn into_held(self) -> Option<Taken> {
+        self.held
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Messages out of a body, then its trailers.
 #[derive(Debug)]
-pub(crate) struct Frames {
-    body: Incoming,
+pub(crate) struct Frames<B> {
+    body: B,
     buffer: BytesMut,
+    memory: Memory,
+    held: Option<Taken>,
     trailers: Option<HeaderMap>,
 }
 
-impl Frames {
-    pub(crate) fn new(body: Incoming) -> Frames {
+impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
+    pub(crate) fn new(body: B, memory: Memory) -> Frames<B> {
         Frames {
             body,
             buffer: BytesMut::new(),
+            memory,
+            held: None,
             trailers: None,
         }
     }
 
     /// The next message, or `None` at the end of the body.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Message>, Status> {
         loop {
-            if let Some(message) = take(&mut self.buffer)? {
-                return Ok(Some(message));
-            }
-            if self.body.is_end_stream() && self.trailers.is_some() {
-                return Ok(None);
+            if let Some(bytes) = take(&mut self.buffer)? {
+                let held = self.held.take();
+                return Ok(Some(Message { bytes, held }));
             }
             match self.body.frame().await {
-                None => return Ok(None),
-                Some(Err(_)) => return Err(Status::unavailable("the stream broke off")),
+                None if self.buffer.is_empty() => return Ok(None),
+                None | Some(Err(_)) => return Err(Status::unavailable("the stream broke off")),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.buffer.extend_from_slice(&data),
+                    Ok(data) => self.keep(&data)?,
                     Err(frame) => self.trailers = frame.into_trailers().ok(),
                 },
             }
         }
+    }
+
+    fn keep(&mut self, data: &[u8]) -> Result<(), Status> {
+        let length = self.buffer.len() + data.len();
+        if length > SMALL {
+            let Memory { quota, peer } = &self.memory;
+            let enough = match &mut self.held {
+                Some(held) => held.grow(length),
+                none => {
+                    *none = quota.take(*peer, length);
+                    none.is_some()
+                }
+            };
+            if !enough {
+                return Err(Status::resource_exhausted(
+                    "too many long messages at once: ask fewer nodes, or one alone",
+                ));
+            }
+        }
+        self.buffer.extend_from_slice(data);
+        Ok(())
     }
 
     /// The trailers, once the body has ended.

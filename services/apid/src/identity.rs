@@ -1,38 +1,58 @@
-//! Our certificate, and whose callers we accept: files that may change.
+//! Our certificates, and whose callers we accept: files that may change.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use rustls::crypto::ring;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, version};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-/// The directory's files. `ca.crt` is not read in maintenance.
-const FILES: [&str; 3] = ["ca.crt", "server.crt", "server.key"];
+/// The directory's files. Of these, `ca.crt` and the client's are not read in
+/// maintenance, and a worker has no client's.
+const FILES: [&str; 5] = [
+    "ca.crt",
+    "client.crt",
+    "client.key",
+    "server.crt",
+    "server.key",
+];
 
-/// The TLS configuration made from a directory, made again when it changes.
+/// What is made from the directory's files.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// How we serve.
+    pub(crate) server: Arc<ServerConfig>,
+    /// How we call other nodes; a worker, and a node in maintenance, calls none.
+    pub(crate) client: Option<Arc<ClientConfig>>,
+    /// Whose certificates callers must have. None in maintenance.
+    pub(crate) authorities: Vec<CertificateDer<'static>>,
+    /// What we serve with: the node's names are in it.
+    pub(crate) own: CertificateDer<'static>,
+}
+
+/// The files of a directory, read again when they change.
 #[derive(Debug)]
 pub(crate) struct Identity {
     directory: PathBuf,
     maintenance: bool,
-    current: Mutex<(Stamp, Arc<ServerConfig>)>,
+    current: Mutex<(Stamp, Arc<Current>)>,
 }
 
 /// What tells one version of the files from another: time, inode (they are
 /// replaced by renaming) and length.
-type Stamp = [Option<(SystemTime, u64, u64)>; 3];
+type Stamp = [Option<(SystemTime, u64, u64)>; FILES.len()];
 
 /// Why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Pki {
         path: PathBuf,
@@ -47,24 +67,24 @@ pub(crate) enum IdentityError {
 impl Identity {
     pub(crate) fn load(directory: PathBuf, maintenance: bool) -> Result<Identity, IdentityError> {
         let stamp = stamp(&directory);
-        let config = read(&directory, maintenance)?;
+        let current = read(&directory, maintenance)?;
         Ok(Identity {
             directory,
             maintenance,
-            current: Mutex::new((stamp, config)),
+            current: Mutex::new((stamp, Arc::new(current))),
         })
     }
 
-    /// The configuration for a connection made now. Files that changed and
-    /// cannot be used leave the last good ones in force.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    /// What is in force now. Files that changed and cannot be used leave the
+    /// last good ones in force.
+    pub(crate) fn current(&self) -> Arc<Current> {
         let stamp = stamp(&self.directory);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.0 != stamp {
             match read(&self.directory, self.maintenance) {
-                Ok(config) => {
+                Ok(new) => {
                     println!("apid: read the certificates again");
-                    *current = (stamp, config);
+                    *current = (stamp, Arc::new(new));
                 }
                 Err(error) => {
                     eprintln!("apid: the new certificates are not used: {error}");
@@ -84,43 +104,91 @@ fn stamp(directory: &Path) -> Stamp {
     })
 }
 
-fn read(directory: &Path, maintenance: bool) -> Result<Arc<ServerConfig>, IdentityError> {
-    let file = |name: &str| {
-        let path = directory.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => Ok((path, bytes)),
-            Err(source) => Err(IdentityError::Read { path, source }),
-        }
-    };
-    let (path, text) = file("server.crt")?;
-    let chain = corten_pki::certificates_from_pem(&text)
-        .map_err(|source| IdentityError::Pki { path, source })?;
-    let (path, text) = file("server.key")?;
-    let key = corten_pki::private_key_from_pem(&text)
-        .map_err(|source| IdentityError::Pki { path, source })?;
-
+fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {
     let provider = Arc::new(ring::default_provider());
+    let (chain, key) = pair(directory, "server.crt", "server.key")?;
+    let own = chain.first().cloned();
+    let own = own.ok_or_else(|| IdentityError::Pki {
+        path: directory.join("server.crt"),
+        source: corten_pki::PkiError::NotACertificate,
+    })?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])?;
-    let builder = if maintenance {
-        builder.with_no_client_auth()
+    let (builder, client, authorities) = if maintenance {
+        (builder.with_no_client_auth(), None, Vec::new())
     } else {
-        let (path, text) = file("ca.crt")?;
-        let authorities = corten_pki::certificates_from_pem(&text)
-            .map_err(|source| IdentityError::Pki { path, source })?;
+        let authorities = certificates(directory, "ca.crt")?;
         let mut roots = RootCertStore::empty();
-        for authority in authorities {
-            roots.add(authority)?;
+        for authority in &authorities {
+            roots.add(authority.clone())?;
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
             .map_err(|error| IdentityError::Authority(error.to_string()))?;
-        builder.with_client_cert_verifier(verifier)
+        let client = client(directory, roots, provider)?;
+        (
+            builder.with_client_cert_verifier(verifier),
+            client,
+            authorities,
+        )
     };
-    let mut config = builder.with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let mut server = builder.with_single_cert(chain, key)?;
+    server.alpn_protocols = vec![b"h2".to_vec()];
     // A resumed session would skip the look at the caller's certificate, which
     // may have been replaced, or its authority withdrawn, since.
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+    server.send_tls13_tickets = 0;
+    Ok(Current {
+        server: Arc::new(server),
+        client,
+        authorities,
+        own,
+    })
+}
+
+/// How to call other nodes, which must have a certificate of the same authorities.
+fn client(
+    directory: &Path,
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Option<Arc<ClientConfig>>, IdentityError> {
+    if !directory.join("client.crt").exists() {
+        return Ok(None);
+    }
+    let (chain, key) = pair(directory, "client.crt", "client.key")?;
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(Some(Arc::new(config)))
+}
+
+fn pair(
+    directory: &Path,
+    certificate: &str,
+    key: &str,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
+    let chain = certificates(directory, certificate)?;
+    let (path, text) = file(directory, key)?;
+    let key = corten_pki::private_key_from_pem(&text)
+        .map_err(|source| IdentityError::Pki { path, source })?;
+    Ok((chain, key))
+}
+
+fn certificates(
+    directory: &Path,
+    name: &str,
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let (path, text) = file(directory, name)?;
+    corten_pki::certificates_from_pem(&text).map_err(|source| IdentityError::Pki { path, source })
+}
+
+fn file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), IdentityError> {
+    let path = directory.join(name);
+    match fs::read(&path) {
+        Ok(bytes) => Ok((path, bytes)),
+        Err(source) => Err(IdentityError::Read { path, source }),
+    }
 }

@@ -1,26 +1,37 @@
 //! The API's door: port 50000.
 //!
 //! Owns: TLS with client certificates, the caller's roles, the refusal of what
-//! they do not allow, and which node a call is for.
-//! Never does: decode a request it only passes on, keep state, open anything
-//! but its certificates, machined's socket and its port. It needs no
-//! privilege: machined starts it as uid 50 without capabilities.
-//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket.
+//! they do not allow, which nodes a call is for, joining what they answer, and
+//! the audit log of what a reader could not call.
+//! Never does: decode a request, keep state, open anything but its
+//! certificates, machined's socket, its port and other nodes' port 50000. It
+//! needs no privilege: machined starts it as uid 50 without capabilities.
+//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket; apid
+//! on other nodes, when this one is of the control plane.
 //!
-//! machined writes `ca.crt`, `server.crt` and `server.key` into one directory
-//! and may replace them at any time: they are read again when they change.
+//! machined writes `ca.crt`, `server.crt` and `server.key`, on the control plane
+//! also `client.crt` and `client.key`, into one directory and may replace them
+//! at any time: they are read again when they change.
 //! With `--maintenance` (no machine config yet) callers show no certificate,
 //! are readers, and may apply a config.
 //!
 //! On a laptop, without root: `apid --pki DIR --machined SOCK --listen
 //! 127.0.0.1:50000`, where SOCK is served by the tests' fake node.
 
+mod audit;
+mod caller;
+mod fanout;
 mod frames;
 mod identity;
+mod link;
 mod local;
 mod merge;
 mod notify;
+mod peers;
+mod places;
 mod proxy;
+mod quota;
+mod replies;
 mod reply;
 mod server;
 mod targets;
@@ -37,13 +48,32 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use server::Server;
+use audit::Audit;
+use identity::Identity;
+use peers::Peers;
+use proxy::Proxy;
+use quota::Quota;
+use server::BOUNDS;
+use upstream::Upstream;
+
+/// Names of other nodes that are looked up at once.
+const LOOKUPS: usize = 16;
+
+pub use peers::Dial;
+pub use server::Server;
+
+/// Calls at once: of all callers and of one. Each holds up to 64 KiB of what its
+/// answerer sent and nobody reads.
+const CALLS: (usize, usize) = (1_536, 1_100);
+/// Bytes of long messages that are put together, for all callers and for one: at
+/// least one message of the greatest length.
+const MEMORY: (usize, usize) = (64 << 20, 40 << 20);
 
 /// The API's door: mTLS, roles, and frames handed on to machined.
 #[derive(Debug, Parser)]
 #[command(name = "apid", version = corten_api::VERSION)]
 struct Options {
-    /// Directory of ca.crt, server.crt and server.key.
+    /// Directory of ca.crt, server.crt and server.key, and client.crt and client.key if other nodes are called.
     #[arg(long, default_value = "/run/apid")]
     pki: PathBuf,
     /// machined's socket.
@@ -70,6 +100,8 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     // One thread: apid moves frames, and every idle thread costs memory.
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // They look up names, and a name server may be away.
+        .max_blocking_threads(LOOKUPS)
         .build()
     {
         Ok(runtime) => runtime,
@@ -90,7 +122,8 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 async fn serve(options: Options) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
-    let server = Server::new(options.pki, options.machined, options.maintenance)?;
+    let dial = peers::network();
+    let server = server(options.pki, options.machined, options.maintenance, dial)?;
     let listener = listen(options.listen)
         .await
         .map_err(|error| format!("cannot listen on port {}: {error}", corten_api::PORT))?;
@@ -99,6 +132,30 @@ async fn serve(options: Options) -> Result<(), String> {
         () = server.run(listener) => Ok(()),
         _ = terminate.recv() => Ok(()),
     }
+}
+
+/// What serves by the certificates in the directory `pki`, asks machined at its
+/// socket, and reaches other nodes by `dial`.
+///
+/// # Errors
+/// The certificates cannot be used; the text names the file.
+pub fn server(
+    pki: PathBuf,
+    machined: PathBuf,
+    maintenance: bool,
+    dial: Dial,
+) -> Result<Server, String> {
+    let identity = Identity::load(pki, maintenance).map_err(|error| error.to_string())?;
+    let proxy = Proxy {
+        identity,
+        upstream: Upstream::new(machined),
+        peers: Peers::new(dial),
+        calls: Quota::new(CALLS.0, CALLS.1),
+        memory: Quota::new(MEMORY.0, MEMORY.1),
+        audit: Audit::log(),
+        maintenance,
+    };
+    Ok(Server::new(proxy, BOUNDS))
 }
 
 /// Both families where the kernel has IPv6, else IPv4.

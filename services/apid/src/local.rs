@@ -7,18 +7,41 @@ use std::net::IpAddr;
 /// `authority` the host he called: behind a port forwarding neither the node
 /// nor its certificate knows that name, but the caller who uses it means us.
 pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str>) -> bool {
-    let bare = target.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(address) = bare.parse::<IpAddr>() {
+    let target = unbracketed(target);
+    if let Ok(address) = bare(target).parse::<IpAddr>() {
         let address = address.to_canonical();
-        if address == reached.to_canonical() || address.is_loopback() || has_address(address) {
+        if address == reached.to_canonical() || address.is_loopback() {
             return true;
         }
-    } else if is_hostname(bare) {
+    } else if is_hostname(target) {
         return true;
     }
     authority
         .map(host)
-        .is_some_and(|host| host.eq_ignore_ascii_case(bare))
+        .is_some_and(|host| host.eq_ignore_ascii_case(target))
+}
+
+/// A target without the brackets an IPv6 address may stand in.
+pub(crate) fn unbracketed(target: &str) -> &str {
+    target
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(target)
+}
+
+/// A target as certificates name it: an IPv6 address without its zone, too.
+pub(crate) fn bare(target: &str) -> &str {
+    let target = unbracketed(target);
+    match target.split_once('%') {
+        Some((address, zone)) if is_zone(zone) => address,
+        _ => target,
+    }
+}
+
+/// The name of a network interface.
+fn is_zone(text: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..16).contains(&text.len()) && text.chars().all(usual)
 }
 
 /// The host of `host:port`, `[v6]:port` or `host`.
@@ -41,21 +64,6 @@ fn is_hostname(name: &str) -> bool {
         let short = own.split('.').next().unwrap_or_default();
         !name.is_empty() && (name == own || name == short)
     })
-}
-
-fn has_address(address: IpAddr) -> bool {
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
-        return false;
-    };
-    interfaces
-        .filter_map(|interface| interface.address)
-        .any(|own| {
-            let own = own
-                .as_sockaddr_in()
-                .map(|v4| IpAddr::V4(v4.ip()))
-                .or_else(|| own.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())));
-            own == Some(address)
-        })
 }
 
 #[cfg(test)]

@@ -11,29 +11,11 @@ use prost::Message as _;
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 use tonic::{Code, Status};
 
-/// Methods that answer with a stream: their messages are labelled directly.
-const STREAMS: [&str; 14] = [
-    "Copy",
-    "DiskUsage",
-    "Dmesg",
-    "EtcdSnapshot",
-    "Events",
-    "ImageList",
-    "Kubeconfig",
-    "List",
-    "ContainerRun",
-    "Logs",
-    "PacketCapture",
-    "Read",
-    "HealthCheck",
-    "Install",
-];
-
-/// Whether a method answers with a stream.
-pub(crate) fn is_stream(path: &str) -> bool {
-    let method = path.rsplit('/').next().unwrap_or_default();
-    STREAMS.contains(&method) || method.ends_with("Stream")
-}
+/// Elements of one node's reply. The methods answer with one; each gets a label, so that a node could make
+/// much out of little.
+const ELEMENTS: usize = 128;
+/// A failure's text, in bytes.
+const TEXT: usize = 1024;
 
 /// The metadata field as it is appended: key, length, message.
 fn label(metadata: &Metadata) -> Vec<u8> {
@@ -56,28 +38,32 @@ pub(crate) fn labelled_message(message: &[u8], node: &str) -> Vec<u8> {
     [message, &label(&of_node(node))].concat()
 }
 
-/// A unary reply whose first element has its node. A reply without elements
-/// stays as it is, and so does what is not of this form.
-pub(crate) fn labelled_reply(reply: &[u8], node: &str) -> Vec<u8> {
-    let Some((element, rest)) = first_element(reply) else {
-        return reply.to_vec();
-    };
-    [&wrapped(&labelled_message(element, node)), rest].concat()
+/// A unary reply whose every element has its node, so that none can pass for another's. `None` for what is not
+/// such a reply.
+pub(crate) fn labelled_reply(reply: &[u8], node: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(reply.len() + 64);
+    let mut rest = reply;
+    for _ in 0..ELEMENTS {
+        if rest.is_empty() {
+            return Some(out);
+        }
+        let (element, after) = first_element(rest)?;
+        out.extend(wrapped(&labelled_message(element, node)));
+        rest = after;
+    }
+    rest.is_empty().then_some(out)
 }
 
 /// The element that stands for a node that failed.
 pub(crate) fn failure(node: &str, status: &Status) -> Vec<u8> {
     let code = status.code();
+    let text = shortened(status.message());
     let metadata = Metadata {
         hostname: node.to_owned(),
-        error: format!(
-            "rpc error: code = {} desc = {}",
-            name(code),
-            status.message()
-        ),
+        error: format!("rpc error: code = {} desc = {text}", name(code)),
         status: Some(rpc::Status {
             code: code as i32,
-            message: status.message().to_owned(),
+            message: text.to_owned(),
             details: Vec::new(),
         }),
     };
@@ -101,6 +87,11 @@ fn first_element(reply: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
     rest.split_at_checked(length)
+}
+
+fn shortened(text: &str) -> &str {
+    let end = text.floor_char_boundary(TEXT);
+    text.get(..end).unwrap_or_default()
 }
 
 /// The code's name as the clients print it.
@@ -129,8 +120,8 @@ mod tests {
     fn replies_and_failures_join_into_one_list() {
         let refused = wrapped(&failure("c", &Status::unimplemented("no")));
         let joined = [
-            labelled_reply(&reply("one"), "a"),
-            labelled_reply(&reply("two"), "b"),
+            labelled_reply(&reply("one"), "a").unwrap(),
+            labelled_reply(&reply("two"), "b").unwrap(),
             refused,
         ];
         let all = HostnameResponse::decode(joined.concat().as_slice())
@@ -164,9 +155,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reply_is_left_alone() {
-        for odd in [&[][..], &[0xff], &[0x0a, 0x05, 1], &[0x12, 0x01, 0x00]] {
-            assert_eq!(labelled_reply(odd, "a"), odd);
+    fn no_element_passes_for_another_nodes() {
+        let mut lie = Hostname {
+            metadata: Some(of_node("victim")),
+            hostname: "lie".to_owned(),
+        };
+        let mut lies = HostnameResponse::default();
+        for _ in 0..3 {
+            lies.messages.push(lie.clone());
+            lie.metadata = Some(Metadata::default());
         }
+        let labelled = labelled_reply(&lies.encode_to_vec(), "liar").unwrap();
+        let all = HostnameResponse::decode(labelled.as_slice())
+            .unwrap()
+            .messages;
+        assert_eq!(all.len(), 3);
+        for element in all {
+            assert_eq!(element.metadata.unwrap().hostname, "liar");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_reply_is_refused() {
+        assert_eq!(labelled_reply(&[], "a"), Some(Vec::new()));
+        for odd in [
+            &[0xff][..],
+            &[0x0a, 0x05, 1],
+            &[0x12, 0x01, 0x00],
+            &[0x08, 0x01],
+        ] {
+            assert_eq!(labelled_reply(odd, "a"), None, "{odd:?}");
+        }
+        let many = [0x0a, 0x00].repeat(ELEMENTS);
+        assert!(labelled_reply(&many, "a").is_some());
+        assert_eq!(
+            labelled_reply(&[0x0a, 0x00].repeat(ELEMENTS + 1), "a"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_failure_says_no_more_than_can_be_read() {
+        let long = failure("a", &Status::internal("\u{e9}".repeat(100_000)));
+        assert!(long.len() < 4 * TEXT, "{}", long.len());
     }
 }

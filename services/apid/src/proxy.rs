@@ -1,65 +1,93 @@
-//! A call, from its head to its answer: roles, targets, machined.
+//! A call, from its head to its answer: who, what, whom it is for.
 
-use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use corten_api::metadata;
-use corten_api::roles::{Role, allows};
-use http::header::{CONTENT_TYPE, HeaderName};
+use corten_api::roles::{Role, allows, is_listed};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use tonic::{Code, Status};
 
-use crate::frames::{Frames, framed};
+use crate::audit::{Audit, Line};
+use crate::caller::Caller;
+use crate::fanout::{self, FanOut};
+use crate::identity::{Current, Identity};
+use crate::link::Answer;
 use crate::local;
-use crate::merge;
+use crate::peers::Peers;
+use crate::quota::{Quota, Taken};
 use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
 
-/// Frames between machined and a caller that reads slowly.
-const QUEUE: usize = 16;
-
-/// Who calls, and how he came in.
-#[derive(Debug, Clone)]
-pub(crate) struct Caller {
-    /// Roles of his certificate.
-    pub(crate) roles: Vec<Role>,
-    /// The address of ours he reached.
-    pub(crate) reached: IpAddr,
-}
-
 /// What every call needs.
 #[derive(Debug)]
 pub(crate) struct Proxy {
+    pub(crate) identity: Identity,
     pub(crate) upstream: Upstream,
+    pub(crate) peers: Peers,
+    /// Calls at once; one to several nodes counts as several.
+    pub(crate) calls: Quota,
+    /// Bytes of long messages of merged calls.
+    pub(crate) memory: Quota,
+    pub(crate) audit: Audit,
     pub(crate) maintenance: bool,
+}
+
+/// Who answers a call.
+#[derive(Debug, Clone)]
+pub(crate) enum Answerer {
+    /// machined.
+    Here,
+    /// Another node's apid.
+    Node(String, Arc<ClientConfig>),
 }
 
 impl Proxy {
     /// Answers a call. Refusals are answers, too.
     pub(crate) async fn call(
         self: Arc<Proxy>,
-        caller: Caller,
+        caller: &Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        match self.answer(&caller, request).await {
-            Ok(response) => response,
-            Err(status) => refusal(&status),
+        let active = caller.begin();
+        let (head, body) = request.into_parts();
+        let mut line = None;
+        let answered = self.answer(caller, head, body, &mut line).await;
+        let (response, share) = match answered {
+            Ok((response, share)) => (response, Some(share)),
+            Err(status) => (refusal(&status), None),
+        };
+        if let Some(status) = Status::from_header_map(response.headers())
+            && let Some(line) = &mut line
+        {
+            line.ended(&status);
         }
+        response.map(|body| {
+            Body::new(Call {
+                body,
+                line,
+                _share: share,
+                _active: active,
+            })
+        })
     }
 
     async fn answer(
         self: Arc<Proxy>,
         caller: &Caller,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, Status> {
-        let (head, body) = request.into_parts();
+        head: Parts,
+        body: Incoming,
+        line: &mut Option<Line>,
+    ) -> Result<(Response<Body>, Taken), Status> {
         let grpc = head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.to_str()
                 .is_ok_and(|kind| kind.starts_with("application/grpc"))
@@ -67,153 +95,162 @@ impl Proxy {
         if head.method != Method::POST || !grpc {
             return Err(Status::invalid_argument("this is a gRPC server"));
         }
-        let path = head.uri.path().to_owned();
+        let path = head.uri.path();
         let roles = effective_roles(&caller.roles, &head.headers);
-        if !allows(&path, &roles, self.maintenance) {
+        *line = self.audit.begin(path, &head.headers, &roles, caller);
+        let current = self.identity.current();
+        if !caller.is_accepted(&current) {
+            return Err(Status::unauthenticated(
+                "the certificate is no longer valid: come again with another",
+            ));
+        }
+        if !allows(path, &roles, self.maintenance) {
             return Err(Status::permission_denied("not authorized"));
         }
-        let here = |target: &str| {
-            let authority = head.uri.authority().map(http::uri::Authority::as_str);
-            local::is_this_node(target, caller.reached, authority)
-        };
-        let forward = Forward {
-            path,
-            headers: forwarded(&head.headers, &roles)?,
-        };
-        match targets::of(&head.headers, &forward.path, self.maintenance)? {
-            Targets::Here => self.pass(forward, body).await,
-            Targets::One(node) if here(&node) => self.pass(forward, body).await,
-            Targets::One(node) => Err(no_forwarding(&node)),
+        if !is_listed(path) {
+            return Err(Status::unimplemented(format!("no method {path}")));
+        }
+        let targets = targets::of(&head.headers, path, self.maintenance)?;
+        let forward = Forward::of(&head, &roles, caller)?;
+        let answerer = |node: &str| answerer(node, caller, &head, &current);
+        match targets {
+            Targets::Here => self.one(caller, Answerer::Here, forward, body).await,
+            Targets::One(node) => {
+                let answerer = answerer(&node)?;
+                self.one(caller, answerer, forward, body).await
+            }
             Targets::Many(nodes) => {
-                let nodes = nodes.into_iter().map(|node| (here(&node), node)).collect();
-                self.many(forward, body, nodes).await
+                let rows = nodes.into_iter().map(|node| {
+                    let answerer = answerer(&node)?;
+                    Ok(fanout::Row { node, answerer })
+                });
+                let rows: Vec<_> = rows.collect::<Result<_, Status>>()?;
+                let share = self.share(caller, rows.len())?;
+                let nodes = line.as_ref().map(|line| line.nodes.clone());
+                let peer = caller.peer();
+                let fan_out = FanOut::new(self, forward, peer, nodes.unwrap_or_default());
+                Ok((fan_out.ask(rows, body).await?, share))
             }
         }
     }
 
     /// Hands the call on as it is, and the answer back as it is.
-    async fn pass(&self, forward: Forward, body: Incoming) -> Result<Response<Body>, Status> {
-        let body = body.map_err(BoxError::from).boxed_unsync();
-        let response = self.upstream.send(forward.request(body)?).await?;
-        Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
-    }
-
-    /// Asks every node and joins the labelled answers.
-    async fn many(
-        self: Arc<Proxy>,
+    async fn one(
+        &self,
+        caller: &Caller,
+        answerer: Answerer,
         forward: Forward,
         body: Incoming,
-        nodes: Vec<(bool, String)>,
-    ) -> Result<Response<Body>, Status> {
-        let mut frames = Frames::new(body);
-        let message = frames.next().await?.unwrap_or_default();
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        if merge::is_stream(&forward.path) {
-            for (here, node) in nodes {
-                let (proxy, forward) = (self.clone(), forward.clone());
-                let (message, sender) = (message.clone(), sender.clone());
-                tokio::spawn(async move {
-                    if let Err(status) = proxy.stream(here, &node, forward, &message, &sender).await
-                    {
-                        let _ = sender.send(framed(&merge::failure(&node, &status))).await;
-                    }
-                });
-            }
-        } else {
-            let mut reply = Vec::new();
-            for (here, node) in nodes {
-                match self.unary(here, &node, forward.clone(), &message).await {
-                    Ok(bytes) => reply.extend(merge::labelled_reply(&bytes, &node)),
-                    Err(status) => reply.extend(merge::wrapped(&merge::failure(&node, &status))),
-                }
-            }
-            let _ = sender.send(framed(&reply)).await;
-        }
-        Ok(success(receiver))
+    ) -> Result<(Response<Body>, Taken), Status> {
+        let share = self.share(caller, 1)?;
+        let body = body.map_err(BoxError::from).boxed_unsync();
+        let response = self.send(answerer, &forward, body).await?;
+        let response = response.map(|body| body.map_err(BoxError::from).boxed_unsync());
+        Ok((response, share))
     }
 
-    async fn unary(
-        &self,
-        here: bool,
-        node: &str,
-        forward: Forward,
-        message: &Bytes,
-    ) -> Result<Bytes, Status> {
-        let mut frames = self.open(here, node, forward, message).await?;
-        let reply = frames.next().await?;
-        while frames.next().await?.is_some() {}
-        outcome(frames.into_trailers())?;
-        Ok(reply.unwrap_or_default())
+    fn share(&self, caller: &Caller, calls: usize) -> Result<Taken, Status> {
+        let share = self.calls.take(caller.peer(), calls);
+        share.ok_or_else(|| Status::resource_exhausted("too many calls at once: try again later"))
     }
 
-    async fn stream(
-        &self,
-        here: bool,
-        node: &str,
-        forward: Forward,
-        message: &Bytes,
-        sender: &mpsc::Sender<Bytes>,
-    ) -> Result<(), Status> {
-        let mut frames = self.open(here, node, forward, message).await?;
-        loop {
-            // A caller who hangs up must end the stream at machined as well.
-            let next = tokio::select! {
-                next = frames.next() => next?,
-                () = sender.closed() => return Ok(()),
-            };
-            let Some(message) = next else { break };
-            if sender
-                .send(framed(&merge::labelled_message(&message, node)))
-                .await
-                .is_err()
-            {
-                return Ok(());
-            }
+    /// Connects to an answerer unless there is a connection.
+    pub(crate) async fn reach(&self, answerer: &Answerer) -> Result<(), Status> {
+        match answerer {
+            // machined is on this machine.
+            Answerer::Here => Ok(()),
+            Answerer::Node(node, config) => self.peers.reach(node, config).await,
         }
-        outcome(frames.into_trailers())
     }
 
-    async fn open(
+    /// Sends a call to its answerer and waits for the head of the answer.
+    pub(crate) async fn send(
         &self,
-        here: bool,
-        node: &str,
-        forward: Forward,
-        message: &Bytes,
-    ) -> Result<Frames, Status> {
-        if !here {
-            return Err(no_forwarding(node));
+        answerer: Answerer,
+        forward: &Forward,
+        body: Body,
+    ) -> Result<Response<Answer>, Status> {
+        let request = forward.request(&answerer, body)?;
+        match answerer {
+            Answerer::Here => self.upstream.send(request).await,
+            Answerer::Node(node, config) => self.peers.send(&node, &config, request).await,
         }
-        let body = Full::new(framed(message))
-            .map_err(|never| match never {})
-            .boxed_unsync();
-        let response = self.upstream.send(forward.request(body)?).await?;
-        if let Some(status) = Status::from_header_map(response.headers()) {
-            return Err(status);
-        }
-        Ok(Frames::new(response.into_body()))
     }
 }
 
-/// A call as machined gets it.
+/// Who answers for `node`. A worker has no certificate to call others with.
+fn answerer(
+    node: &str,
+    caller: &Caller,
+    head: &Parts,
+    current: &Current,
+) -> Result<Answerer, Status> {
+    let authority = head.uri.authority().map(http::uri::Authority::as_str);
+    if local::is_this_node(node, caller.reached, authority) {
+        return Ok(Answerer::Here);
+    }
+    if let Some(config) = &current.client {
+        return Ok(Answerer::Node(node.to_owned(), config.clone()));
+    }
+    if corten_pki::is_for(&current.own, local::bare(node)).unwrap_or(false) {
+        return Ok(Answerer::Here);
+    }
+    Err(Status::permission_denied(
+        "no request forwarding: this node is a worker; use one of the control plane as endpoint",
+    ))
+}
+
+/// A call as its answerer gets it.
 #[derive(Debug, Clone)]
-struct Forward {
-    path: String,
-    headers: HeaderMap,
+pub(crate) struct Forward {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    /// What the caller took us for: other nodes are told whom the call comes through.
+    from: HeaderValue,
 }
 
 impl Forward {
-    fn request(self, body: Body) -> Result<Request<Body>, Status> {
+    fn of(head: &Parts, roles: &[Role], caller: &Caller) -> Result<Forward, Status> {
+        let authority = head.uri.authority().map(http::uri::Authority::as_str);
+        let reached = caller.reached.to_string();
+        let from = HeaderValue::from_str(authority.unwrap_or(&reached));
+        Ok(Forward {
+            path: head.uri.path().to_owned(),
+            headers: forwarded(&head.headers, roles)?,
+            from: from.unwrap_or_else(|_| HeaderValue::from_static("apid")),
+        })
+    }
+
+    fn request(&self, answerer: &Answerer, body: Body) -> Result<Request<Body>, Status> {
+        let (scheme, authority) = match answerer {
+            Answerer::Here => ("http", "machined".to_owned()),
+            Answerer::Node(node, _) => ("https", authority(node)),
+        };
         let uri = Uri::builder()
-            .scheme("http")
-            .authority("machined")
-            .path_and_query(self.path)
+            .scheme(scheme)
+            .authority(authority)
+            .path_and_query(self.path.as_str())
             .build()
-            .map_err(|_| Status::invalid_argument("not a method's path"))?;
+            .map_err(|_| Status::invalid_argument("not a method's path, or not a node's name"))?;
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
-        *request.headers_mut() = self.headers;
+        *request.headers_mut() = self.headers.clone();
+        if let Answerer::Node(..) = answerer {
+            let name = HeaderName::from_static(metadata::PROXY_FROM);
+            request.headers_mut().insert(name, self.from.clone());
+        }
         Ok(request)
+    }
+}
+
+/// A node as the host of a URI (RFC 3986, 3.2.2).
+fn authority(node: &str) -> String {
+    let bare = local::bare(node);
+    if bare.contains(':') {
+        format!("[{bare}]:{}", corten_api::PORT)
+    } else {
+        format!("{bare}:{}", corten_api::PORT)
     }
 }
 
@@ -241,6 +278,7 @@ fn forwarded(headers: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
     ] {
         headers.remove(own);
     }
+    headers.remove(CONTENT_LENGTH);
     let name = HeaderName::from_static(metadata::ROLE);
     for role in roles {
         let value = HeaderValue::from_static(role.name());
@@ -251,29 +289,71 @@ fn forwarded(headers: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
     Ok(headers)
 }
 
-fn no_forwarding(node: &str) -> Status {
-    Status::unimplemented(format!(
-        "{node} is not this node, and this version does not forward to others: name it as endpoint"
-    ))
+/// An answer on its way. As long as it is, the call counts, and then its line of the audit log is written.
+struct Call {
+    body: Body,
+    line: Option<Line>,
+    _share: Option<Taken>,
+    _active: Arc<()>,
 }
 
-fn outcome(trailers: Option<HeaderMap>) -> Result<(), Status> {
-    match trailers.as_ref().and_then(Status::from_header_map) {
-        None => Err(Status::unavailable("machined broke off")),
-        Some(status) if status.code() == tonic::Code::Ok => Ok(()),
-        Some(status) => Err(status),
+impl http_body::Body for Call {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Some(line) = &mut self.line {
+            match &polled {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
+                        line.ended(&status);
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => line.ended(&Status::new(Code::Unavailable, "")),
+                _ => {}
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
-/// An answer of frames, ending well: failures are inside, node by node.
-fn success(frames: mpsc::Receiver<Bytes>) -> Response<Body> {
-    use tokio_stream::StreamExt as _;
-    let mut trailers = HeaderMap::new();
-    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let end = tokio_stream::once(Ok(Frame::trailers(trailers)));
-    let frames = ReceiverStream::new(frames).map(|frame| Ok::<_, BoxError>(Frame::data(frame)));
-    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(frames.chain(end))));
-    let kind = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_hosts_of_uris() {
+        for (node, uri) in [
+            ("node1", "node1:50000"),
+            ("10.0.0.5", "10.0.0.5:50000"),
+            ("fd00::5", "[fd00::5]:50000"),
+            ("[fe80::1%eth0]", "[fe80::1]:50000"),
+        ] {
+            assert_eq!(authority(node), uri);
+            uri.parse::<http::uri::Authority>().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_speaks_for_others_has_their_roles_and_none_of_its_own() {
+        let mut headers = HeaderMap::new();
+        headers.append("talos-role", HeaderValue::from_static("os:reader"));
+        headers.append("talos-role", HeaderValue::from_static("os:root"));
+        let both = [Role::Impersonator, Role::Admin];
+        assert_eq!(effective_roles(&both, &headers), [Role::Reader]);
+        assert_eq!(effective_roles(&both, &HeaderMap::new()), []);
+        assert_eq!(effective_roles(&[Role::Admin], &headers), [Role::Admin]);
+    }
 }

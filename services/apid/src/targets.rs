@@ -1,8 +1,12 @@
 //! Whom a call is for: the metadata `node`, `nodes`, `proxyfrom`.
 
+use std::net::Ipv6Addr;
+
 use corten_api::metadata::{NODE, NODES, PROXY_FROM};
 use http::HeaderMap;
 use tonic::Status;
+
+use crate::local;
 
 /// Services whose methods may be asked of several nodes at once.
 const MANY: [&str; 5] = [
@@ -34,12 +38,8 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
     }
     let nodes = values(headers, NODES)?;
     if !nodes.is_empty() {
-        let service = path
-            .trim_start_matches('/')
-            .split('/')
-            .next()
-            .unwrap_or_default();
-        if !MANY.contains(&service) {
+        if !can_be_many(path) {
+            let service = service(path);
             return Err(Status::invalid_argument(format!(
                 "{service} cannot be asked of several nodes at once"
             )));
@@ -59,14 +59,23 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
     }
 }
 
+/// Whether the method at `path` may be asked of several nodes at once.
+pub(crate) fn can_be_many(path: &str) -> bool {
+    MANY.contains(&service(path))
+}
+
+fn service(path: &str) -> &str {
+    let path = path.trim_start_matches('/');
+    path.split('/').next().unwrap_or_default()
+}
+
 fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
     let mut found = Vec::new();
     for value in headers.get_all(key) {
         let text = value.to_str().map_err(|_| invalid(key))?;
         // Several values may come in one header, joined (RFC 9110, 5.3).
         for part in text.split(',').map(str::trim) {
-            let usual = |c: char| c.is_ascii_alphanumeric() || "._-:[]%".contains(c);
-            if part.is_empty() || part.len() > 253 || !part.chars().all(usual) {
+            if !is_host(part) {
                 return Err(invalid(key));
             }
             found.push(part.to_owned());
@@ -75,8 +84,19 @@ fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
     Ok(found)
 }
 
+/// A host name, or an IP address that may stand in brackets and have a zone; never a port.
+fn is_host(text: &str) -> bool {
+    if text.contains([':', '[', ']', '%']) {
+        return local::bare(text).parse::<Ipv6Addr>().is_ok();
+    }
+    let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !text.is_empty() && text.len() <= 253 && text.chars().all(usual)
+}
+
 fn invalid(key: &str) -> Status {
-    Status::invalid_argument(format!("{key} metadata must be host names or IP addresses"))
+    Status::invalid_argument(format!(
+        "{key} metadata must be host names or IP addresses, without a port"
+    ))
 }
 
 #[cfg(test)]
@@ -116,9 +136,24 @@ mod tests {
             headers(&[("node", "")]),
             headers(&[("node", "a b")]),
             headers(&[("nodes", "https://x")]),
+            headers(&[("nodes", "a:50000")]),
+            headers(&[("nodes", "10.0.0.1:50000")]),
+            headers(&[("nodes", "[fd00::1]:50000")]),
+            headers(&[("nodes", "a,,b")]),
+            headers(&[("nodes", "[a]")]),
+            headers(&[("nodes", "fe80::1%eth0%")]),
         ] {
             let status = of(&bad, MEMORY, false).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        }
+        for good in [
+            "node_1.example",
+            "10.0.0.1",
+            "fd00::1",
+            "[fd00::1]",
+            "fe80::1%eth0.1",
+        ] {
+            assert!(is_host(good), "{good}");
         }
         let image = "/machine.ImageService/List";
         of(&headers(&[("nodes", "a")]), image, false).unwrap_err();

@@ -1,0 +1,187 @@
+//! Who calls: certificate, roles, where from; and how long that holds.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use corten_api::roles::Role;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::identity::Current;
+use crate::quota::Peer;
+
+/// From the end of the handshake to the first call.
+const FIRST_CALL: Duration = Duration::from_secs(30);
+/// Without a call for so long, a connection is ended.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+
+/// The caller of a connection.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    /// Roles of the certificate; readers' in maintenance.
+    pub(crate) roles: Vec<Role>,
+    /// The certificate's serial number; `-` in maintenance.
+    pub(crate) serial: String,
+    pub(crate) from: SocketAddr,
+    /// The address of ours that was reached.
+    pub(crate) reached: IpAddr,
+    certificate: Option<Certificate>,
+    calls: AtomicU64,
+    /// Every call holds a clone.
+    active: Arc<()>,
+    refused: Notify,
+}
+
+/// A certificate that TLS has verified.
+#[derive(Debug)]
+struct Certificate {
+    chain: Vec<CertificateDer<'static>>,
+    until: SystemTime,
+    /// What it was verified against.
+    verified: Mutex<Arc<Current>>,
+}
+
+impl Caller {
+    /// The caller who showed `chain`, leaf first, in a handshake by `current`; it is `None` in maintenance.
+    pub(crate) fn new(
+        chain: Option<&[CertificateDer<'_>]>,
+        current: Arc<Current>,
+        from: SocketAddr,
+        reached: IpAddr,
+    ) -> Result<Caller, String> {
+        let mut caller = Caller {
+            roles: vec![Role::Reader],
+            serial: "-".to_owned(),
+            from,
+            reached,
+            certificate: None,
+            calls: AtomicU64::new(0),
+            active: Arc::new(()),
+            refused: Notify::new(),
+        };
+        let Some(chain) = chain else {
+            return Ok(caller);
+        };
+        let leaf = chain.first().ok_or("no client certificate")?;
+        match corten_pki::has_exactly_client_auth(leaf) {
+            Ok(true) => {}
+            _ => {
+                return Err(
+                    "the certificate's extended key usage is not exactly clientAuth".into(),
+                );
+            }
+        }
+        let unreadable = |error: corten_pki::PkiError| error.to_string();
+        let names = corten_pki::organizations(leaf).map_err(unreadable)?;
+        let (_, until) = corten_pki::validity(leaf).map_err(unreadable)?;
+        caller.roles = names.iter().filter_map(|name| Role::parse(name)).collect();
+        caller.serial = corten_pki::serial(leaf).map_err(unreadable)?;
+        caller.certificate = Some(Certificate {
+            chain: chain.iter().map(|der| der.clone().into_owned()).collect(),
+            until,
+            verified: Mutex::new(current),
+        });
+        Ok(caller)
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::of(self.from.ip())
+    }
+
+    /// Whether the certificate still opens the API: a connection may outlive it, or its authority. When not,
+    /// the connection is ended, for the caller to come again with another.
+    pub(crate) fn is_accepted(&self, current: &Arc<Current>) -> bool {
+        let accepted = self
+            .certificate
+            .as_ref()
+            .is_none_or(|certificate| certificate.is_accepted(current, SystemTime::now()));
+        if !accepted {
+            self.refused.notify_one();
+        }
+        accepted
+    }
+
+    /// Begins a call; it lasts as long as what is returned.
+    pub(crate) fn begin(&self) -> Arc<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.active.clone()
+    }
+
+    /// Returns when no first call came in time.
+    pub(crate) async fn silent(&self) {
+        sleep(FIRST_CALL).await;
+        if self.calls.load(Ordering::Relaxed) > 0 {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns when the connection is no longer of use.
+    pub(crate) async fn done(&self) {
+        let idle = async {
+            loop {
+                let before = self.calls.load(Ordering::Relaxed);
+                sleep(IDLE).await;
+                let none_new = self.calls.load(Ordering::Relaxed) == before;
+                if none_new && Arc::strong_count(&self.active) == 1 {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = idle => {}
+            () = self.refused.notified() => {}
+        }
+    }
+}
+
+impl Certificate {
+    fn is_accepted(&self, current: &Arc<Current>, now: SystemTime) -> bool {
+        if now > self.until {
+            return false;
+        }
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&verified, current) {
+            return true;
+        }
+        let accepted = verified.authorities == current.authorities
+            || corten_pki::verify_client(&self.chain, &current.authorities, now).is_ok();
+        if accepted {
+            *verified = current.clone();
+        }
+        accepted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::tests::support::{Cluster, new_ca, write_identity};
+
+    #[test]
+    fn a_certificate_is_good_until_its_time_is_over_or_its_authority_gone() {
+        let cluster = Cluster::new();
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path(), &cluster.ca, "node", true);
+        let identity = Identity::load(directory.path().into(), false).unwrap();
+        let own = cluster.certificate(&["os:reader", "os:etcd:backup"]);
+        let chain = corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 1));
+        let caller = Caller::new(Some(&chain), identity.current(), here, here.ip()).unwrap();
+        assert_eq!(caller.roles, [Role::Reader, Role::EtcdBackup]);
+        let certificate = caller.certificate.as_ref().unwrap();
+        let now = SystemTime::now();
+        let second = Duration::from_secs(1);
+        assert!(certificate.is_accepted(&identity.current(), certificate.until));
+        assert!(!certificate.is_accepted(&identity.current(), certificate.until + second));
+        // A new certificate of the node's own changes nothing for its callers; a new authority does.
+        write_identity(directory.path(), &cluster.ca, "node", false);
+        assert!(certificate.is_accepted(&identity.current(), now));
+        write_identity(directory.path(), &new_ca(), "node", false);
+        assert!(!certificate.is_accepted(&identity.current(), now));
+        assert!(!caller.is_accepted(&identity.current()));
+    }
+}

@@ -1,0 +1,365 @@
+//! One call to several nodes: everyone is asked, every answer is labelled, and a node that is dead, slow or
+//! lying costs its own place only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corten_api::MAX_MESSAGE;
+use corten_api::roles::needs_more_than_reader;
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, future, stream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+use crate::audit::Nodes;
+use crate::frames::{Frames, Memory, Message, framed};
+use crate::link::Answer;
+use crate::merge;
+use crate::proxy::{Answerer, Forward, Proxy};
+use crate::quota::{Peer, Taken};
+use crate::replies::{self, Reply};
+use crate::reply::{Body, BoxError};
+
+/// Nodes that are connected to, or answer a unary call, at once.
+const AT_ONCE: usize = 128;
+/// How long all nodes together have for what is only read.
+const READ: Duration = Duration::from_secs(30);
+/// And for what changes them, or may take its time: wiping a disk.
+const CHANGE: Duration = Duration::from_secs(30 * 60);
+/// How long the caller has for the one message that goes to all.
+const REQUEST: Duration = Duration::from_secs(60);
+
+/// A node of those asked, as the caller named it.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) node: String,
+    pub(crate) answerer: Answerer,
+}
+
+/// A call to several nodes.
+#[derive(Debug)]
+pub(crate) struct FanOut {
+    proxy: Arc<Proxy>,
+    forward: Forward,
+    memory: Memory,
+    /// The part of the memory that the message to the nodes takes.
+    request: Option<Taken>,
+    /// Nodes that are being connected to.
+    connecting: Semaphore,
+    nodes: Nodes,
+    /// By when the caller wants an answer, with time to bring it.
+    asked_by: Option<Instant>,
+}
+
+impl FanOut {
+    /// `peer` is the caller; the nodes that fail are counted in `nodes`.
+    pub(crate) fn new(proxy: Arc<Proxy>, mut forward: Forward, peer: Peer, nodes: Nodes) -> FanOut {
+        // Compressed answers cannot be merged.
+        forward.headers.remove("grpc-accept-encoding");
+        let patience = forward.headers.get("grpc-timeout").and_then(patience);
+        let quota = proxy.memory.clone();
+        FanOut {
+            proxy,
+            forward,
+            memory: Memory { quota, peer },
+            request: None,
+            connecting: Semaphore::new(AT_ONCE),
+            nodes,
+            asked_by: patience.and_then(|patience| Instant::now().checked_add(patience)),
+        }
+    }
+
+    /// Asks every node and joins the labelled answers.
+    pub(crate) fn ask(
+        mut self,
+        rows: Vec<Row>,
+        body: Incoming,
+    ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        Box::pin(async move {
+            self.nodes.asked(rows.len());
+            let (rows, request) = self.with_bodies(rows, body).await?;
+            self.request = request;
+            match replies::of(&self.forward.path) {
+                Some(Reply::One(is_reply)) => {
+                    let reply = self.unary(rows, is_reply).await;
+                    Ok(success(stream::iter([framed(&reply)])))
+                }
+                Some(Reply::Stream(is_message)) => {
+                    let this = Arc::new(self);
+                    let streams = rows
+                        .into_iter()
+                        .map(|(row, body)| this.clone().stream(row, body, is_message).boxed());
+                    // Nothing runs but what the caller's reading drives, so nothing outlives the call.
+                    Ok(success(stream::select_all(streams)))
+                }
+                None => Err(Status::invalid_argument(format!(
+                    "{} cannot be asked of several nodes at once",
+                    self.forward.path
+                ))),
+            }
+        })
+    }
+
+    /// What each node is sent: one gets all the caller sends, several the same message each.
+    async fn with_bodies(
+        &self,
+        rows: Vec<Row>,
+        body: Incoming,
+    ) -> Result<(Vec<(Row, Body)>, Option<Taken>), Status> {
+        if rows.len() == 1 {
+            let body = body.map_err(BoxError::from).boxed_unsync();
+            return Ok((rows.into_iter().zip([body]).collect(), None));
+        }
+        let mut frames = Frames::new(body, self.memory.clone());
+        let whole = async {
+            let message = frames.next().await?;
+            let message =
+                message.ok_or_else(|| Status::invalid_argument("a call without a message"))?;
+            if frames.next().await?.is_some() {
+                return Err(Status::invalid_argument(
+                    "what sends a stream can be asked of one node at a time",
+                ));
+            }
+            Ok((framed(&message), message.into_held()))
+        };
+        let (frame, held) = timeout_at(Instant::now() + REQUEST, whole)
+            .await
+            .map_err(|_| Status::deadline_exceeded("the message did not come to its end"))??;
+        let body = || {
+            Full::new(frame.clone())
+                .map_err(|never| match never {})
+                .boxed_unsync()
+        };
+        Ok((rows.into_iter().map(|row| (row, body())).collect(), held))
+    }
+
+    async fn unary(&self, rows: Vec<(Row, Body)>, is_reply: fn(&[u8]) -> bool) -> Vec<u8> {
+        let longest = if needs_more_than_reader(&self.forward.path) {
+            CHANGE
+        } else {
+            READ
+        };
+        let ours = Instant::now() + longest;
+        let deadline = self.asked_by.map_or(ours, |asked| asked.min(ours));
+        let asked = rows
+            .into_iter()
+            .enumerate()
+            .map(|(place, (row, body))| async move {
+                let asked = self.one(&row, body, is_reply);
+                let reply = timeout_at(deadline, asked).await;
+                let reply = reply.unwrap_or_else(|_| Err(too_late()));
+                (place, row.node, reply)
+            });
+        let asked: Vec<_> = asked.collect();
+        let asked = stream::iter(asked).buffer_unordered(AT_ONCE);
+        let mut answers: Vec<_> = asked.collect().await;
+        answers.sort_unstable_by_key(|(place, ..)| *place);
+        self.joined(answers.into_iter().map(|(_, node, reply)| (node, reply)))
+    }
+
+    /// One reply out of all. It is never longer than a message may be: the longest answers make room.
+    fn joined(&self, answers: impl Iterator<Item = (String, Result<Part, Status>)>) -> Vec<u8> {
+        let failed = |node: &str, status: &Status| {
+            self.nodes.one_failed();
+            let bytes = merge::wrapped(&merge::failure(node, status));
+            Part { bytes, _held: None }
+        };
+        let mut parts: Vec<_> = answers
+            .map(|(node, answer)| {
+                let part = answer.unwrap_or_else(|status| failed(&node, &status));
+                (node, part)
+            })
+            .collect();
+        let length = |(_, part): &(String, Part)| part.bytes.len();
+        let mut total: usize = parts.iter().map(length).sum();
+        while total > MAX_MESSAGE
+            && let Some((node, longest)) = parts.iter_mut().max_by_key(|row| length(row))
+        {
+            let status = Status::resource_exhausted(
+                "too long beside the other nodes' answers: ask this node alone",
+            );
+            total -= longest.bytes.len();
+            *longest = failed(node, &status);
+            total += longest.bytes.len();
+        }
+        parts.into_iter().flat_map(|(_, part)| part.bytes).collect()
+    }
+
+    /// A node's labelled reply.
+    async fn one(
+        &self,
+        row: &Row,
+        body: Body,
+        is_reply: fn(&[u8]) -> bool,
+    ) -> Result<Part, Status> {
+        let mut frames = self.open(row, body).await?;
+        let reply = frames.next().await?;
+        if reply.is_some() && frames.next().await?.is_some() {
+            return Err(Status::internal("it answered more than once"));
+        }
+        outcome(frames.into_trailers())?;
+        let reply = reply.ok_or_else(|| Status::internal("it answered nothing"))?;
+        checked(row, &reply, is_reply)?;
+        let bytes = merge::labelled_reply(&reply, &row.node).ok_or_else(nonsense)?;
+        let _held = reply.into_held();
+        Ok(Part { bytes, _held })
+    }
+
+    /// A node's labelled messages, framed; the last says why when it is not the end of a good answer.
+    fn stream(
+        self: Arc<Self>,
+        row: Row,
+        body: Body,
+        is_message: fn(&[u8]) -> bool,
+    ) -> impl futures_util::Stream<Item = Bytes> + Send {
+        let begin = Some((self, row, Progress::Asking(body)));
+        stream::unfold(begin, move |state| async move {
+            let (this, row, progress) = state?;
+            let next = this.next(&row, progress, is_message);
+            let next = match this.asked_by {
+                Some(deadline) => timeout_at(deadline, next)
+                    .await
+                    .unwrap_or_else(|_| Err(too_late())),
+                None => next.await,
+            };
+            match next {
+                Ok(Some((message, frames))) => {
+                    let labelled = framed(&merge::labelled_message(&message, &row.node));
+                    Some((labelled, Some((this, row, Progress::Reading(frames)))))
+                }
+                Ok(None) => None,
+                Err(status) => {
+                    this.nodes.one_failed();
+                    Some((framed(&merge::failure(&row.node, &status)), None))
+                }
+            }
+        })
+    }
+
+    async fn next(
+        &self,
+        row: &Row,
+        progress: Progress,
+        is_message: fn(&[u8]) -> bool,
+    ) -> Result<Option<(Message, Box<Frames<Answer>>)>, Status> {
+        let mut frames = match progress {
+            Progress::Asking(body) => Box::new(self.open(row, body).await?),
+            Progress::Reading(frames) => frames,
+        };
+        match frames.next().await? {
+            Some(message) => {
+                checked(row, &message, is_message)?;
+                Ok(Some((message, frames)))
+            }
+            None => outcome(frames.into_trailers()).map(|()| None),
+        }
+    }
+
+    async fn open(&self, row: &Row, body: Body) -> Result<Frames<Answer>, Status> {
+        {
+            let _one_of_few = self.connecting.acquire().await;
+            self.proxy.reach(&row.answerer).await?;
+        }
+        let sent = self.proxy.send(row.answerer.clone(), &self.forward, body);
+        let response = sent.await?;
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            return Err(status);
+        }
+        Ok(Frames::new(response.into_body(), self.memory.clone()))
+    }
+}
+
+/// What a node adds to a merged reply.
+struct Part {
+    bytes: Vec<u8>,
+    _held: Option<Taken>,
+}
+
+/// How far a node's stream is.
+enum Progress {
+    Asking(Body),
+    Reading(Box<Frames<Answer>>),
+}
+
+/// Another node's bytes are looked at; machined's are not.
+fn checked(row: &Row, message: &[u8], is_right: fn(&[u8]) -> bool) -> Result<(), Status> {
+    match row.answerer {
+        Answerer::Node(..) if !is_right(message) => Err(nonsense()),
+        _ => Ok(()),
+    }
+}
+
+fn nonsense() -> Status {
+    Status::internal("it answered something that is no answer to this method")
+}
+
+fn too_late() -> Status {
+    Status::deadline_exceeded("it did not answer in time")
+}
+
+fn outcome(trailers: Option<HeaderMap>) -> Result<(), Status> {
+    match trailers.as_ref().and_then(Status::from_header_map) {
+        None => Err(Status::unavailable("the stream broke off")),
+        Some(status) if status.code() == tonic::Code::Ok => Ok(()),
+        Some(status) => Err(status),
+    }
+}
+
+/// The time of `grpc-timeout` (the gRPC protocol's "Timeout") less a tenth, at most a second.
+fn patience(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if number.len() > 8 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = number.parse().ok()?;
+    let whole = match unit {
+        "H" => Duration::from_secs(number * 60 * 60),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    };
+    Some(whole - (whole / 10).min(Duration::from_secs(1)))
+}
+
+/// An answer of frames, ending well: failures are inside, node by node.
+fn success(frames: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+    let end = future::ready(Ok(Frame::trailers(trailers)));
+    let frames = frames.map(|frame| Ok::<_, BoxError>(Frame::data(frame)));
+    let frames = frames.chain(stream::once(end));
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_time_is_kept_with_time_to_answer() {
+        let read = |text| patience(&HeaderValue::from_static(text));
+        assert_eq!(read("100S"), Some(Duration::from_secs(99)));
+        assert_eq!(read("100m"), Some(Duration::from_millis(90)));
+        assert_eq!(
+            read("99999999H").map(|time| time.as_secs()),
+            Some(359_999_996_399)
+        );
+        assert_eq!(read("0n"), Some(Duration::ZERO));
+        for bad in ["", "S", "-1S", "1", "1x", "123456789S", "1.5S"] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+}

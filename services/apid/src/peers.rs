@@ -1,0 +1,209 @@
+//! The way to other nodes: TLS to their apid, with this node's own certificate as the client's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::client::conn::http2::SendRequest;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Status;
+
+use crate::link::{self, Answer, Links, describe};
+use crate::local;
+use crate::reply::Body;
+
+/// Nodes whose connections are kept for the next call. Each costs about 50 KiB here and there; the other
+/// end drops them when they have been idle for long.
+const KEPT: usize = 128;
+
+/// Opens a connection to the API's port of a node: a host name or an IP address.
+pub type Dial = Arc<dyn Fn(&str) -> BoxFuture<'static, io::Result<TcpStream>> + Send + Sync>;
+
+/// Every other node that was called.
+pub(crate) struct Peers {
+    dial: Dial,
+    nodes: Mutex<Nodes>,
+}
+
+#[derive(Default)]
+struct Nodes {
+    of: HashMap<String, Node>,
+    /// Counts calls, to know which node was called last.
+    clock: u64,
+}
+
+struct Node {
+    links: Arc<Links>,
+    /// What its connections were made with.
+    config: Arc<ClientConfig>,
+    used: u64,
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").finish_non_exhaustive()
+    }
+}
+
+impl Peers {
+    pub(crate) fn new(dial: Dial) -> Peers {
+        Peers {
+            dial,
+            nodes: Mutex::default(),
+        }
+    }
+
+    /// Connects to a node unless there is a connection.
+    pub(crate) async fn reach(&self, node: &str, config: &Arc<ClientConfig>) -> Result<(), Status> {
+        let connect = Box::pin(self.connect(node, config));
+        let opened = self.links(node, config).open(connect).await;
+        opened.map(drop).map_err(|status| named(node, &status))
+    }
+
+    /// Sends a request to a node and waits for the head of the answer.
+    pub(crate) async fn send(
+        &self,
+        node: &str,
+        config: &Arc<ClientConfig>,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, Status> {
+        let links = self.links(node, config);
+        links
+            .send(request, || Box::pin(self.connect(node, config)))
+            .await
+            .map_err(|status| named(node, &status))
+    }
+
+    async fn connect(
+        &self,
+        node: &str,
+        config: &Arc<ClientConfig>,
+    ) -> Result<SendRequest<Body>, Status> {
+        let name = ServerName::try_from(local::bare(node).to_owned())
+            .map_err(|_| Status::invalid_argument("not a host name or an IP address"))?;
+        let stream = (self.dial)(node)
+            .await
+            .map_err(|error| Status::unavailable(format!("cannot be reached: {error}")))?;
+        let _ = stream.set_nodelay(true);
+        let stream = TlsConnector::from(config.clone())
+            .connect(name, stream)
+            .await
+            .map_err(|error| Status::unavailable(format!("not a node to trust: {error}")))?;
+        link::handshake(stream)
+            .await
+            .map_err(|error| Status::unavailable(describe(&error)))
+    }
+
+    /// The connections to a node, which other calls may be using. Those made with an older certificate are
+    /// left to the calls that are on them.
+    fn links(&self, node: &str, config: &Arc<ClientConfig>) -> Arc<Links> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.clock += 1;
+        let used = nodes.clock;
+        let key = node.to_ascii_lowercase();
+        if let Some(known) = nodes.of.get_mut(&key)
+            && Arc::ptr_eq(&known.config, config)
+        {
+            known.used = used;
+            return known.links.clone();
+        }
+        nodes.make_room();
+        let links = Arc::new(Links::default());
+        let new = Node {
+            links: links.clone(),
+            config: config.clone(),
+            used,
+        };
+        nodes.of.insert(key, new);
+        links
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.nodes.lock().unwrap().of.len()
+    }
+}
+
+impl Nodes {
+    /// Forgets the idle nodes that were not called for longest. One that is busy stays: how many are, the
+    /// number of calls limits.
+    fn make_room(&mut self) {
+        while self.of.len() >= KEPT {
+            let idle = self.of.iter().filter(|(_, node)| node.is_idle());
+            let Some(oldest) = idle.min_by_key(|(_, node)| node.used) else {
+                return;
+            };
+            let oldest = oldest.0.clone();
+            self.of.remove(&oldest);
+        }
+    }
+}
+
+impl Node {
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.links) == 1 && self.links.are_idle()
+    }
+}
+
+fn named(node: &str, status: &Status) -> Status {
+    Status::new(status.code(), format!("{node}: {}", status.message()))
+}
+
+/// By TCP, port 50000.
+pub(crate) fn network() -> Dial {
+    Arc::new(|node| {
+        let node = local::unbracketed(node).to_owned();
+        Box::pin(async move {
+            if let Ok(address) = node.parse::<IpAddr>() {
+                return TcpStream::connect((address, corten_api::PORT)).await;
+            }
+            let found = tokio::net::lookup_host((node.as_str(), corten_api::PORT)).await;
+            let addresses = found.map_err(|error| {
+                let text = format!("{error}; an IP address needs no name server");
+                io::Error::new(error.kind(), text)
+            })?;
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for address in addresses {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::client::tls;
+
+    #[test]
+    fn as_many_nodes_are_kept_as_are_busy_or_were_called_last() {
+        let peers = Peers::new(network());
+        let config = tls(None, None);
+        let busy = peers.links("busy", &config);
+        for n in 0..1000 {
+            peers.links(&format!("n{n}"), &config);
+        }
+        assert_eq!(peers.kept(), KEPT);
+        assert!(Arc::ptr_eq(&busy, &peers.links("BUSY", &config)));
+        // With another certificate the connections are others.
+        assert!(!Arc::ptr_eq(&busy, &peers.links("busy", &tls(None, None))));
+        let all: Vec<_> = (0..300)
+            .map(|n| peers.links(&format!("m{n}"), &config))
+            .collect();
+        assert_eq!(peers.kept(), all.len());
+        drop(all);
+        peers.links("next", &config);
+        assert_eq!(peers.kept(), KEPT);
+    }
+}

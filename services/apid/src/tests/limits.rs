@@ -1,0 +1,203 @@
+//! What one caller can take from the others: nothing they need.
+
+use std::time::Duration;
+
+use corten_api::MAX_MESSAGE;
+use corten_api::machine as api;
+use futures_util::future::join_all;
+use http::StatusCode;
+use hyper::body::Incoming;
+use prost::Message as _;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::sleep;
+use tonic::Code;
+
+use super::client::{Client, full, tls};
+use super::support::{Cluster, Manner, Node, Setup};
+use crate::frames::framed;
+use crate::places::Bounds;
+
+const MEMORY: &str = "/machine.MachineService/Memory";
+const HOSTNAME: &str = "/machine.MachineService/Hostname";
+
+const FEW: Bounds = Bounds {
+    connections: 12,
+    each: 6,
+    strangers: 8,
+    strangers_each: 4,
+};
+
+/// A connection that says nothing.
+async fn mute(node: &Node, own: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, own], 0).into()).unwrap();
+    socket.connect(node.address).await.unwrap()
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn is_served(cluster: &Cluster, node: &Node, own: u8) {
+    let tls = tls(
+        Some(&cluster.ca),
+        Some(&cluster.certificate(&["os:reader"])),
+    );
+    let own = [127, 0, 0, own];
+    let client = Client::connect_from(own, node.address, tls).await.unwrap();
+    let memory = client.call(MEMORY, &[], &[]).await;
+    assert_eq!(memory.status.code(), Code::Ok, "{:?}", memory.status);
+}
+
+#[tokio::test]
+async fn a_flood_of_strangers_keeps_nobody_out() {
+    for maintenance in [false, true] {
+        let cluster = Cluster::new();
+        let setup = Setup {
+            bounds: FEW,
+            maintenance,
+            ..Setup::default()
+        };
+        let node = cluster.node(setup).await;
+        // One peer gets four places; three of them all eight that strangers get.
+        let mut flood = join_all((0..20).map(|_| mute(&node, 2))).await;
+        until(|| node.places.count() == (4, 4)).await;
+        is_served(&cluster, &node, 9).await;
+        flood.extend(join_all((0..40).map(|n| mute(&node, 3 + n % 5))).await);
+        until(|| node.places.count() == (8, 8)).await;
+        is_served(&cluster, &node, 9).await;
+        // Even one who comes from where the flood comes.
+        is_served(&cluster, &node, 2).await;
+        drop(flood);
+        until(|| node.places.count() == (0, 0)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_known_callers_leaves_room_for_others() {
+    let cluster = Cluster::new();
+    let setup = Setup {
+        bounds: FEW,
+        calls: (30, 20),
+        manner: Manner::Silent,
+        ..Setup::default()
+    };
+    let node = cluster.node(setup).await;
+    let own = cluster.certificate(&["os:reader"]);
+    let connect = || {
+        let tls = tls(Some(&cluster.ca), Some(&own));
+        Client::connect_from([127, 0, 0, 2], node.address, tls)
+    };
+    // As many connections as there are for one peer, and as many calls.
+    let mut clients = Vec::new();
+    while node.places.count().0 < FEW.each {
+        clients.push(connect().await.unwrap());
+        let known = clients.len();
+        until(|| node.places.count() == (known, 0)).await;
+    }
+    let refused = match connect().await {
+        Ok(client) => client.try_call(MEMORY, &[], &[]).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused);
+    let mut held: Vec<http::Response<Incoming>> = Vec::new();
+    for client in clients.iter().cycle() {
+        let response = client.send(MEMORY, &[], full(framed(&[]))).await.unwrap();
+        if response.headers().contains_key("grpc-status") {
+            assert_eq!(response.headers()["grpc-status"], "8");
+            break;
+        }
+        held.push(response);
+    }
+    assert_eq!(held.len(), 20);
+    // One call to several nodes counts as several.
+    let nodes = [("nodes", "127.0.0.1"), ("nodes", "node")];
+    let refused = clients[0].call(MEMORY, &nodes, &[]).await.status;
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+
+    node.machined.now(Manner::Answer(4096));
+    is_served(&cluster, &node, 3).await;
+    drop((held, clients));
+    node.is_quiet().await;
+}
+
+#[tokio::test]
+async fn too_much_metadata_is_refused_and_so_is_a_message_too_long() {
+    let cluster = Cluster::new();
+    let node = cluster.node(Setup::default()).await;
+    let client = cluster.client(&node, &["os:reader"]).await;
+    let long = "x".repeat(200 * 1024);
+    let body = || full(framed(&[]));
+    if let Ok(response) = client.send(MEMORY, &[("x", &long)], body()).await {
+        assert_eq!(
+            response.status(),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        );
+    }
+    // A list of 1,024 nodes by IPv6 address is not too much; one more is.
+    let address = "2001:0db8:0000:0000:0000:0000:0000:0001";
+    for (count, expected) in [
+        (1024, Code::PermissionDenied),
+        (1025, Code::InvalidArgument),
+    ] {
+        let nodes = vec![("nodes", address); count];
+        let worker = Setup {
+            control_plane: false,
+            ..Setup::default()
+        };
+        let worker = cluster.node(worker).await;
+        let client = cluster.client(&worker, &["os:reader"]).await;
+        let status = client.call(MEMORY, &nodes, &[]).await.status;
+        assert_eq!(status.code(), expected, "{status:?}");
+    }
+    let head = [
+        &[0][..],
+        &u32::try_from(MAX_MESSAGE + 1).unwrap().to_be_bytes(),
+    ]
+    .concat();
+    let nodes = [("nodes", "127.0.0.1"), ("nodes", "node")];
+    let refused = client
+        .send(MEMORY, &nodes, full(head.into()))
+        .await
+        .unwrap();
+    assert_eq!(refused.headers()["grpc-status"], "8");
+    assert_eq!(node.machined.seen(), []);
+    node.is_quiet().await;
+}
+
+#[tokio::test]
+async fn long_answers_are_merged_as_far_as_a_message_and_the_memory_go() {
+    let cluster = Cluster::new();
+    let node = cluster.node(Setup::default()).await;
+    let client = cluster.client(&node, &["os:reader"]).await;
+    let reply = api::HostnameResponse {
+        messages: vec![api::Hostname {
+            metadata: None,
+            hostname: "x".repeat(17 << 20),
+        }],
+    };
+    let long = Manner::Bytes(vec![framed(&reply.encode_to_vec())]);
+    node.machined.now(long);
+    let outcome = async |nodes: &str| {
+        let answered = client.call(HOSTNAME, &[("nodes", nodes)], &[]).await;
+        assert!(answered.bytes.len() <= MAX_MESSAGE + 5);
+        let reply: Vec<api::HostnameResponse> = answered.messages();
+        let codes = reply[0].messages.iter().map(|row| {
+            let status = row.metadata.as_ref().unwrap().status.as_ref();
+            assert_eq!(row.hostname.is_empty(), status.is_some());
+            status.map(|status| Code::from(status.code))
+        });
+        codes.collect::<Vec<_>>()
+    };
+    assert_eq!(outcome("127.0.0.1").await, [None]);
+    let two = outcome("127.0.0.1,127.0.0.2").await;
+    assert_eq!(
+        two.iter().flatten().collect::<Vec<_>>(),
+        [&Code::ResourceExhausted]
+    );
+    let three = outcome("127.0.0.1,127.0.0.2,127.0.0.3").await;
+    assert_eq!(three.iter().flatten().count(), 2, "{three:?}");
+    node.is_quiet().await;
+}

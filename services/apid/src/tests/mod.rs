@@ -1,0 +1,9 @@
+//! The daemon as a whole, on loopback ports, before machineds that do as they are told.
+
+pub(crate) mod client;
+mod hostile;
+mod limits;
+mod mtls;
+mod roles;
+mod routing;
+pub(crate) mod support;
