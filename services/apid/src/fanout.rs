@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use crate::audit::Nodes;
-use crate::frames::{Frames, Memory, Message, framed};
+use crate::frames::{Frames, Memory, Message, framed, joined_frame};
 use crate::link::Answer;
 use crate::merge;
 use crate::proxy::{Answerer, Forward, Proxy};
@@ -87,8 +87,8 @@ impl FanOut {
             self.request = request;
             match replies::of(&self.forward.path) {
                 Some(Reply::One(is_reply)) => {
-                    let reply = self.unary(rows, is_reply).await;
-                    Ok(success(stream::iter([framed(&reply)])))
+                    let frame = self.unary(rows, is_reply).await;
+                    Ok(success(stream::iter([frame])))
                 }
                 Some(Reply::Stream(is_message)) => {
                     let this = Arc::new(self);
@@ -139,7 +139,7 @@ impl FanOut {
         Ok((rows.into_iter().map(|row| (row, body())).collect(), held))
     }
 
-    async fn unary(&self, rows: Vec<(Row, Body)>, is_reply: fn(&[u8]) -> bool) -> Vec<u8> {
+    async fn unary(&self, rows: Vec<(Row, Body)>, is_reply: fn(&[u8]) -> bool) -> Bytes {
         let longest = if needs_more_than_reader(&self.forward.path) {
             CHANGE
         } else {
@@ -160,35 +160,10 @@ impl FanOut {
         let asked = stream::iter(asked).buffer_unordered(AT_ONCE);
         let mut answers: Vec<_> = asked.collect().await;
         answers.sort_unstable_by_key(|(place, ..)| *place);
-        self.joined(answers.into_iter().map(|(_, node, reply)| (node, reply)))
-    }
-
-    /// One reply out of all. It is never longer than a message may be: the longest answers make room.
-    fn joined(&self, answers: impl Iterator<Item = (String, Result<Part, Status>)>) -> Vec<u8> {
-        let failed = |node: &str, status: &Status| {
-            self.nodes.one_failed();
-            let bytes = merge::wrapped(&merge::failure(node, status));
-            Part { bytes, _held: None }
-        };
-        let mut parts: Vec<_> = answers
-            .map(|(node, answer)| {
-                let part = answer.unwrap_or_else(|status| failed(&node, &status));
-                (node, part)
-            })
-            .collect();
-        let length = |(_, part): &(String, Part)| part.bytes.len();
-        let mut total: usize = parts.iter().map(length).sum();
-        while total > MAX_MESSAGE
-            && let Some((node, longest)) = parts.iter_mut().max_by_key(|row| length(row))
-        {
-            let status = Status::resource_exhausted(
-                "too long beside the other nodes' answers: ask this node alone",
-            );
-            total -= longest.bytes.len();
-            *longest = failed(node, &status);
-            total += longest.bytes.len();
-        }
-        parts.into_iter().flat_map(|(_, part)| part.bytes).collect()
+        joined(
+            &self.nodes,
+            answers.into_iter().map(|(_, node, reply)| (node, reply)),
+        )
     }
 
     /// A node's labelled reply.
@@ -281,6 +256,34 @@ struct Part {
     _held: Option<Taken>,
 }
 
+/// One reply out of all, framed. It is never longer than a message may be: the longest answers make room.
+fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Status>)>) -> Bytes {
+    let failed = |node: &str, status: &Status| {
+        nodes.one_failed();
+        let bytes = merge::wrapped(&merge::failure(node, status));
+        Part { bytes, _held: None }
+    };
+    let mut parts: Vec<_> = answers
+        .map(|(node, answer)| {
+            let part = answer.unwrap_or_else(|status| failed(&node, &status));
+            (node, part)
+        })
+        .collect();
+    let length = |(_, part): &(String, Part)| part.bytes.len();
+    let mut total: usize = parts.iter().map(length).sum();
+    while total > MAX_MESSAGE
+        && let Some((node, longest)) = parts.iter_mut().max_by_key(|row| length(row))
+    {
+        let status = Status::resource_exhausted(
+            "too long beside the other nodes' answers: ask this node alone",
+        );
+        total -= longest.bytes.len();
+        *longest = failed(node, &status);
+        total += longest.bytes.len();
+    }
+    joined_frame(total, parts.iter().map(|(_, part)| part.bytes.as_slice()))
+}
+
 /// How far a node's stream is.
 enum Progress {
     Asking(Body),
@@ -361,5 +364,25 @@ mod tests {
         for bad in ["", "S", "-1S", "1", "1x", "123456789S", "1.5S"] {
             assert_eq!(read(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_answers_make_room_when_all_are_more_than_a_message() {
+        let part = |length: usize| {
+            let bytes = merge::wrapped(&vec![0; length]);
+            Ok(Part { bytes, _held: None })
+        };
+        let nodes = Nodes::default();
+        let answers = [
+            ("a", part(10)),
+            ("b", part(20 << 20)),
+            ("c", part(15 << 20)),
+        ];
+        let answers = answers.map(|(node, part)| (node.to_owned(), part));
+        let frame = joined(&nodes, answers.into_iter());
+        assert!(((15 << 20)..(16 << 20)).contains(&frame.len()));
+        // "b" is there by its failure only.
+        let name = frame.windows(3).position(|bytes| bytes == b"\x0a\x01b");
+        assert!(name.is_some_and(|place| place < 100));
     }
 }

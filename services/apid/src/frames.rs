@@ -140,11 +140,17 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Status> {
 
 /// A message with its frame's head.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let mut out = BytesMut::with_capacity(HEAD + message.len());
+    joined_frame(message.len(), std::iter::once(message))
+}
+
+/// A message that is there in parts, `length` bytes in all.
+pub(crate) fn joined_frame<'a>(length: usize, parts: impl Iterator<Item = &'a [u8]>) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEAD + length);
     out.extend_from_slice(&[0]);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(message);
+    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
     out.freeze()
 }
 

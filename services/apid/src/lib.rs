@@ -65,9 +65,10 @@ pub use server::Server;
 /// Calls at once: of all callers and of one. Each holds up to 64 KiB of what its
 /// answerer sent and nobody reads.
 const CALLS: (usize, usize) = (1_536, 1_100);
-/// Bytes of long messages that are put together, for all callers and for one: at
-/// least one message of the greatest length.
-const MEMORY: (usize, usize) = (64 << 20, 40 << 20);
+/// Bytes of long messages that are put together, for all callers and for one:
+/// while they are, they are here up to three times. What is longer is answered
+/// by one node alone, whose answer is passed on as it comes.
+const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
 
 /// The API's door: mTLS, roles, and frames handed on to machined.
 #[derive(Debug, Parser)]

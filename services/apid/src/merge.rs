@@ -41,14 +41,17 @@ pub(crate) fn labelled_message(message: &[u8], node: &str) -> Vec<u8> {
 /// A unary reply whose every element has its node, so that none can pass for another's. `None` for what is not
 /// such a reply.
 pub(crate) fn labelled_reply(reply: &[u8], node: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(reply.len() + 64);
+    let label = label(&of_node(node));
+    let mut out = Vec::with_capacity(reply.len() + 2 * label.len());
     let mut rest = reply;
     for _ in 0..ELEMENTS {
         if rest.is_empty() {
             return Some(out);
         }
         let (element, after) = first_element(rest)?;
-        out.extend(wrapped(&labelled_message(element, node)));
+        begin_element(element.len() + label.len(), &mut out);
+        out.extend_from_slice(element);
+        out.extend_from_slice(&label);
         rest = after;
     }
     rest.is_empty().then_some(out)
@@ -72,11 +75,15 @@ pub(crate) fn failure(node: &str, status: &Status) -> Vec<u8> {
 
 /// Wraps an element as a reply's.
 pub(crate) fn wrapped(element: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    encode_key(1, WireType::LengthDelimited, &mut out);
-    encode_varint(element.len() as u64, &mut out);
+    let mut out = Vec::with_capacity(element.len() + 16);
+    begin_element(element.len(), &mut out);
     out.extend_from_slice(element);
     out
+}
+
+fn begin_element(length: usize, out: &mut Vec<u8>) {
+    encode_key(1, WireType::LengthDelimited, out);
+    encode_varint(length as u64, out);
 }
 
 fn first_element(reply: &[u8]) -> Option<(&[u8], &[u8])> {
