@@ -14,6 +14,7 @@ pub mod host;
 pub mod kmsg;
 pub mod loopdev;
 pub mod mount;
+pub mod packet;
 pub mod power;
 pub mod process;
 pub mod sandbox;

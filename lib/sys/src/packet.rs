@@ -1,0 +1,274 @@
+//! What passes a network link, as it is on the wire (packet(7); kernel: include/uapi/linux/if_packet.h).
+#![expect(
+    unsafe_code,
+    reason = "options and addresses of packet sockets that neither rustix nor nix can write"
+)]
+
+use std::ffi::c_int;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::ptr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::libc;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// Bytes the kernel holds while nobody reads; what comes on top is not captured.
+const QUEUE: usize = 4 << 20;
+/// So long a reader waits before it is told that nothing came.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Instructions in a filter (`BPF_MAXINSNS` of linux/bpf_common.h).
+pub const LONGEST_FILTER: usize = 4096;
+
+/// An instruction of a classic BPF program (linux/filter.h, `sock_filter`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// What to do.
+    pub code: u16,
+    /// Instructions to skip when a condition holds.
+    pub jump_true: u8,
+    /// Instructions to skip when it does not.
+    pub jump_false: u8,
+    /// The operand.
+    pub operand: u32,
+}
+
+/// What was captured of a packet; its bytes are in the reader's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Bytes in the buffer.
+    pub captured: usize,
+    /// Bytes on the wire.
+    pub length: usize,
+    /// When the kernel saw it.
+    pub at: SystemTime,
+}
+
+/// A socket that sees every packet of one link, in both directions.
+#[derive(Debug)]
+pub struct Capture(OwnedFd);
+
+impl Capture {
+    /// Starts, with the link of this index. The filter's return value is how much of a packet is wanted; with
+    /// an empty one everything is. `promiscuous`: also packets for others.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW; `EINVAL` for a filter that is none; `ENODEV` when there is no such link.
+    pub fn start(index: u32, promiscuous: bool, filter: &[Instruction]) -> io::Result<Capture> {
+        // Without a protocol nothing arrives before the filter is there.
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let capture = Capture(socket);
+        if !filter.is_empty() {
+            capture.attach(filter)?;
+        }
+        let index = c_int::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if promiscuous {
+            capture.join_promiscuous(index)?;
+        }
+        let socket = &capture.0;
+        setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+        rustix::net::sockopt::set_socket_timeout(
+            socket,
+            rustix::net::sockopt::Timeout::Recv,
+            Some(PATIENCE),
+        )?;
+        // Beyond the system's bound only with CAP_NET_ADMIN; a shorter queue captures too.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, QUEUE);
+        capture.bind(index)?;
+        Ok(capture)
+    }
+
+    fn attach(&self, filter: &[Instruction]) -> io::Result<()> {
+        let mut program: Vec<libc::sock_filter> = filter
+            .iter()
+            .map(|instruction| libc::sock_filter {
+                code: instruction.code,
+                jt: instruction.jump_true,
+                jf: instruction.jump_false,
+                k: instruction.operand,
+            })
+            .collect();
+        let program = libc::sock_fprog {
+            len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            filter: program.as_mut_ptr(),
+        };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    fn join_promiscuous(&self, index: c_int) -> io::Result<()> {
+        let membership = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
+    }
+
+    /// `T` is what the option takes; pointers in it are to what lives on.
+    fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
+        let value = ptr::from_ref(value).cast();
+        // SAFETY: the kernel reads `length` bytes from a whole `T`, and writes nothing.
+        let done = unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, value, length) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn bind(&self, index: c_int) -> io::Result<()> {
+        let all = u16::try_from(libc::ETH_P_ALL).unwrap_or_default();
+        let address = libc::sockaddr_ll {
+            sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
+            sll_protocol: all.to_be(),
+            sll_ifindex: index,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or_default();
+        let address = ptr::from_ref(&address).cast();
+        // SAFETY: the kernel reads `length` bytes from a whole address, and writes nothing.
+        let done = unsafe { libc::bind(self.0.as_raw_fd(), address, length) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Takes the next packet; of one that is longer than the buffer, its beginning. `None` when there is none:
+    /// at once, or, with `wait`, after half a second.
+    ///
+    /// # Errors
+    /// `ENETDOWN` when the link went down.
+    pub fn next(&self, buffer: &mut [u8], wait: bool) -> io::Result<Option<Packet>> {
+        let mut flags = MsgFlags::MSG_TRUNC;
+        flags.set(MsgFlags::MSG_DONTWAIT, !wait);
+        let room = buffer.len();
+        let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let socket = self.0.as_raw_fd();
+        let message = match recvmsg::<()>(socket, &mut parts, Some(&mut control), flags) {
+            Ok(message) => message,
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let stamp = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        Ok(Some(Packet {
+            captured: message.bytes.min(room),
+            length: message.bytes,
+            at: stamp.map_or_else(SystemTime::now, |since| UNIX_EPOCH + since),
+        }))
+    }
+}
+
+impl AsFd for Capture {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The kernel's number of a link; `None` when there is no such link.
+///
+/// # Errors
+/// No socket can be had.
+pub fn link_index(name: &str) -> io::Result<Option<u32>> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    match rustix::net::netdevice::name_to_index(socket, name) {
+        Ok(index) => Ok(Some(index)),
+        Err(
+            rustix::io::Errno::NODEV | rustix::io::Errno::NAMETOOLONG | rustix::io::Errno::INVAL,
+        ) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// `None` where there is no right to capture, which is told.
+    fn capture(filter: &[Instruction]) -> Option<io::Result<Capture>> {
+        let index = link_index("lo").unwrap().unwrap();
+        match Capture::start(index, false, filter) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("no CAP_NET_RAW: nothing was captured");
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    #[test]
+    fn a_packet_is_seen_with_its_length_and_time() {
+        let Some(capture) = capture(&[]) else { return };
+        let capture = capture.unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut content = [b'.'; 300];
+        content[..8].copy_from_slice(b"captured");
+        socket
+            .send_to(&content, socket.local_addr().unwrap())
+            .unwrap();
+        let mut buffer = [0; 100];
+        let found = loop {
+            let Some(packet) = capture.next(&mut buffer, true).unwrap() else {
+                continue;
+            };
+            // Ethernet, IPv4 and UDP headers before it.
+            if &buffer[42..50] == b"captured" {
+                break packet;
+            }
+        };
+        assert_eq!((found.captured, found.length), (100, 342));
+        let age = SystemTime::now().duration_since(found.at).unwrap();
+        assert!(age < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_filter_is_the_kernels_to_judge() {
+        let nothing = Instruction {
+            code: 0x06,
+            jump_true: 0,
+            jump_false: 0,
+            operand: 0,
+        };
+        let Some(capture) = capture(&[nothing]) else {
+            return;
+        };
+        let capture = capture.unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket
+            .send_to(b"unseen", socket.local_addr().unwrap())
+            .unwrap();
+        assert_eq!(capture.next(&mut [0; 64], false).unwrap(), None);
+        let endless = Instruction {
+            code: 0xffff,
+            ..nothing
+        };
+        let index = link_index("lo").unwrap().unwrap();
+        let refused = Capture::start(index, false, &[endless]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn links_that_are_not_there_have_no_number() {
+        for name in [
+            "nosuchlink",
+            "",
+            "a/b",
+            "a-name-that-is-far-too-long-for-a-link",
+        ] {
+            assert_eq!(link_index(name).unwrap(), None, "{name:?}");
+        }
+    }
+}
