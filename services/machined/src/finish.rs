@@ -16,7 +16,7 @@ use crate::cmdline::Cmdline;
 use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Reason, Stop};
-use crate::volumes::STATE;
+use crate::volumes::{self, STATE};
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
 const GRACE: Duration = Duration::from_secs(5);
@@ -29,10 +29,21 @@ const COUNTDOWN: u32 = 10;
 /// Two threads may fail at once; the second waits for the first to end the machine.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Ends what still runs, writes down why, unmounts, flushes, and ends the machine.
-pub fn finish(end: End, stop: &Stop) -> ! {
+/// How a boot ends.
+#[derive(Debug)]
+pub struct Ending {
+    /// By a restart, or for good.
+    pub end: End,
+    /// Why, for the next boot.
+    pub stop: Stop,
+    /// Partitions to wipe when nothing uses them any more, by name.
+    pub wipe: Vec<&'static str>,
+}
+
+/// Ends what still runs, writes down why, unmounts, wipes, flushes, and ends the machine.
+pub fn finish(ending: &Ending) -> ! {
     enter();
-    leave(end, stop)
+    leave(ending)
 }
 
 /// Says why the node cannot go on, counts down, then restarts, or stays with `corten.panic=0`.
@@ -48,7 +59,11 @@ pub fn fatal(why: &str) -> ! {
         console::error(&format!("restarting in {left} s"));
         thread::sleep(Duration::from_secs(1));
     }
-    leave(End::Restart, &Stop::now(Reason::Fatal, why))
+    leave(&Ending {
+        end: End::Restart,
+        stop: Stop::now(Reason::Fatal, why),
+        wipe: Vec::new(),
+    })
 }
 
 fn enter() {
@@ -57,7 +72,7 @@ fn enter() {
     }
 }
 
-fn leave(end: End, stop: &Stop) -> ! {
+fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
     end_processes();
     let state = Path::new(STATE.target);
     if durable::is_volume(state)
@@ -70,12 +85,18 @@ fn leave(end: End, stop: &Stop) -> ! {
             let _ = mount::detach(&target);
         }
     }
+    for name in wipe {
+        match volumes::wipe(name) {
+            Ok(()) => console::say(&format!("{name} is wiped")),
+            Err(error) => console::error(&format!("{name} is not wiped: {error}")),
+        }
+    }
     console::say(match end {
         End::Restart => "restarting",
         End::PowerOff => "switching off",
     });
     power::sync();
-    if let Err(error) = power::end(end) {
+    if let Err(error) = power::end(*end) {
         console::error(&format!("the kernel does not end the machine: {error}"));
     }
     wait_for_ever()

@@ -52,7 +52,11 @@ pub fn check(document: &Document) -> Result<(), IdentityError> {
     signer(document).map(|_| ())
 }
 
-fn signer(document: &Document) -> Result<Ca, IdentityError> {
+/// The authority of the API.
+///
+/// # Errors
+/// The config has none that can sign.
+pub fn signer(document: &Document) -> Result<Ca, IdentityError> {
     let authority = document.machine.ca.as_ref().filter(|ca| !ca.key.is_empty());
     let authority = authority.ok_or(IdentityError::NoAuthority)?;
     Ok(Ca::from_pem(&authority.crt, authority.key.expose())?)

@@ -89,7 +89,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     // The supervisor must not reap beside `finish`, and nothing may start any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match outcome {
-        Ok((end, stop)) => finish::finish(end, &stop),
+        Ok(ending) => finish::finish(&ending),
         Err(fatal) => finish::fatal(&fatal.to_string()),
     }
 }

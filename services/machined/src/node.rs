@@ -7,6 +7,7 @@ use corten_api::machine as api;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::Store;
+use tokio::sync::oneshot;
 
 use crate::events::Events;
 use crate::meta::MetaError;
@@ -24,6 +25,8 @@ pub enum Stage {
     Rebooting,
     /// An orderly shutdown is under way.
     ShuttingDown,
+    /// An orderly end is under way, and what the node keeps on its disk is wiped.
+    Resetting,
 }
 
 /// A service's state; names and numbers are those of `machine.ServiceInfo.state`.
@@ -81,12 +84,36 @@ impl From<&ServiceView> for api::ServiceHealth {
 }
 
 /// A named action a handler may submit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Stop everything in order, then reboot.
     Reboot,
+    /// Reboot without waiting for services: all processes are ended at once.
+    ForcedReboot,
     /// Stop everything in order, then power off.
     Shutdown,
+    /// Stop everything in order, wipe, then reboot or power off.
+    Reset(Reset),
+}
+
+/// What a reset wipes, and how it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reset {
+    /// Names of partitions, of [`crate::volumes::WIPEABLE`].
+    pub partitions: Vec<&'static str>,
+    /// Otherwise the machine is switched off.
+    pub reboot: bool,
+}
+
+/// What may be asked of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// It shall run.
+    Start,
+    /// It shall not run.
+    Stop,
+    /// It shall run anew.
+    Restart,
 }
 
 /// How a config takes effect.
@@ -137,6 +164,13 @@ pub trait Node: Send + Sync + 'static {
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError>;
     /// Whether an applied config survives a reboot.
     fn config_is_kept(&self) -> bool;
+    /// Starts, stops or restarts a declared service. Who receives is told when a stopped service has ended,
+    /// or another one is being started; and hears nothing when the node ends first.
+    fn control(
+        &self,
+        service: &str,
+        control: Control,
+    ) -> Result<oneshot::Receiver<()>, SubmitError>;
     /// Starts an action and returns at once; its events carry `actor`.
     fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError>;
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::Store;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config_store::ConfigStore;
 use crate::events::Events;
@@ -15,9 +15,10 @@ use crate::identity;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+    Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::supervisor::Supervisor;
+use crate::volumes;
 
 /// What a handler has asked for.
 #[derive(Debug)]
@@ -197,7 +198,19 @@ impl Node for NodeState {
             .map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 
+    fn control(
+        &self,
+        service: &str,
+        control: Control,
+    ) -> Result<oneshot::Receiver<()>, SubmitError> {
+        self.check_not_ending()?;
+        Ok(self.supervisor.control(service, control))
+    }
+
     fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError> {
+        if let Action::Reset(reset) = &action {
+            volumes::check_wipeable(&reset.partitions).map_err(SubmitError::Refused)?;
+        }
         if self.ending.swap(true, Ordering::AcqRel) {
             return Err(SubmitError::Busy("the end of this boot"));
         }

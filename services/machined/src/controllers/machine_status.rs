@@ -58,6 +58,7 @@ fn status(stage: Stage, unmet_conditions: Vec<UnmetCondition>) -> MachineStatus 
         Stage::Running => ("running", true),
         Stage::Rebooting => ("rebooting", false),
         Stage::ShuttingDown => ("shutting down", false),
+        Stage::Resetting => ("resetting", false),
     };
     let ready = can_be_ready && unmet_conditions.is_empty();
     MachineStatus {

@@ -27,6 +27,7 @@ use crate::cmdline::Cmdline;
 use crate::console;
 use crate::controllers::{self, Sources};
 use crate::events::Events;
+use crate::finish::Ending;
 use crate::last_stop::{Reason, Stop};
 use crate::network::{Network, Setup, Status};
 use crate::node::{Action, Node, Stage};
@@ -82,7 +83,7 @@ struct Machine {
 ///
 /// # Errors
 /// When the node cannot go on; the text says why.
-pub async fn live(cmdline: Cmdline) -> Result<(End, Stop), Fatal> {
+pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (log, queue) = logs::queue();
@@ -301,33 +302,60 @@ impl Machine {
     }
 
     /// Stops the services in order.
-    async fn wind_down(&self, action: Action, who: &str, actor: &str) -> (End, Stop) {
-        let (stage, end, reason, sequence, text) = match action {
+    async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
+        let (stage, end, sequence, text) = match &action {
             Action::Reboot => (
                 Stage::Rebooting,
                 End::Restart,
-                Reason::Reboot,
                 "reboot",
                 "stopping all services to restart",
+            ),
+            Action::ForcedReboot => (
+                Stage::Rebooting,
+                End::Restart,
+                "reboot",
+                "restarting without waiting for services",
             ),
             Action::Shutdown => (
                 Stage::ShuttingDown,
                 End::PowerOff,
-                Reason::Shutdown,
                 "shutdown",
                 "stopping all services to switch off",
+            ),
+            Action::Reset(reset) => (
+                Stage::Resetting,
+                if reset.reboot {
+                    End::Restart
+                } else {
+                    End::PowerOff
+                },
+                "reset",
+                "stopping all services to reset the node",
             ),
         };
         self.tell_begin(sequence, actor);
         self.node.set_stage(stage);
         console::say(text);
-        if timeout(STOP_PATIENCE, self.supervisor.stop_all())
-            .await
-            .is_err()
+        let in_order = action != Action::ForcedReboot;
+        if in_order
+            && timeout(STOP_PATIENCE, self.supervisor.stop_all())
+                .await
+                .is_err()
         {
             console::warn("some services did not stop in time");
         }
-        (end, Stop::now(reason, who))
+        let reason = match end {
+            End::Restart => Reason::Reboot,
+            End::PowerOff => Reason::Shutdown,
+        };
+        Ending {
+            end,
+            stop: Stop::now(reason, who),
+            wipe: match action {
+                Action::Reset(reset) => reset.partitions,
+                _ => Vec::new(),
+            },
+        }
     }
 }
 

@@ -105,6 +105,7 @@ fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
         "running" => MachineStage::Running,
         "rebooting" => MachineStage::Rebooting,
         "shutting down" => MachineStage::ShuttingDown,
+        "resetting" => MachineStage::Resetting,
         _ => MachineStage::Unknown,
     };
     let unmet = status.status.unmet_conditions.iter();

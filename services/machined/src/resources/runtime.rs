@@ -30,7 +30,7 @@ pub struct Readiness {
 /// What the node does now; id [`MachineStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineStatus {
-    /// `booting`, `maintenance`, `running`, `rebooting`, `shutting down`.
+    /// `booting`, `maintenance`, `running`, `rebooting`, `shutting down`, `resetting`.
     pub stage: &'static str,
     /// How well.
     pub status: Readiness,

@@ -19,6 +19,7 @@ use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
 use tower::{Layer, Service};
 
+use super::absent;
 use crate::node::{Node, Stage};
 
 /// The uid apid runs as.
@@ -124,8 +125,7 @@ fn explained(mut response: Response<Body>, path: &str) -> Response<Body> {
         plain == STUB || plain == b"Not%20yet%20implemented"
     });
     if unimplemented && by_stub {
-        let method = path.trim_start_matches('/');
-        let text = format!("this version of the node does not answer {method}");
+        let text = absent::sentence(path);
         // grpc-message is percent-encoded; these are the characters it can hold here.
         let safe = text
             .chars()

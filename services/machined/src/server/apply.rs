@@ -1,4 +1,4 @@
-//! What changes the node: a config, a reboot, a shutdown.
+//! What a node is made of: a config.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use corten_api::machine::apply_configuration_request::Mode;
 use corten_config::Document;
 use tonic::Status;
 
+use super::actions::refused;
 use super::service::Machine;
-use crate::node::{Action, Apply, Node, Stage, SubmitError};
+use crate::node::{Apply, Node, Stage};
 
 /// Said when the config would not survive a reboot.
 const NOT_KEPT: &str =
@@ -111,52 +112,4 @@ fn dry_run(active: Option<&Document>, new: &Document) -> String {
             format!("Dry run, nothing was applied:\n{diff}\n{plan}")
         }
     }
-}
-
-pub(super) fn reboot(
-    node: &dyn Node,
-    mode: api::reboot_request::Mode,
-) -> Result<api::RebootResponse, Status> {
-    if mode == api::reboot_request::Mode::Force {
-        return Err(Status::unimplemented(
-            "mode force is not supported yet: services are always stopped first",
-        ));
-    }
-    let actor_id = actor_id();
-    node.submit(Action::Reboot, &actor_id)
-        .map_err(|error| refused(&error))?;
-    let reboot = api::Reboot {
-        metadata: None,
-        actor_id,
-    };
-    Ok(api::RebootResponse {
-        messages: vec![reboot],
-    })
-}
-
-pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status> {
-    let actor_id = actor_id();
-    node.submit(Action::Shutdown, &actor_id)
-        .map_err(|error| refused(&error))?;
-    let shutdown = api::Shutdown {
-        metadata: None,
-        actor_id,
-    };
-    Ok(api::ShutdownResponse {
-        messages: vec![shutdown],
-    })
-}
-
-fn refused(error: &SubmitError) -> Status {
-    match error {
-        SubmitError::Busy(_) | SubmitError::Refused(_) => {
-            Status::failed_precondition(error.to_string())
-        }
-        SubmitError::Failed(_) => Status::internal(error.to_string()),
-    }
-}
-
-/// A random id by which events of this action can be told from others'.
-fn actor_id() -> String {
-    uuid::Uuid::new_v4().to_string()
 }

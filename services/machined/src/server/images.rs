@@ -132,15 +132,6 @@ impl ImageService for Images {
         self.containerd.remove_image(namespace, &name).await?;
         Ok(Response::new(()))
     }
-
-    async fn verify(
-        &self,
-        _: Request<api::ImageServiceVerifyRequest>,
-    ) -> Result<Response<api::ImageServiceVerifyResponse>, Status> {
-        Err(Status::unimplemented(
-            "this node does not verify the signatures of images yet",
-        ))
-    }
 }
 
 /// The older list, in the namespace of a number.

@@ -1,17 +1,24 @@
-//! The node's API on machined's socket: `machine.MachineService`, `cosi.resource.State`,
-//! `inspect.InspectService`, `machine.ImageService`.
+//! The node's API on machined's socket; docs/api.md lists its methods.
 //!
 //! A handler has two powers: read a view, or submit a whole config or a named
 //! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
 //! passes `access.rs` first. One file per family of methods.
 
+mod absent;
 mod access;
+mod actions;
 mod apply;
+mod capture;
+mod clock;
 mod containers;
 mod cpu;
 mod devices;
+mod disks;
 mod dmesg;
 mod events;
+mod file_systems;
+mod files;
+mod frequency;
 mod images;
 mod inspect;
 mod kmsg;
@@ -19,13 +26,14 @@ mod logs;
 mod memory;
 mod meta;
 mod mounts;
+mod netstat;
+mod operator;
 mod processes;
 mod procfile;
 mod resources;
-#[cfg(test)]
-mod resources_tests;
 mod service;
 mod services;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -39,6 +47,9 @@ use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
+use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemsServer;
+use corten_api::storage::storage_service_server::StorageServiceServer as DisksServer;
+use corten_api::time::time_service_server::TimeServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Error, Server};
@@ -58,6 +69,10 @@ const STREAMS: u32 = 512;
 pub struct Paths {
     /// The process file system.
     pub proc: PathBuf,
+    /// The kernel's devices.
+    pub sys: PathBuf,
+    /// Network namespaces that have a name.
+    pub netns: PathBuf,
     /// The kernel's log.
     pub kmsg: PathBuf,
     /// syslogd's socket.
@@ -72,6 +87,8 @@ impl Default for Paths {
     fn default() -> Paths {
         Paths {
             proc: PathBuf::from("/proc"),
+            sys: PathBuf::from("/sys"),
+            netns: PathBuf::from("/run/netns"),
             kmsg: PathBuf::from("/dev/kmsg"),
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
             containerd: PathBuf::from("/run/containerd/containerd.sock"),
@@ -105,11 +122,16 @@ pub async fn serve_from(
         .max_encoding_message_size(MAX_MESSAGE);
     let store = node.store().clone();
     let resources = StateServer::new(Resources { store }).max_encoding_message_size(MAX_MESSAGE);
+    let disks = DisksServer::new(disks::Disks { node: node.clone() });
+    let clock = TimeServiceServer::new(clock::Clock { node: node.clone() });
     Server::builder()
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))
         .add_service(service)
+        .add_service(FileSystemsServer::new(file_systems::FileSystems))
+        .add_service(disks)
+        .add_service(clock)
         .add_service(resources)
         .add_service(images)
         .add_service(InspectServiceServer::new(inspect::Inspect))

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Paths, apply, containers, cpu, devices, dmesg, events, images, logs, memory, meta, mounts,
-    processes, services, version,
+    Paths, actions, apply, capture, containers, cpu, devices, dmesg, events, files, frequency,
+    images, logs, memory, meta, mounts, netstat, operator, processes, services, stream, version,
 };
-use crate::node::Node;
+use crate::node::{Control, Node};
 
 /// The service's state: nothing but its two sources and a turnstile.
 pub(super) struct Machine {
@@ -21,6 +21,8 @@ pub(super) struct Machine {
     pub(super) paths: Paths,
     /// Held while a config is applied; a second caller is refused, not queued.
     pub(super) applying: Mutex<()>,
+    /// What is left of the streams there may be at a time.
+    pub(super) streams: Arc<Semaphore>,
 }
 
 impl Machine {
@@ -29,11 +31,12 @@ impl Machine {
             node,
             paths,
             applying: Mutex::new(()),
+            streams: Arc::new(Semaphore::new(stream::STREAMS)),
         }
     }
 
     /// Runs what reads files on a thread that may block.
-    async fn read<T, F>(&self, work: F) -> Result<Response<T>, Status>
+    async fn view<T, F>(&self, work: F) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
         F: FnOnce(&Paths) -> Result<T, Status> + Send + 'static,
@@ -58,51 +61,88 @@ type Answer<T> = Result<Response<T>, Status>;
 impl MachineService for Machine {
     async fn version(&self, _: Request<()>) -> Answer<api::VersionResponse> {
         let configured = self.node.config().is_some();
-        self.read(move |paths| version::version(paths, configured))
+        self.view(move |paths| version::version(paths, configured))
             .await
     }
 
     async fn hostname(&self, _: Request<()>) -> Answer<api::HostnameResponse> {
-        self.read(version::hostname).await
+        self.view(version::hostname).await
     }
 
     async fn memory(&self, _: Request<()>) -> Answer<api::MemoryResponse> {
-        self.read(memory::memory).await
+        self.view(memory::memory).await
     }
 
     async fn load_avg(&self, _: Request<()>) -> Answer<api::LoadAvgResponse> {
-        self.read(cpu::load).await
+        self.view(cpu::load).await
     }
 
     async fn system_stat(&self, _: Request<()>) -> Answer<api::SystemStatResponse> {
-        self.read(cpu::system_stat).await
+        self.view(cpu::system_stat).await
     }
 
     async fn cpu_info(&self, _: Request<()>) -> Answer<api::CpuInfoResponse> {
-        self.read(cpu::info).await
+        self.view(cpu::info).await
+    }
+
+    async fn cpu_freq_stats(&self, _: Request<()>) -> Answer<api::CpuFreqStatsResponse> {
+        self.view(|paths| Ok(frequency::frequencies(paths))).await
     }
 
     async fn network_device_stats(
         &self,
         _: Request<()>,
     ) -> Answer<api::NetworkDeviceStatsResponse> {
-        self.read(devices::network).await
+        self.view(devices::network).await
     }
 
     async fn disk_stats(&self, _: Request<()>) -> Answer<api::DiskStatsResponse> {
-        self.read(devices::disks).await
+        self.view(devices::disks).await
     }
 
     async fn mounts(&self, _: Request<()>) -> Answer<api::MountsResponse> {
-        self.read(mounts::mounts).await
+        self.view(mounts::mounts).await
     }
 
     async fn processes(&self, _: Request<()>) -> Answer<api::ProcessesResponse> {
-        self.read(processes::processes).await
+        self.view(processes::processes).await
     }
 
     async fn service_list(&self, _: Request<()>) -> Answer<api::ServiceListResponse> {
         Ok(Response::new(services::list(&self.node.services())))
+    }
+
+    async fn service_start(
+        &self,
+        request: Request<api::ServiceStartRequest>,
+    ) -> Answer<api::ServiceStartResponse> {
+        let id = request.into_inner().id;
+        let resp = services::control(self.node.as_ref(), &id, Control::Start).await?;
+        let metadata = None;
+        let messages = vec![api::ServiceStart { metadata, resp }];
+        Ok(Response::new(api::ServiceStartResponse { messages }))
+    }
+
+    async fn service_stop(
+        &self,
+        request: Request<api::ServiceStopRequest>,
+    ) -> Answer<api::ServiceStopResponse> {
+        let id = request.into_inner().id;
+        let resp = services::control(self.node.as_ref(), &id, Control::Stop).await?;
+        let metadata = None;
+        let messages = vec![api::ServiceStop { metadata, resp }];
+        Ok(Response::new(api::ServiceStopResponse { messages }))
+    }
+
+    async fn service_restart(
+        &self,
+        request: Request<api::ServiceRestartRequest>,
+    ) -> Answer<api::ServiceRestartResponse> {
+        let id = request.into_inner().id;
+        let resp = services::control(self.node.as_ref(), &id, Control::Restart).await?;
+        let metadata = None;
+        let messages = vec![api::ServiceRestart { metadata, resp }];
+        Ok(Response::new(api::ServiceRestartResponse { messages }))
     }
 
     async fn dmesg(&self, request: Request<api::DmesgRequest>) -> Answer<BoxStream<Data>> {
@@ -166,6 +206,47 @@ impl MachineService for Machine {
         answer.map(Response::new)
     }
 
+    async fn netstat(&self, request: Request<api::NetstatRequest>) -> Answer<api::NetstatResponse> {
+        let request = request.into_inner();
+        self.view(move |paths| netstat::netstat(paths, &request))
+            .await
+    }
+
+    async fn packet_capture(
+        &self,
+        request: Request<api::PacketCaptureRequest>,
+    ) -> Answer<BoxStream<Data>> {
+        let request = request.into_inner();
+        let sys = self.paths.sys.clone();
+        stream::stream(&self.streams, move |sink| {
+            capture::capture(&sys, &request, sink)
+        })
+        .map(Response::new)
+    }
+
+    async fn list(&self, request: Request<api::ListRequest>) -> Answer<BoxStream<api::FileInfo>> {
+        let request = request.into_inner();
+        stream::stream(&self.streams, move |sink| files::list(&request, sink)).map(Response::new)
+    }
+
+    async fn disk_usage(
+        &self,
+        request: Request<api::DiskUsageRequest>,
+    ) -> Answer<BoxStream<api::DiskUsageInfo>> {
+        let request = request.into_inner();
+        stream::stream(&self.streams, move |sink| files::usage(&request, sink)).map(Response::new)
+    }
+
+    async fn read(&self, request: Request<api::ReadRequest>) -> Answer<BoxStream<Data>> {
+        let request = request.into_inner();
+        stream::stream(&self.streams, move |sink| files::read(&request, sink)).map(Response::new)
+    }
+
+    async fn copy(&self, request: Request<api::CopyRequest>) -> Answer<BoxStream<Data>> {
+        let request = request.into_inner();
+        stream::stream(&self.streams, move |sink| files::copy(&request, sink)).map(Response::new)
+    }
+
     async fn apply_configuration(
         &self,
         request: Request<api::ApplyConfigurationRequest>,
@@ -195,11 +276,26 @@ impl MachineService for Machine {
 
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {
         let mode = request.into_inner().mode();
-        apply::reboot(self.node.as_ref(), mode).map(Response::new)
+        actions::reboot(self.node.as_ref(), mode).map(Response::new)
     }
 
     async fn shutdown(&self, _: Request<api::ShutdownRequest>) -> Answer<api::ShutdownResponse> {
-        apply::shutdown(self.node.as_ref()).map(Response::new)
+        actions::shutdown(self.node.as_ref()).map(Response::new)
+    }
+
+    async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {
+        actions::reset(self.node.as_ref(), &request.into_inner()).map(Response::new)
+    }
+
+    async fn bootstrap(&self, _: Request<api::BootstrapRequest>) -> Answer<api::BootstrapResponse> {
+        Err(operator::bootstrap(self.node.as_ref()))
+    }
+
+    async fn generate_client_configuration(
+        &self,
+        request: Request<api::GenerateClientConfigurationRequest>,
+    ) -> Answer<api::GenerateClientConfigurationResponse> {
+        operator::client_config(self.node.as_ref(), &request.into_inner()).map(Response::new)
     }
 }
 

@@ -1,8 +1,16 @@
-//! The services, as the API words them.
+//! The services, as the API words them, and what callers may do to them.
+
+use std::time::Duration;
 
 use corten_api::machine as api;
+use tokio::time::timeout;
+use tonic::Status;
 
-use crate::node::{ServiceState, ServiceView};
+use super::actions::refused;
+use crate::node::{Control, Node, ServiceState, ServiceView};
+
+/// For a service to end that was told to: longer than any has before it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn list(views: &[ServiceView]) -> api::ServiceListResponse {
     let services = views.iter().map(info).collect();
@@ -30,6 +38,43 @@ fn info(view: &ServiceView) -> api::ServiceInfo {
     }
 }
 
+/// Starts, stops or restarts a service; the sentence that says so.
+pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Result<String, Status> {
+    let done = match control {
+        Control::Start => "started",
+        Control::Stop => "stopped",
+        Control::Restart => "restarted",
+    };
+    if !node.services().iter().any(|view| view.id == id) {
+        return Err(Status::not_found(format!("id: there is no service {id:?}")));
+    }
+    if !may_be_controlled(id, control) {
+        return Err(Status::failed_precondition(format!(
+            "id: service {id:?} is not one that is {done} through the API"
+        )));
+    }
+    let ended = node.control(id, control).map_err(|error| refused(&error))?;
+    match timeout(PATIENCE, ended).await {
+        Ok(Ok(())) => Ok(format!("Service {id:?} {done}")),
+        Ok(Err(_)) => Err(Status::unavailable(
+            "the node ends: no service is started or stopped",
+        )),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "service {id:?} has not ended within {} s; its history says why",
+            PATIENCE.as_secs()
+        ))),
+    }
+}
+
+/// Whether callers may do this to a service: they may restart the kubelet, and extensions are theirs. What
+/// the node itself stands on is not, and a kubelet is not stopped, only restarted.
+fn may_be_controlled(id: &str, control: Control) -> bool {
+    match control {
+        Control::Start | Control::Restart => id == "kubelet" || id.starts_with("ext-"),
+        Control::Stop => id.starts_with("ext-"),
+    }
+}
+
 const fn word(state: ServiceState) -> &'static str {
     match state {
         ServiceState::Initialized => "Initialized",
@@ -41,5 +86,25 @@ const fn word(state: ServiceState) -> &'static str {
         ServiceState::Failed => "Failed",
         ServiceState::Skipped => "Skipped",
         ServiceState::Starting => "Starting",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::{ApiMode, table};
+
+    #[test]
+    fn callers_control_the_kubelet_and_extensions_only() {
+        let allowed = |id| {
+            [Control::Start, Control::Stop, Control::Restart]
+                .map(|control| may_be_controlled(id, control))
+        };
+        assert_eq!(allowed("kubelet"), [true, false, true]);
+        assert_eq!(allowed("ext-iscsid"), [true, true, true]);
+        for spec in table(ApiMode::Secure) {
+            assert_eq!(allowed(spec.id), [false; 3], "{}", spec.id);
+        }
+        assert_eq!(allowed("etcd"), [false; 3]);
     }
 }

@@ -4,6 +4,7 @@
 //! status can be lost and no process id can be reused behind its back. Orphans are reaped on the way.
 //! Everyone else has a [`Supervisor`]: orders go in, views come out, nobody waits for a service here.
 
+mod control;
 pub mod logs;
 pub mod notify;
 pub mod policy;
@@ -20,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::events::Events;
-use crate::node::ServiceView;
+use crate::node::{Control, ServiceView};
 use crate::services::ServiceSpec;
 use shell::{Service, Shell};
 
@@ -38,6 +39,7 @@ pub struct Places {
 enum Order {
     Start(&'static str),
     Redefine(ServiceSpec),
+    Control(control::Request),
     Run(tool::Job),
     StopAll(oneshot::Sender<()>),
 }
@@ -54,6 +56,7 @@ impl std::fmt::Debug for Order {
         f.write_str(match self {
             Order::Start(_) => "Start",
             Order::Redefine(_) => "Redefine",
+            Order::Control(_) => "Control",
             Order::Run(_) => "Run",
             Order::StopAll(_) => "StopAll",
         })
@@ -94,6 +97,7 @@ impl Supervisor {
             publisher,
             tools: HashMap::new(),
             stopping: None,
+            controls: Vec::new(),
         };
         tokio::spawn(shell.run());
         Ok(Supervisor { orders, views })
@@ -107,6 +111,17 @@ impl Supervisor {
     /// Replaces a service's declaration and starts it anew with it.
     pub fn redefine(&self, spec: ServiceSpec) {
         let _ = self.orders.send(Order::Redefine(spec));
+    }
+
+    /// Starts, stops or restarts a service for somebody who waits for it; see [`crate::node::Node::control`].
+    pub fn control(&self, id: &str, control: Control) -> oneshot::Receiver<()> {
+        let (done, ended) = oneshot::channel();
+        let _ = self.orders.send(Order::Control(control::Request {
+            id: id.to_owned(),
+            control,
+            done,
+        }));
+        ended
     }
 
     /// Runs a program of the image to its end.

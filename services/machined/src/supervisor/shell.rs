@@ -9,7 +9,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::policy::{self, Act, Event, State};
-use super::{Order, Places, logs, process, tool};
+use super::{Order, Places, control, logs, process, tool};
 use corten_api::machine as api;
 
 use crate::console;
@@ -24,9 +24,9 @@ const REAPED_PER_TURN: usize = 256;
 
 /// One service and where it is.
 pub(super) struct Service {
-    spec: ServiceSpec,
+    pub(super) spec: ServiceSpec,
     socket: PathBuf,
-    state: State,
+    pub(super) state: State,
     pub(super) view: ServiceView,
     history: VecDeque<ServiceEvent>,
 }
@@ -114,6 +114,8 @@ pub(super) struct Shell {
     /// By process id.
     pub(super) tools: HashMap<u32, tool::Running>,
     pub(super) stopping: Option<Stopping>,
+    /// Who waits for a service to have started or stopped.
+    pub(super) controls: Vec<control::Request>,
 }
 
 impl Shell {
@@ -135,12 +137,15 @@ impl Shell {
             self.start_what_can();
             self.go_on_stopping();
             self.publish();
+            self.answer_controls();
         }
     }
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Start(_) | Order::Redefine(_) | Order::Run(_) if self.stopping.is_some() => {}
+            Order::Start(_) | Order::Redefine(_) | Order::Control(_) | Order::Run(_)
+                if self.stopping.is_some() => {}
+            Order::Control(request) => self.control(request),
             Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(id, Event::Start),
             Order::Redefine(spec) => {
@@ -171,7 +176,7 @@ impl Shell {
     }
 
     /// Feeds the event to the service's policy and carries out the answer.
-    fn happened(&mut self, id: &str, event: Event) {
+    pub(super) fn happened(&mut self, id: &str, event: Event) {
         let Some(at) = self
             .services
             .iter()

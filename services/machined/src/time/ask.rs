@@ -32,7 +32,8 @@ pub enum AskError {
     Bad(#[from] BadAnswer),
 }
 
-/// Asks a server by its name or address, or a device by its path.
+/// Asks a server by its name or address (with a port that is not the usual one, if any), or a device by its
+/// path.
 ///
 /// # Errors
 /// Those of the last of its addresses.
@@ -40,8 +41,12 @@ pub async fn ask(server: &str) -> Result<Sample, AskError> {
     if server.starts_with('/') {
         return Ok(of_device(Path::new(server))?);
     }
-    let resolved = match server.parse() {
-        Ok(address) => vec![SocketAddr::new(address, sntp::PORT)],
+    let address = server
+        .parse()
+        .map(|address| SocketAddr::new(address, sntp::PORT))
+        .or_else(|_| server.parse());
+    let resolved = match address {
+        Ok(address) => vec![address],
         Err(_) => match timeout(PATIENCE, tokio::net::lookup_host((server, sntp::PORT))).await {
             Ok(found) => found.map_err(AskError::Name)?.collect(),
             Err(_) => return Err(AskError::Silent),

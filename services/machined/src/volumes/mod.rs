@@ -7,6 +7,7 @@
 
 mod disk;
 mod table;
+mod wipe;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -124,6 +125,36 @@ pub fn meta_partition() -> io::Result<Option<PathBuf>> {
     disk.map(|disk| disk.named("META")).transpose()
 }
 
+/// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
+pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
+
+/// Whether the node has all these partitions.
+///
+/// # Errors
+/// The text says which it has not.
+pub fn check_wipeable(partitions: &[&str]) -> Result<(), String> {
+    partitions.iter().try_for_each(|name| match device(name) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("system_partitions_to_wipe: {name}: {error}")),
+    })
+}
+
+/// Empties a partition that nobody uses.
+///
+/// # Errors
+/// There is none, it is in use, or it cannot be written.
+pub fn wipe(partition: &str) -> io::Result<()> {
+    // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
+    let whole = partition != EPHEMERAL.name;
+    wipe::wipe(&device(partition)?, whole)
+}
+
+fn device(partition: &str) -> io::Result<PathBuf> {
+    let disk = disk::system_disk(Path::new("/sys"))?;
+    let none = || io::Error::other("this node was not started from a disk");
+    disk.ok_or_else(none)?.named(partition)
+}
+
 /// Finds the disk, makes what it lacks, and mounts both volumes.
 ///
 /// # Errors
@@ -202,7 +233,7 @@ impl Layout {
         if !made.is_empty() {
             table.individualize();
             for extent in &made {
-                wipe(&mut device, extent.start)?;
+                wipe_start(&mut device, extent.start)?;
             }
         }
         if !made.is_empty() || grown.is_some() {
@@ -222,7 +253,7 @@ impl Layout {
     }
 }
 
-fn wipe(device: &mut File, start: u64) -> io::Result<()> {
+fn wipe_start(device: &mut File, start: u64) -> io::Result<()> {
     device.seek(SeekFrom::Start(start))?;
     io::copy(&mut io::Read::take(io::repeat(0), WIPED), device)?;
     device.flush()?;

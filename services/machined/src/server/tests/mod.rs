@@ -1,5 +1,17 @@
 //! The server on a real socket, with a node that only remembers.
 
+mod access;
+mod actions;
+mod config;
+mod devices;
+mod files;
+mod methods;
+mod network;
+mod operator;
+mod reads;
+mod resources;
+mod services;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -14,15 +26,15 @@ use corten_resources::Store;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request};
 use tower::service_fn;
 
 use super::{Paths, serve_from};
 use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Apply, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+    Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 
 #[derive(Default)]
@@ -30,6 +42,7 @@ pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
     applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
+    controls: Mutex<Vec<(String, Control)>>,
     store: Store,
     events: Events,
     pub(super) meta: Meta,
@@ -51,14 +64,17 @@ impl Node for Remembering {
             state: ServiceState::Failed,
             at,
         };
-        vec![ServiceView {
-            id: "udevd".into(),
+        let service = |id: &str| ServiceView {
+            id: id.into(),
             state: ServiceState::Running,
             healthy: None,
             health_message: String::new(),
             health_changed: at,
-            events: vec![event],
-        }]
+            events: vec![event.clone()],
+        };
+        ["udevd", "kubelet", "ext-hello", "ext-lost"]
+            .map(service)
+            .into()
     }
 
     fn store(&self) -> &Store {
@@ -94,6 +110,23 @@ impl Node for Remembering {
         Ok(())
     }
 
+    /// Done at once, but for a service that does not end.
+    fn control(
+        &self,
+        service: &str,
+        control: Control,
+    ) -> Result<oneshot::Receiver<()>, SubmitError> {
+        let (done, ended) = oneshot::channel();
+        self.controls
+            .lock()
+            .unwrap()
+            .push((service.to_owned(), control));
+        if service != "ext-lost" {
+            done.send(()).unwrap();
+        }
+        Ok(ended)
+    }
+
     fn submit(&self, action: Action, _actor: &str) -> Result<(), SubmitError> {
         let mut actions = self.actions.lock().unwrap();
         if !actions.is_empty() {
@@ -106,6 +139,8 @@ impl Node for Remembering {
 
 pub(super) struct World {
     _directory: TempDir,
+    /// Where the server looks for network namespaces; it is not there.
+    netns: PathBuf,
     pub(super) node: Arc<Remembering>,
     pub(super) channel: Channel,
     client: MachineServiceClient<Channel>,
@@ -116,7 +151,9 @@ pub(super) fn world() -> World {
     let socket = directory.path().join("machined.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let node = Arc::new(Remembering::default());
+    let netns = directory.path().join("netns");
     let paths = Paths {
+        netns: netns.clone(),
         syslogd: PathBuf::from("/nowhere/syslogd.sock"),
         ..Paths::default()
     };
@@ -129,6 +166,7 @@ pub(super) fn world() -> World {
     ));
     World {
         _directory: directory,
+        netns,
         node,
         client: MachineServiceClient::new(channel.clone()),
         channel,
@@ -153,262 +191,4 @@ fn applying(text: &str, mode: Mode) -> api::ApplyConfigurationRequest {
         mode: mode.into(),
         ..Default::default()
     }
-}
-
-#[tokio::test]
-async fn the_system_is_read_from_this_machine() {
-    let World {
-        _directory,
-        mut client,
-        ..
-    } = world();
-    let version = client
-        .version(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    assert_eq!(version.version.unwrap().tag, corten_api::version_tag());
-    assert!(!version.features.unwrap().rbac);
-    let memory = client
-        .memory(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .meminfo
-        .unwrap();
-    assert!(memory.memtotal > memory.memfree && memory.memfree > 0);
-    let load = client.load_avg(()).await.unwrap().into_inner();
-    assert_eq!(load.messages.len(), 1);
-    let stat = client
-        .system_stat(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    assert!(stat.boot_time > 0 && !stat.cpu.is_empty());
-    let cpus = client
-        .cpu_info(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .cpu_info;
-    assert_eq!(cpus.len(), stat.cpu.len());
-    client.disk_stats(()).await.unwrap();
-    let devices = client
-        .network_device_stats(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    assert!(devices.devices.iter().any(|device| device.name == "lo"));
-    let mounts = client
-        .mounts(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .stats;
-    assert!(mounts.iter().any(|mount| mount.mounted_on == "/"));
-    assert!(
-        !client.hostname(()).await.unwrap().into_inner().messages[0]
-            .hostname
-            .is_empty()
-    );
-}
-
-#[tokio::test]
-async fn services_are_listed_with_their_history() {
-    let reply = world().client.service_list(()).await.unwrap().into_inner();
-    let service = &reply.messages[0].services[0];
-    assert_eq!(
-        (service.id.as_str(), service.state.as_str()),
-        ("udevd", "Running")
-    );
-    assert!(service.health.as_ref().unwrap().unknown);
-    let event = &service.events.as_ref().unwrap().events[0];
-    assert_eq!(
-        (event.state.as_str(), event.ts.unwrap().seconds),
-        ("Failed", 5)
-    );
-}
-
-#[tokio::test]
-async fn a_config_is_applied_whole_or_not_at_all() {
-    let mut world = world();
-    let good = config_text();
-    let broken = good
-        .replace("hostname", "hostnam")
-        .replace("controlplane", "master");
-    let refused = world
-        .client
-        .apply_configuration(applying(&broken, Mode::Auto))
-        .await;
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(
-        refused.message().contains("machine.network.hostnam"),
-        "{refused}"
-    );
-    assert!(refused.message().contains("machine.type"), "{refused}");
-    assert!(world.node.config().is_none());
-
-    let mut dry = applying(&good, Mode::Auto);
-    dry.dry_run = true;
-    let reply = world
-        .client
-        .apply_configuration(dry)
-        .await
-        .unwrap()
-        .into_inner();
-    let details = &reply.messages[0].mode_details;
-    assert!(details.contains("+        hostname: first"), "{details}");
-    assert!(details.contains("the node stays reachable"), "{details}");
-    assert!(!details.contains("very.secret"), "{details}");
-    assert!(world.node.config().is_none());
-
-    let reply = world
-        .client
-        .apply_configuration(applying(&good, Mode::Auto))
-        .await
-        .unwrap();
-    let reply = reply.into_inner().messages.remove(0);
-    assert_eq!(reply.mode(), Mode::NoReboot);
-    assert_eq!(reply.mode_details, "Applied configuration without a reboot");
-    assert_eq!(reply.warnings.len(), 1);
-    assert_eq!(world.node.config().unwrap().source(), good);
-
-    let refused = world
-        .client
-        .apply_configuration(applying(&good, Mode::Reboot))
-        .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-}
-
-#[tokio::test]
-async fn modes_reach_the_node_and_a_dry_run_does_not() {
-    let mut world = world();
-    let good = config_text();
-    let mut long = applying(&good, Mode::Try);
-    long.try_mode_timeout = prost_types::Duration::try_from(Duration::from_secs(300)).ok();
-    let mut dry = applying(&good.replace("first", "second"), Mode::Staged);
-    dry.dry_run = true;
-    for (request, mode, details) in [
-        (
-            applying(&good, Mode::NoReboot),
-            Mode::NoReboot,
-            "without a reboot",
-        ),
-        (
-            applying(&good, Mode::Staged),
-            Mode::Staged,
-            "after the next reboot",
-        ),
-        (applying(&good, Mode::Try), Mode::Try, "tried for 60 s"),
-        (long, Mode::Try, "tried for 300 s"),
-        (dry, Mode::Staged, "~ machine.network.hostname"),
-    ] {
-        let reply = world.client.apply_configuration(request).await.unwrap();
-        let reply = reply.into_inner().messages.remove(0);
-        assert_eq!(reply.mode(), mode);
-        assert!(
-            reply.mode_details.contains(details),
-            "{}",
-            reply.mode_details
-        );
-    }
-    let applied = world.node.applied.lock().unwrap().clone();
-    let tries = [60, 300].map(|seconds| Apply::Try(Duration::from_secs(seconds)));
-    assert_eq!(applied, [Apply::Now, Apply::Staged, tries[0], tries[1]]);
-
-    // What the node would refuse, a dry run refuses.
-    let mut impossible = applying(&good.replace("first", "impossible"), Mode::Auto);
-    impossible.dry_run = true;
-    let refused = world
-        .client
-        .apply_configuration(impossible)
-        .await
-        .unwrap_err();
-    assert_eq!(refused.message(), "not that one");
-    let mut never = applying(&good, Mode::Try);
-    never.try_mode_timeout = Some(prost_types::Duration::default());
-    let refused = world.client.apply_configuration(never).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn an_action_is_submitted_once() {
-    let mut world = world();
-    let reply = world
-        .client
-        .reboot(api::RebootRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(reply.messages[0].actor_id.len(), 36);
-    let refused = world
-        .client
-        .shutdown(api::ShutdownRequest::default())
-        .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
-}
-
-#[tokio::test]
-async fn what_is_missing_is_said_in_a_sentence() {
-    let World {
-        _directory,
-        mut client,
-        ..
-    } = world();
-    let missing = client.etcd_status(()).await.unwrap_err();
-    assert_eq!(missing.code(), Code::Unimplemented);
-    assert_eq!(
-        missing.message(),
-        "this version of the node does not answer machine.MachineService/EtcdStatus"
-    );
-    let logs = api::LogsRequest {
-        id: "udevd".into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        client.logs(logs).await.unwrap_err().code(),
-        Code::Unavailable
-    );
-    let pod = api::LogsRequest {
-        namespace: "k8s.io".into(),
-        id: "x".into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        client.logs(pod).await.unwrap_err().code(),
-        Code::Unimplemented
-    );
-}
-
-#[tokio::test]
-async fn roles_are_checked_on_the_socket() {
-    let World {
-        _directory,
-        mut client,
-        ..
-    } = world();
-    let mut request = Request::new(api::RebootRequest::default());
-    request
-        .metadata_mut()
-        .append("talos-role", "os:reader".parse().unwrap());
-    assert_eq!(
-        client.reboot(request).await.unwrap_err().code(),
-        Code::PermissionDenied
-    );
 }

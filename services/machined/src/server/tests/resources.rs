@@ -10,7 +10,7 @@ use serde::Serialize;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Streaming};
 
-use super::tests::{World, world};
+use super::{World, world};
 use crate::node::Node as _;
 use crate::resources::network::HostnameStatus;
 

@@ -1,0 +1,50 @@
+//! The methods this version of the node does not answer, and what each waits for. docs/api.md shows them.
+
+const ETCD: &str = "etcd";
+const KUBERNETES: &str = "Kubernetes";
+const CONTAINERS: &str = "the runner of containers";
+const SIGNATURES: &str = "the check of images' signatures";
+const INSTALLER: &str = "the installer";
+const USER_DISKS: &str = "disks and volumes beside the node's own";
+
+/// A method's path, and what it waits for.
+pub(super) const ABSENT: &[(&str, &str)] = &[
+    ("/machine.MachineService/Bootstrap", ETCD),
+    ("/machine.MachineService/EtcdAlarmDisarm", ETCD),
+    ("/machine.MachineService/EtcdAlarmList", ETCD),
+    ("/machine.MachineService/EtcdDefragment", ETCD),
+    ("/machine.MachineService/EtcdDowngradeCancel", ETCD),
+    ("/machine.MachineService/EtcdDowngradeEnable", ETCD),
+    ("/machine.MachineService/EtcdDowngradeValidate", ETCD),
+    ("/machine.MachineService/EtcdForfeitLeadership", ETCD),
+    ("/machine.MachineService/EtcdLeaveCluster", ETCD),
+    ("/machine.MachineService/EtcdMemberList", ETCD),
+    ("/machine.MachineService/EtcdRecover", ETCD),
+    ("/machine.MachineService/EtcdRemoveMemberByID", ETCD),
+    ("/machine.MachineService/EtcdSnapshot", ETCD),
+    ("/machine.MachineService/EtcdStatus", ETCD),
+    ("/machine.MachineService/Kubeconfig", KUBERNETES),
+    ("/cluster.ClusterService/HealthCheck", KUBERNETES),
+    ("/machine.DebugService/ContainerRun", CONTAINERS),
+    ("/machine.ImageService/Verify", SIGNATURES),
+    ("/machine.MachineService/Rollback", INSTALLER),
+    ("/machine.MachineService/Upgrade", INSTALLER),
+    ("/machine.LifecycleService/Install", INSTALLER),
+    ("/machine.LifecycleService/Upgrade", INSTALLER),
+    ("/machine.LVMService/LogicalVolumeRemove", USER_DISKS),
+    ("/machine.LVMService/VolumeGroupRemove", USER_DISKS),
+    ("/machine.LVMService/PhysicalVolumeRemove", USER_DISKS),
+    ("/machine.MDService/Destroy", USER_DISKS),
+    ("/storage.StorageService/BlockDeviceWipe", USER_DISKS),
+];
+
+/// What the caller of a method that is not answered is told.
+pub(super) fn sentence(path: &str) -> String {
+    let method = path.trim_start_matches('/');
+    match ABSENT.iter().find(|(absent, _)| *absent == path) {
+        Some((_, what)) => {
+            format!("{method} waits for {what}, which this version of the node does not have")
+        }
+        None => format!("this version of the node does not answer {method}"),
+    }
+}

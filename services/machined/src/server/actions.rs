@@ -1,0 +1,125 @@
+//! What ends the boot: reboot, shutdown, reset.
+
+use corten_api::machine as api;
+use corten_api::machine::reboot_request::Mode;
+use corten_api::machine::reset_request::WipeMode;
+use tonic::Status;
+
+use crate::node::{Action, Node, Reset, SubmitError};
+use crate::volumes::WIPEABLE;
+
+/// A node starts its kernel through the firmware always, so the modes default and powercycle are one.
+pub(super) fn reboot(node: &dyn Node, mode: Mode) -> Result<api::RebootResponse, Status> {
+    let actor_id = submit(
+        node,
+        match mode {
+            Mode::Default | Mode::Powercycle => Action::Reboot,
+            Mode::Force => Action::ForcedReboot,
+        },
+    )?;
+    let reboot = api::Reboot {
+        metadata: None,
+        actor_id,
+    };
+    Ok(api::RebootResponse {
+        messages: vec![reboot],
+    })
+}
+
+/// `force` leaves out what is done for Kubernetes first, of which there is nothing yet.
+pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status> {
+    let shutdown = api::Shutdown {
+        metadata: None,
+        actor_id: submit(node, Action::Shutdown)?,
+    };
+    Ok(api::ShutdownResponse {
+        messages: vec![shutdown],
+    })
+}
+
+/// Services are stopped in order whether or not the reset is `graceful`; what that adds (cordon the node,
+/// remove its pods, leave etcd) is for Kubernetes, of which there is nothing yet.
+pub(super) fn reset(
+    node: &dyn Node,
+    request: &api::ResetRequest,
+) -> Result<api::ResetResponse, Status> {
+    let partitions = wiped(request)?;
+    let action = Action::Reset(Reset {
+        partitions,
+        reboot: request.reboot,
+    });
+    let reset = api::Reset {
+        metadata: None,
+        actor_id: submit(node, action)?,
+    };
+    Ok(api::ResetResponse {
+        messages: vec![reset],
+    })
+}
+
+/// The partitions to wipe.
+fn wiped(request: &api::ResetRequest) -> Result<Vec<&'static str>, Status> {
+    let disks = !request.user_disks_to_wipe.is_empty();
+    let partitions = !request.system_partitions_to_wipe.is_empty();
+    match request.mode() {
+        WipeMode::SystemDisk if disks => {
+            return Err(Status::invalid_argument(
+                "user_disks_to_wipe: must be empty in mode system-disk",
+            ));
+        }
+        WipeMode::UserDisks if partitions => {
+            return Err(Status::invalid_argument(
+                "system_partitions_to_wipe: must be empty in mode user-disks",
+            ));
+        }
+        WipeMode::UserDisks => {
+            return Err(Status::unimplemented(
+                "mode: user-disks waits for user disks, which this version of the node does not manage",
+            ));
+        }
+        WipeMode::All | WipeMode::SystemDisk => {}
+    }
+    if disks {
+        return Err(Status::unimplemented(
+            "user_disks_to_wipe: waits for user disks, which this version of the node does not manage",
+        ));
+    }
+    if !partitions {
+        return Err(Status::unimplemented(format!(
+            "system_partitions_to_wipe: wiping the whole disk waits for the installer; name partitions ({})",
+            WIPEABLE.join(", ")
+        )));
+    }
+    let mut wiped = Vec::new();
+    for spec in &request.system_partitions_to_wipe {
+        let known = WIPEABLE.iter().find(|name| **name == spec.label);
+        let name = *known.ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "system_partitions_to_wipe: label {:?} must be one of {}",
+                spec.label,
+                WIPEABLE.join(", ")
+            ))
+        })?;
+        if spec.wipe && !wiped.contains(&name) {
+            wiped.push(name);
+        }
+    }
+    Ok(wiped)
+}
+
+fn submit(node: &dyn Node, action: Action) -> Result<String, Status> {
+    // By this random id the action's events can be told from others.
+    let actor_id = uuid::Uuid::new_v4().to_string();
+    node.submit(action, &actor_id)
+        .map_err(|error| refused(&error))?;
+    Ok(actor_id)
+}
+
+pub(super) fn refused(error: &SubmitError) -> Status {
+    match error {
+        SubmitError::Busy(_) | SubmitError::Refused(_) => {
+            Status::failed_precondition(error.to_string())
+        }
+        SubmitError::Failed(_) => Status::internal(error.to_string()),
+    }
+}

@@ -1,0 +1,111 @@
+//! time.TimeService: the node's clock beside a time server's.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use corten_api::time as api;
+use corten_api::time::time_service_server::TimeService;
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::node::Node;
+use crate::resources::network_names::TimeServerStatus;
+use crate::time::ask::ask;
+
+/// The service.
+pub(super) struct Clock {
+    pub(super) node: Arc<dyn Node>,
+}
+
+#[async_trait]
+impl TimeService for Clock {
+    async fn time(&self, _: Request<()>) -> Result<Response<api::TimeResponse>, Status> {
+        let servers = self.servers();
+        let server = servers.first().ok_or_else(|| {
+            Status::failed_precondition("no time server is known: the config names none")
+        })?;
+        compare(server).await
+    }
+
+    async fn time_check(
+        &self,
+        request: Request<api::TimeRequest>,
+    ) -> Result<Response<api::TimeResponse>, Status> {
+        let server = request.into_inner().server;
+        if server.is_empty() {
+            return self.time(Request::new(())).await;
+        }
+        // A device's path is only asked when the config names it: opening one may do things.
+        if !self.servers().contains(&server) && !is_host(&server) {
+            let text = format!("server: {server:?} is neither a host name nor an address");
+            return Err(Status::invalid_argument(text));
+        }
+        compare(&server).await
+    }
+}
+
+impl Clock {
+    fn servers(&self) -> Vec<String> {
+        let status = self
+            .node
+            .store()
+            .get_as::<TimeServerStatus>(TimeServerStatus::ID);
+        status
+            .map(|status| status.time_servers.clone())
+            .unwrap_or_default()
+    }
+}
+
+/// Whether it can be a name or an address; a port may follow an address.
+fn is_host(server: &str) -> bool {
+    let is_name = |name: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        name.len() <= 253 && name.bytes().all(allowed)
+    };
+    is_name(server)
+        || server.parse::<IpAddr>().is_ok()
+        || server.parse::<std::net::SocketAddr>().is_ok()
+}
+
+async fn compare(server: &str) -> Result<Response<api::TimeResponse>, Status> {
+    let sample = ask(server)
+        .await
+        .map_err(|error| Status::unavailable(format!("server: {server}: {error}")))?;
+    let local = SystemTime::now();
+    let offset = Duration::from_nanos(sample.offset.unsigned_abs());
+    let remote = if sample.offset < 0 {
+        local.checked_sub(offset)
+    } else {
+        local.checked_add(offset)
+    };
+    let time = api::Time {
+        metadata: None,
+        server: server.to_owned(),
+        localtime: Some(local.into()),
+        remotetime: remote.map(Into::into),
+    };
+    Ok(Response::new(api::TimeResponse {
+        messages: vec![time],
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_nonsense_are_no_hosts() {
+        for host in [
+            "time.example.com",
+            "10.0.0.1",
+            "2001:db8::1",
+            "[::1]:1123",
+            "10.0.0.1:123",
+        ] {
+            assert!(is_host(host), "{host}");
+        }
+        for other in ["/dev/watchdog", "a b", "a:b", "../x", "name:123:4"] {
+            assert!(!is_host(other), "{other}");
+        }
+    }
+}

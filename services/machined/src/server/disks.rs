@@ -1,0 +1,61 @@
+//! storage.StorageService: the disks, from their resources. Sizes in bytes.
+
+use std::sync::Arc;
+
+use corten_api::storage as api;
+use corten_api::storage::disk::DiskType;
+use corten_api::storage::storage_service_server::StorageService;
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::node::Node;
+use crate::resources::block::{Disk, SystemDisk};
+
+/// The service.
+pub(super) struct Disks {
+    pub(super) node: Arc<dyn Node>,
+}
+
+#[async_trait]
+impl StorageService for Disks {
+    async fn disks(&self, _: Request<()>) -> Result<Response<api::DisksResponse>, Status> {
+        let store = self.node.store();
+        let system = store.get_as::<SystemDisk>(SystemDisk::ID);
+        let system = system.map(|system| system.disk_id.clone());
+        let all = store.list_as::<Disk>();
+        let disks = all
+            .iter()
+            .map(|disk| describe(disk, system.as_deref() == Some(disk.id())));
+        let disks = disks.collect();
+        Ok(Response::new(api::DisksResponse {
+            messages: vec![api::Disks {
+                metadata: None,
+                disks,
+            }],
+        }))
+    }
+}
+
+fn describe(disk: &Disk, system_disk: bool) -> api::Disk {
+    let kind = match disk.transport.as_str() {
+        _ if disk.cdrom => DiskType::Cd,
+        "nvme" => DiskType::Nvme,
+        "mmc" => DiskType::Sd,
+        _ if disk.rotational => DiskType::Hdd,
+        _ => DiskType::Ssd,
+    };
+    api::Disk {
+        size: disk.size,
+        model: disk.model.clone(),
+        device_name: disk.dev_path.clone(),
+        name: String::new(),
+        serial: disk.serial.clone(),
+        modalias: disk.modalias.clone(),
+        uuid: String::new(),
+        wwid: disk.wwid.clone(),
+        r#type: kind.into(),
+        bus_path: disk.bus_path.clone(),
+        system_disk,
+        subsystem: disk.sub_system.clone(),
+        readonly: disk.readonly,
+    }
+}

@@ -1,0 +1,123 @@
+//! What ends the boot.
+
+use corten_api::machine as api;
+use corten_api::machine::reboot_request::Mode;
+use corten_api::machine::reset_request::WipeMode;
+use tonic::Code;
+
+use super::world;
+use crate::node::{Action, Reset};
+
+#[tokio::test]
+async fn an_action_is_submitted_once() {
+    let mut world = world();
+    let reply = world
+        .client
+        .reboot(api::RebootRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(reply.messages[0].actor_id.len(), 36);
+    let refused = world
+        .client
+        .shutdown(api::ShutdownRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+}
+
+#[tokio::test]
+async fn modes_of_a_reboot_reach_the_node() {
+    for (mode, action) in [
+        (Mode::Powercycle, Action::Reboot),
+        (Mode::Force, Action::ForcedReboot),
+    ] {
+        let mut world = world();
+        let request = api::RebootRequest { mode: mode.into() };
+        world.client.reboot(request).await.unwrap();
+        assert_eq!(*world.node.actions.lock().unwrap(), [action]);
+    }
+    let mut world = world();
+    let request = api::ShutdownRequest { force: true };
+    world.client.shutdown(request).await.unwrap();
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Shutdown]);
+}
+
+fn reset(labels: &[&str]) -> api::ResetRequest {
+    let spec = |label: &&str| api::ResetPartitionSpec {
+        label: (*label).to_owned(),
+        wipe: true,
+    };
+    api::ResetRequest {
+        reboot: true,
+        system_partitions_to_wipe: labels.iter().map(spec).collect(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn a_reset_wipes_the_partitions_it_names() {
+    let mut world = world();
+    let mut request = reset(&["EPHEMERAL", "STATE", "META", "STATE"]);
+    request.system_partitions_to_wipe[2].wipe = false;
+    request.graceful = true;
+    let reply = world.client.reset(request).await.unwrap().into_inner();
+    assert_eq!(reply.messages[0].actor_id.len(), 36);
+    let expected = Action::Reset(Reset {
+        partitions: vec!["EPHEMERAL", "STATE"],
+        reboot: true,
+    });
+    assert_eq!(*world.node.actions.lock().unwrap(), [expected]);
+}
+
+#[tokio::test]
+async fn a_reset_that_cannot_be_is_refused_by_its_field() {
+    let mut world = world();
+    let with_disk = |mode: WipeMode, labels: &[&str]| api::ResetRequest {
+        user_disks_to_wipe: vec!["/dev/sdb".to_owned()],
+        mode: mode.into(),
+        ..reset(labels)
+    };
+    let only_mode = |mode: WipeMode, labels: &[&str]| api::ResetRequest {
+        mode: mode.into(),
+        ..reset(labels)
+    };
+    let partitions = "system_partitions_to_wipe";
+    let disks = "user_disks_to_wipe";
+    for (request, code, field) in [
+        (reset(&[]), Code::Unimplemented, partitions),
+        (reset(&["STATE", "EFI"]), Code::InvalidArgument, partitions),
+        (reset(&[""]), Code::InvalidArgument, partitions),
+        (
+            with_disk(WipeMode::All, &["STATE"]),
+            Code::Unimplemented,
+            disks,
+        ),
+        (
+            with_disk(WipeMode::SystemDisk, &[]),
+            Code::InvalidArgument,
+            disks,
+        ),
+        (
+            only_mode(WipeMode::UserDisks, &["STATE"]),
+            Code::InvalidArgument,
+            partitions,
+        ),
+        (
+            only_mode(WipeMode::UserDisks, &[]),
+            Code::Unimplemented,
+            "mode",
+        ),
+        (
+            only_mode(WipeMode::SystemDisk, &[]),
+            Code::Unimplemented,
+            partitions,
+        ),
+    ] {
+        let refused = world.client.reset(request).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        assert!(refused.message().starts_with(field), "{refused}");
+    }
+    assert!(world.node.actions.lock().unwrap().is_empty());
+}

@@ -1,0 +1,113 @@
+//! Configs, applied and tried.
+
+use std::time::Duration;
+
+use corten_api::machine::apply_configuration_request::Mode;
+use tonic::Code;
+
+use super::{applying, config_text, world};
+use crate::node::{Apply, Node as _};
+
+#[tokio::test]
+async fn a_config_is_applied_whole_or_not_at_all() {
+    let mut world = world();
+    let good = config_text();
+    let broken = good
+        .replace("hostname", "hostnam")
+        .replace("controlplane", "master");
+    let refused = world
+        .client
+        .apply_configuration(applying(&broken, Mode::Auto))
+        .await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("machine.network.hostnam"),
+        "{refused}"
+    );
+    assert!(refused.message().contains("machine.type"), "{refused}");
+    assert!(world.node.config().is_none());
+
+    let mut dry = applying(&good, Mode::Auto);
+    dry.dry_run = true;
+    let reply = world
+        .client
+        .apply_configuration(dry)
+        .await
+        .unwrap()
+        .into_inner();
+    let details = &reply.messages[0].mode_details;
+    assert!(details.contains("+        hostname: first"), "{details}");
+    assert!(details.contains("the node stays reachable"), "{details}");
+    assert!(!details.contains("very.secret"), "{details}");
+    assert!(world.node.config().is_none());
+
+    let reply = world
+        .client
+        .apply_configuration(applying(&good, Mode::Auto))
+        .await
+        .unwrap();
+    let reply = reply.into_inner().messages.remove(0);
+    assert_eq!(reply.mode(), Mode::NoReboot);
+    assert_eq!(reply.mode_details, "Applied configuration without a reboot");
+    assert_eq!(reply.warnings.len(), 1);
+    assert_eq!(world.node.config().unwrap().source(), good);
+
+    let refused = world
+        .client
+        .apply_configuration(applying(&good, Mode::Reboot))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn modes_reach_the_node_and_a_dry_run_does_not() {
+    let mut world = world();
+    let good = config_text();
+    let mut long = applying(&good, Mode::Try);
+    long.try_mode_timeout = prost_types::Duration::try_from(Duration::from_secs(300)).ok();
+    let mut dry = applying(&good.replace("first", "second"), Mode::Staged);
+    dry.dry_run = true;
+    for (request, mode, details) in [
+        (
+            applying(&good, Mode::NoReboot),
+            Mode::NoReboot,
+            "without a reboot",
+        ),
+        (
+            applying(&good, Mode::Staged),
+            Mode::Staged,
+            "after the next reboot",
+        ),
+        (applying(&good, Mode::Try), Mode::Try, "tried for 60 s"),
+        (long, Mode::Try, "tried for 300 s"),
+        (dry, Mode::Staged, "~ machine.network.hostname"),
+    ] {
+        let reply = world.client.apply_configuration(request).await.unwrap();
+        let reply = reply.into_inner().messages.remove(0);
+        assert_eq!(reply.mode(), mode);
+        assert!(
+            reply.mode_details.contains(details),
+            "{}",
+            reply.mode_details
+        );
+    }
+    let applied = world.node.applied.lock().unwrap().clone();
+    let tries = [60, 300].map(|seconds| Apply::Try(Duration::from_secs(seconds)));
+    assert_eq!(applied, [Apply::Now, Apply::Staged, tries[0], tries[1]]);
+
+    // What the node would refuse, a dry run refuses.
+    let mut impossible = applying(&good.replace("first", "impossible"), Mode::Auto);
+    impossible.dry_run = true;
+    let refused = world
+        .client
+        .apply_configuration(impossible)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.message(), "not that one");
+    let mut never = applying(&good, Mode::Try);
+    never.try_mode_timeout = Some(prost_types::Duration::default());
+    let refused = world.client.apply_configuration(never).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}

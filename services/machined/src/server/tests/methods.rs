@@ -1,0 +1,80 @@
+//! The list of methods: docs/api.md is what the server does.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use corten_api::roles::METHODS;
+use corten_config::Document;
+use tonic::client::Grpc;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::operator::etcd;
+use super::{World, config_text, world};
+use crate::node::{Apply, Node as _};
+use crate::server::absent::{ABSENT, sentence};
+
+/// What a method answers to a request without a field.
+async fn answer(world: &World, path: &'static str) -> Result<(), Status> {
+    let mut client = Grpc::new(world.channel.clone());
+    client.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(path);
+    let codec = ProstCodec::<(), ()>::default();
+    let mut stream = client
+        .server_streaming(Request::new(()), path, codec)
+        .await?
+        .into_inner();
+    stream.message().await.map(drop)
+}
+
+#[tokio::test]
+async fn every_method_is_answered_or_says_what_it_waits_for() {
+    let world = world();
+    let config = Document::parse((config_text() + &etcd()).as_bytes()).unwrap();
+    world.node.apply_config(config, Apply::Now).unwrap();
+    for method in METHODS {
+        let answer = answer(&world, method.path).await;
+        let is_absent = ABSENT.iter().any(|(path, _)| *path == method.path);
+        match answer {
+            Err(status) if status.message() == sentence(method.path) => {
+                assert_eq!(status.code(), Code::Unimplemented);
+                assert!(is_absent, "{} is not answered", method.path);
+            }
+            answer => assert!(!is_absent, "{} is answered: {answer:?}", method.path),
+        }
+    }
+    for (path, _) in ABSENT {
+        assert!(METHODS.iter().any(|method| method.path == *path), "{path}");
+    }
+}
+
+fn table() -> String {
+    let mut table = "| method | roles | |\n|---|---|---|\n".to_owned();
+    for method in METHODS {
+        let roles: Vec<&str> = method.roles.iter().map(|role| role.name()).collect();
+        let what = ABSENT.iter().find(|(path, _)| *path == method.path);
+        let state = what.map_or("served".to_owned(), |(_, what)| format!("waits for {what}"));
+        let name = method.path.trim_start_matches('/');
+        writeln!(table, "| `{name}` | {} | {state} |", roles.join(", ")).unwrap();
+    }
+    table
+}
+
+/// `UPDATE=1 cargo test -p machined methods` writes it anew.
+#[test]
+fn the_page_lists_what_the_server_does() {
+    const MARK: &str = "<!-- Below: written by `UPDATE=1 cargo test -p machined methods`. -->\n";
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (top, _) = text.split_once(MARK).unwrap();
+    let expected = format!("{top}{MARK}\n{}", table());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&page, &expected).unwrap();
+    }
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(
+        text == expected,
+        "docs/api.md is behind the server: UPDATE=1 cargo test -p machined methods"
+    );
+}

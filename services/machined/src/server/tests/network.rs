@@ -1,0 +1,180 @@
+//! Sockets and packets over the wire.
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+
+use corten_api::machine as api;
+use corten_api::machine::connect_record::State;
+use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::world;
+
+async fn sockets(
+    client: &mut MachineServiceClient<Channel>,
+    request: api::NetstatRequest,
+) -> Vec<api::ConnectRecord> {
+    let mut reply = client.netstat(request).await.unwrap().into_inner();
+    reply.messages.remove(0).connectrecord
+}
+
+#[tokio::test]
+async fn sockets_are_listed_with_their_owners() {
+    let world = world();
+    let mut client = MachineServiceClient::new(world.channel.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = u32::from(listener.local_addr().unwrap().port());
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let near = u32::from(stream.local_addr().unwrap().port());
+    let request = |filter: Filter, pid| api::NetstatRequest {
+        filter: filter.into(),
+        feature: Some(Feature { pid }),
+        l4proto: Some(L4proto {
+            tcp: true,
+            ..L4proto::default()
+        }),
+        netns: None,
+    };
+    let listens = sockets(&mut client, request(Filter::Listening, true)).await;
+    let found = listens.iter().find(|s| s.localport == port).unwrap();
+    assert_eq!((found.state(), &*found.l4proto), (State::Listen, "tcp"));
+    assert_eq!(found.localip, "127.0.0.1");
+    assert_eq!(found.process.as_ref().unwrap().pid, std::process::id());
+    assert!(!found.process.as_ref().unwrap().name.is_empty());
+    assert!(listens.iter().all(|socket| socket.localport != near));
+
+    let connected = sockets(&mut client, request(Filter::Connected, false)).await;
+    let found = connected.iter().find(|s| s.localport == near).unwrap();
+    assert_eq!(
+        (found.state(), found.remoteport),
+        (State::Established, port)
+    );
+    assert_eq!(found.process, None);
+
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = u32::from(udp.local_addr().unwrap().port());
+    let all = sockets(&mut client, api::NetstatRequest::default()).await;
+    let is_ours = |s: &&api::ConnectRecord| s.localport == port && s.l4proto == "udp";
+    assert_eq!(all.iter().find(is_ours).unwrap().state(), State::Close);
+    assert!(all.iter().any(|socket| socket.localport == near));
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_is_named() {
+    let world = world();
+    let mut client = MachineServiceClient::new(world.channel.clone());
+    let request = |name: &str| api::NetstatRequest {
+        netns: Some(NetNs {
+            netns: vec![name.to_owned()],
+            ..NetNs::default()
+        }),
+        ..Default::default()
+    };
+    let refused = client.netstat(request("cni-gone")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound);
+    assert!(refused.message().contains("cni-gone"), "{refused}");
+    let refused = client.netstat(request("../../proc/1/ns/net")).await;
+    assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+}
+
+/// The sockets of another namespace, where there is the right to make one, which is told otherwise.
+#[tokio::test]
+async fn another_namespace_has_sockets_of_its_own() {
+    let mut world = world();
+    std::fs::create_dir(&world.netns).unwrap();
+    let link = world.netns.join("cni-1");
+    let (sender, port) = std::sync::mpsc::channel();
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        use nix::sched::{CloneFlags, unshare};
+        if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+            drop(sender);
+            return;
+        }
+        let own = format!(
+            "/proc/{}/task/{}/ns/net",
+            std::process::id(),
+            nix::unistd::gettid()
+        );
+        std::os::unix::fs::symlink(own, link).unwrap();
+        // Its loopback is down: any address will do.
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        sender.send(listener.local_addr().unwrap().port()).unwrap();
+        let _ = wait.recv();
+    });
+    let Ok(port) = port.recv() else {
+        return eprintln!("not root: no other namespace was looked at");
+    };
+    let request = api::NetstatRequest {
+        netns: Some(NetNs {
+            netns: vec!["cni-1".to_owned()],
+            ..NetNs::default()
+        }),
+        ..Default::default()
+    };
+    let found = sockets(&mut world.client, request).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].localport, &*found[0].netns),
+        (port.into(), "cni-1")
+    );
+    drop(done);
+}
+
+#[tokio::test]
+async fn packets_are_captured_as_a_file() {
+    let world = world();
+    let mut client = MachineServiceClient::new(world.channel.clone());
+    let mut request = api::PacketCaptureRequest {
+        interface: "lo".to_owned(),
+        snap_len: 60,
+        ..Default::default()
+    };
+    let mut stream = client
+        .packet_capture(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let header = match stream.message().await {
+        Ok(frame) => frame.unwrap().bytes,
+        Err(status) if status.message().contains("not permitted") => {
+            return eprintln!("no CAP_NET_RAW: nothing was captured");
+        }
+        Err(status) => panic!("{status}"),
+    };
+    assert_eq!(header[..4], 0xa1b2_c3d4_u32.to_ne_bytes());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut content = [b'x'; 500];
+    content[..8].copy_from_slice(b"captured");
+    socket
+        .send_to(&content, socket.local_addr().unwrap())
+        .unwrap();
+    let mut file = header[24..].to_vec();
+    let marker = b"captured";
+    let is_there = |file: &[u8]| file.windows(8).position(|part| part == marker);
+    while is_there(&file).is_none_or(|at| file.len() < at + 18) {
+        file.extend(stream.message().await.unwrap().unwrap().bytes);
+    }
+    // Its record: 16 bytes, then Ethernet, IPv4 and UDP headers of 42, and 18 bytes of content.
+    let at = is_there(&file).unwrap() - 42;
+    let number = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
+    assert_eq!((number(at - 8), number(at - 4)), (60, 542));
+
+    request.interface = "nosuchlink".to_owned();
+    let mut refused = client
+        .packet_capture(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(refused.message().await.unwrap_err().code(), Code::NotFound);
+    request.interface = "lo".to_owned();
+    request.bpf_filter = vec![api::BpfInstruction {
+        op: 0xffff,
+        ..Default::default()
+    }];
+    let mut refused = client.packet_capture(request).await.unwrap().into_inner();
+    let refused = refused.message().await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().starts_with("bpf_filter"), "{refused}");
+}

@@ -1,0 +1,111 @@
+//! Credentials and the cluster's beginning over the wire.
+
+use std::time::{Duration, SystemTime};
+
+use corten_api::machine as api;
+use corten_config::Document;
+use corten_pki::{certificates_from_pem, organizations, validity, verify_client};
+use tonic::Code;
+
+use super::{World, config_text, world};
+use crate::node::{Apply, Node as _};
+
+fn configured(text: &str) -> World {
+    let world = world();
+    let document = Document::parse(text.as_bytes()).unwrap();
+    world.node.apply_config(document, Apply::Now).unwrap();
+    world
+}
+
+fn request(roles: &[&str], seconds: i64) -> api::GenerateClientConfigurationRequest {
+    api::GenerateClientConfigurationRequest {
+        roles: roles.iter().map(|&role| role.to_owned()).collect(),
+        crt_ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
+    }
+}
+
+#[tokio::test]
+async fn an_operator_gets_a_certificate_of_the_nodes_authority() {
+    let text = config_text().replace("cluster:\n", "cluster:\n  clusterName: mine\n");
+    let mut world = configured(&text);
+    let reply = world
+        .client
+        .generate_client_configuration(request(&["os:reader", "os:unheard-of"], 3600))
+        .await
+        .unwrap();
+    let reply = reply.into_inner().messages.remove(0);
+    let chain = certificates_from_pem(&reply.crt).unwrap();
+    assert_eq!(organizations(&chain[0]).unwrap(), ["os:reader"]);
+    let ends = validity(&chain[0]).unwrap().1;
+    let left = ends.duration_since(SystemTime::now()).unwrap();
+    assert!(left <= Duration::from_secs(3600) && left > Duration::from_secs(1800));
+    let authorities = certificates_from_pem(&reply.ca).unwrap();
+    verify_client(&chain, &authorities, SystemTime::now()).unwrap();
+    let file = String::from_utf8(reply.talosconfig).unwrap();
+    let start = "context: \"reader@mine\"\ncontexts:\n    \"reader@mine\":\n        endpoints: []\n        ca: ";
+    assert!(file.starts_with(start), "{file}");
+    assert!(reply.key.starts_with(b"-----BEGIN "));
+
+    let both = request(&["os:operator", "os:meta:writer"], 60);
+    let reply = world
+        .client
+        .generate_client_configuration(both)
+        .await
+        .unwrap();
+    let file = reply.into_inner().messages.remove(0).talosconfig;
+    assert!(file.starts_with(b"context: \"mine\"\n"));
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_are_refused_by_their_field() {
+    let mut world = configured(&config_text());
+    for (request, field) in [
+        (request(&["os:admin"], 0), "crt_ttl"),
+        (request(&["os:admin"], -5), "crt_ttl"),
+        (request(&["os:admin"], i64::MAX), "crt_ttl"),
+        (request(&[], 60), "roles"),
+        (request(&["root"], 60), "roles"),
+        (
+            request(&["os:admin", "os:reader", "os:operator"], 60),
+            "roles",
+        ),
+    ] {
+        let refused = world.client.generate_client_configuration(request).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().starts_with(field), "{refused}");
+    }
+    let mut unconfigured = super::world();
+    let without = unconfigured
+        .client
+        .generate_client_configuration(request(&["os:admin"], 60));
+    assert_eq!(without.await.unwrap_err().code(), Code::Unimplemented);
+}
+
+async fn bootstrap(mut world: World) -> (Code, String) {
+    let request = api::BootstrapRequest::default();
+    let refused = world.client.bootstrap(request).await.unwrap_err();
+    (refused.code(), refused.message().to_owned())
+}
+
+#[tokio::test]
+async fn a_bootstrap_says_what_it_lacks() {
+    assert_eq!(bootstrap(world()).await.0, Code::FailedPrecondition);
+    let (code, text) = bootstrap(configured(&config_text())).await;
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(text.contains("cluster.etcd.ca"), "{text}");
+    let with_etcd = config_text() + &etcd();
+    let (code, text) = bootstrap(configured(&with_etcd)).await;
+    assert_eq!(code, Code::Unimplemented);
+    assert!(text.contains("waits for etcd"), "{text}");
+}
+
+/// An authority of etcd; here it is the API's.
+pub(super) fn etcd() -> String {
+    let text = config_text();
+    let pair: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("    crt: ") || line.starts_with("    key: "))
+        .collect();
+    format!("  etcd:\n    ca:\n  {}\n  {}\n", pair[0], pair[1])
+}
