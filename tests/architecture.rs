@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Leaves: do not know each other.
     ("corten-api", &[]),
     ("corten-config", &[]),
+    ("corten-extension", &[]),
     ("corten-meta", &[]),
     ("corten-pki", &[]),
     ("corten-resources", &[]),
@@ -37,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("apid", &["corten-api", "corten-pki", "corten-sys"]),
+    ("registryd", &["corten-api"]),
     ("syslogd", &["corten-api", "corten-sys"]),
     ("udevd", &["corten-sys"]),
     ("node", &["machined", "apid", "syslogd", "corten-sys"]),

@@ -1,0 +1,239 @@
+//! The image layout: blobs by digest, and the way from the index to the layers.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use flate2::read::MultiGzDecoder;
+use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use super::Wanted;
+
+/// Members of the tar; an image has about ten.
+const MOST_MEMBERS: usize = 4096;
+/// The largest index or manifest, in bytes.
+const LARGEST_DOCUMENT: u64 = 4 << 20;
+/// An index may point to an index, so often.
+const DEEPEST: u32 = 4;
+
+/// An opened archive.
+#[derive(Debug)]
+pub(super) struct Layout<'a> {
+    file: &'a File,
+    /// Where each member's bytes are, by name.
+    members: HashMap<String, Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u64,
+    length: u64,
+}
+
+impl<'a> Layout<'a> {
+    /// Reads the tar's table of contents.
+    pub(super) fn open(file: &'a File) -> io::Result<Layout<'a>> {
+        let mut members = HashMap::new();
+        let mut tar = tar::Archive::new(file);
+        for member in tar.entries_with_seek()? {
+            let member = member?;
+            if members.len() == MOST_MEMBERS {
+                return Err(io::Error::other(format!(
+                    "it has more than {MOST_MEMBERS} members"
+                )));
+            }
+            if !member.header().entry_type().is_file() {
+                continue;
+            }
+            let name = String::from_utf8_lossy(&member.path_bytes()).into_owned();
+            let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
+            let span = Span {
+                start: member.raw_file_position(),
+                length: member.size(),
+            };
+            members.insert(name, span);
+        }
+        let layout = Layout { file, members };
+        if !layout.members.contains_key("oci-layout") || !layout.members.contains_key("index.json")
+        {
+            return Err(io::Error::other(
+                "it is not an OCI archive: oci-layout or index.json is missing",
+            ));
+        }
+        let marker: OciLayout = layout.document("oci-layout", None)?;
+        if !marker.image_layout_version().starts_with("1.") {
+            let version = marker.image_layout_version();
+            return Err(io::Error::other(format!(
+                "the layout version {version:?} is unknown"
+            )));
+        }
+        Ok(layout)
+    }
+
+    /// The layers of the wanted image, the lowest first.
+    pub(super) fn layers(&self, wanted: Wanted<'_>) -> io::Result<Vec<Descriptor>> {
+        let index: ImageIndex = self.document("index.json", None)?;
+        let mut found = Vec::new();
+        self.search(&index, wanted, wanted.digest.is_none(), DEEPEST, &mut found)?;
+        found.dedup_by(|a, b| a.digest() == b.digest());
+        let descriptor = match found.as_slice() {
+            [one] => one,
+            [] => {
+                let digest = wanted
+                    .digest
+                    .map(|digest| format!(" with the digest {digest}"));
+                return Err(io::Error::other(format!(
+                    "it has no image for {}{}",
+                    wanted.architecture,
+                    digest.unwrap_or_default()
+                )));
+            }
+            several => {
+                return Err(io::Error::other(format!(
+                    "it has {} images for {}; name the digest of one, as FILE@sha256:...",
+                    several.len(),
+                    wanted.architecture
+                )));
+            }
+        };
+        let manifest: ImageManifest = self.described(descriptor)?;
+        Ok(manifest.layers().clone())
+    }
+
+    /// Collects image manifests for the architecture; `trusted`: an index above had the wanted digest.
+    fn search(
+        &self,
+        index: &ImageIndex,
+        wanted: Wanted<'_>,
+        trusted: bool,
+        depth: u32,
+        found: &mut Vec<Descriptor>,
+    ) -> io::Result<()> {
+        for descriptor in index.manifests() {
+            let digest = descriptor.digest().to_string();
+            let trusted = trusted || wanted.digest == Some(digest.as_str());
+            match kind(descriptor.media_type()) {
+                Some(Document::Index) => {
+                    let Some(depth) = depth.checked_sub(1) else {
+                        return Err(io::Error::other("its indexes are nested too deep"));
+                    };
+                    let inner: ImageIndex = self.described(descriptor)?;
+                    self.search(&inner, wanted, trusted, depth, found)?;
+                }
+                Some(Document::Manifest) if trusted && is_for(descriptor, wanted.architecture) => {
+                    found.push(descriptor.clone());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A layer's bytes, checked and unpacked: a tar.
+    pub(super) fn layer(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read + '_>> {
+        self.verify(descriptor)?;
+        let blob = BufReader::new(self.blob(descriptor)?);
+        let name = descriptor.media_type().to_string();
+        match descriptor.media_type() {
+            MediaType::ImageLayer => Ok(Box::new(blob)),
+            MediaType::ImageLayerGzip => Ok(Box::new(MultiGzDecoder::new(blob))),
+            MediaType::ImageLayerZstd => Ok(Box::new(zstd::Decoder::with_buffer(blob)?)),
+            _ if name == "application/vnd.docker.image.rootfs.diff.tar.gzip" => {
+                Ok(Box::new(MultiGzDecoder::new(blob)))
+            }
+            _ => Err(io::Error::other(format!(
+                "a layer is of the unknown kind {name:?}"
+            ))),
+        }
+    }
+
+    fn described<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> io::Result<T> {
+        self.document(&path(descriptor)?, Some(descriptor))
+    }
+
+    /// A JSON member; with a descriptor, only when it is what that describes.
+    fn document<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        descriptor: Option<&Descriptor>,
+    ) -> io::Result<T> {
+        let mut bytes = Vec::new();
+        let mut member = self.member(name)?;
+        if member.limit() > LARGEST_DOCUMENT {
+            return Err(io::Error::other(format!("{name} is larger than 4 MiB")));
+        }
+        member.read_to_end(&mut bytes)?;
+        if let Some(descriptor) = descriptor {
+            compare(descriptor, bytes.len() as u64, &Sha256::digest(&bytes))?;
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| io::Error::other(format!("{name} cannot be read: {error}")))
+    }
+
+    fn verify(&self, descriptor: &Descriptor) -> io::Result<()> {
+        let mut hasher = Sha256::new();
+        let length = io::copy(&mut self.blob(descriptor)?, &mut hasher)?;
+        compare(descriptor, length, &hasher.finalize())
+    }
+
+    fn blob(&self, descriptor: &Descriptor) -> io::Result<io::Take<&'a File>> {
+        self.member(&path(descriptor)?)
+    }
+
+    /// One at a time: all share the file's position.
+    fn member(&self, name: &str) -> io::Result<io::Take<&'a File>> {
+        let span = self
+            .members
+            .get(name)
+            .ok_or_else(|| io::Error::other(format!("{name} is missing")))?;
+        let mut file = self.file;
+        file.seek(SeekFrom::Start(span.start))?;
+        Ok(file.take(span.length))
+    }
+}
+
+enum Document {
+    Index,
+    Manifest,
+}
+
+fn kind(media_type: &MediaType) -> Option<Document> {
+    match media_type {
+        MediaType::ImageIndex => Some(Document::Index),
+        MediaType::ImageManifest => Some(Document::Manifest),
+        MediaType::Other(name) => match name.as_str() {
+            "application/vnd.docker.distribution.manifest.list.v2+json" => Some(Document::Index),
+            "application/vnd.docker.distribution.manifest.v2+json" => Some(Document::Manifest),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Without a platform an image is for any. What is attached to images has the platform `unknown`.
+fn is_for(descriptor: &Descriptor, architecture: &str) -> bool {
+    descriptor
+        .platform()
+        .as_ref()
+        .is_none_or(|platform| *platform.architecture() == Arch::from(architecture))
+}
+
+fn path(descriptor: &Descriptor) -> io::Result<String> {
+    let digest = descriptor.as_digest_sha256().ok_or_else(|| {
+        let digest = descriptor.digest();
+        io::Error::other(format!("the digest {digest} is not a sha256 one"))
+    })?;
+    Ok(format!("blobs/sha256/{digest}"))
+}
+
+fn compare(descriptor: &Descriptor, length: u64, digest: &[u8]) -> io::Result<()> {
+    if descriptor.size() == length && descriptor.as_digest_sha256() == Some(&hex::encode(digest)) {
+        return Ok(());
+    }
+    let digest = descriptor.digest();
+    Err(io::Error::other(format!(
+        "the bytes of {digest} are not those of this digest"
+    )))
+}

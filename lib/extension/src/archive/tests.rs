@@ -1,0 +1,346 @@
+use std::io::Write as _;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tar::{EntryType, Header};
+
+use super::*;
+
+const MANIFEST: &str = "version: v1alpha1\nmetadata: {name: hello, version: '1'}\n";
+const PLAIN: &str = "application/vnd.oci.image.layer.v1.tar";
+const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+
+/// A member of a layer: path, kind, mode, content or target.
+type Member<'a> = (&'a str, EntryType, u32, &'a str);
+
+fn file<'a>(path: &'a str, content: &'a str) -> Member<'a> {
+    (path, EntryType::Regular, 0o644, content)
+}
+
+fn tar(members: &[Member<'_>]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, kind, mode, content) in members {
+        let mut header = Header::new_ustar();
+        // As bytes: the crate refuses the hostile ones.
+        let name = &mut header.as_ustar_mut().unwrap().name;
+        name[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(*mode);
+        let data = if kind.is_file() { content } else { "" };
+        if !kind.is_file() && !content.is_empty() {
+            header.set_link_name_literal(content).unwrap();
+        }
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        tar.append(&header, data.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+fn descriptor(kind: &str, bytes: &[u8]) -> Value {
+    json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()})
+}
+
+/// An archive being made.
+#[derive(Default)]
+struct Image {
+    blobs: Vec<Vec<u8>>,
+    manifests: Vec<Value>,
+}
+
+impl Image {
+    fn add(&mut self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> String {
+        let described: Vec<Value> = layers
+            .iter()
+            .map(|(kind, bytes)| descriptor(kind, bytes))
+            .collect();
+        let config = descriptor("application/vnd.oci.image.config.v1+json", b"{}");
+        let manifest = json!({"schemaVersion": 2, "config": config, "layers": described});
+        let manifest = manifest.to_string().into_bytes();
+        let mut shown = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+        shown["platform"] = json!({"architecture": architecture, "os": "linux"});
+        self.manifests.push(shown);
+        self.blobs
+            .extend(layers.iter().map(|(_, bytes)| bytes.clone()));
+        self.blobs.push(manifest.clone());
+        digest(&manifest)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let index = json!({"schemaVersion": 2, "manifests": self.manifests}).to_string();
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut append = |name: String, bytes: &[u8]| {
+            let mut header = Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            tar.append_data(&mut header, name, bytes).unwrap();
+        };
+        append("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#);
+        append("./index.json".into(), index.as_bytes());
+        for blob in &self.blobs {
+            append(format!("blobs/{}", digest(blob).replace(':', "/")), blob);
+        }
+        tar.into_inner().unwrap()
+    }
+}
+
+fn read_bytes(
+    bytes: &[u8],
+    digest: Option<&str>,
+) -> (tempfile::TempDir, Result<Extension, Problem>) {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("x.tar");
+    fs::write(&archive, bytes).unwrap();
+    let scratch = dir.path().join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let wanted = Wanted {
+        architecture: "amd64",
+        digest,
+    };
+    let found = super::read(&archive, wanted, &scratch);
+    (dir, found)
+}
+
+/// Reads an image of these layers.
+fn read(layers: &[&[Member<'_>]]) -> (tempfile::TempDir, Result<Extension, Problem>) {
+    let mut image = Image::default();
+    let layers: Vec<_> = layers.iter().map(|members| (PLAIN, tar(members))).collect();
+    image.add("amd64", &layers);
+    read_bytes(&image.bytes(), None)
+}
+
+fn refused(members: &[Member<'_>]) -> String {
+    let all: Vec<_> = [file("manifest.yaml", MANIFEST)]
+        .into_iter()
+        .chain(members.iter().copied())
+        .collect();
+    read(&[&all]).1.unwrap_err().to_string()
+}
+
+fn content(extension: &Extension, path: &str) -> String {
+    match &extension.files[path].kind {
+        EntryKind::File(kept) => fs::read_to_string(kept).unwrap(),
+        other => panic!("{path} is {other:?}"),
+    }
+}
+
+#[test]
+fn layers_lie_over_each_other_and_whiteouts_take_away() {
+    let lower = tar(&[
+        file("manifest.yaml", MANIFEST),
+        ("rootfs/usr/", EntryType::Directory, 0o700, ""),
+        file("rootfs/usr/local/a", "old"),
+        file("rootfs/usr/local/gone", ""),
+        file("rootfs/usr/local/d/x", ""),
+        (
+            "rootfs/usr/local/again",
+            EntryType::Link,
+            0o755,
+            "rootfs/usr/local/a",
+        ),
+    ]);
+    let middle = tar(&[
+        file("rootfs/usr/local/.wh.gone", ""),
+        file("rootfs/usr/local/d/.wh..wh..opq", ""),
+        file("rootfs/usr/local/d/y", ""),
+    ]);
+    let upper = tar(&[
+        file("./rootfs/usr/local/a", "new"),
+        ("rootfs/usr/local/l", EntryType::Symlink, 0o777, "a"),
+    ]);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&middle).unwrap();
+    let mut image = Image::default();
+    let layers = [
+        (PLAIN, lower),
+        (GZIP, gzip.finish().unwrap()),
+        (ZSTD, zstd::encode_all(upper.as_slice(), 1).unwrap()),
+    ];
+    image.add("amd64", &layers);
+    let (_dir, found) = read_bytes(&image.bytes(), None);
+    let found = found.unwrap();
+    assert_eq!(found.manifest.metadata.name, "hello");
+    let paths: Vec<_> = found.files.keys().map(String::as_str).collect();
+    assert_eq!(
+        paths,
+        [
+            "usr",
+            "usr/local",
+            "usr/local/a",
+            "usr/local/again",
+            "usr/local/d",
+            "usr/local/d/y",
+            "usr/local/l"
+        ]
+    );
+    assert_eq!(found.files["usr"].mode, 0o755);
+    assert_eq!(content(&found, "usr/local/a"), "new");
+    assert_eq!(content(&found, "usr/local/again"), "old");
+    assert_eq!(found.files["usr/local/l"].kind, EntryKind::Link("a".into()));
+}
+
+#[test]
+fn what_an_extension_may_not_have_is_named() {
+    for (member, said) in [
+        (
+            ("rootfs/usr/local/x", EntryType::Char, 0o600, ""),
+            "a device",
+        ),
+        (("rootfs/usr/local/x", EntryType::Fifo, 0o600, ""), "a pipe"),
+        (
+            ("rootfs/usr/local/x", EntryType::Regular, 0o4755, ""),
+            "set-user-id",
+        ),
+        (
+            (
+                "rootfs/usr/local/x",
+                EntryType::Symlink,
+                0o777,
+                "../../../x",
+            ),
+            "out of the root",
+        ),
+        (file("rootfs/usr/bin/init", ""), "nothing there"),
+        (file("rootfs/../../x", ""), "leads upwards"),
+        (file("etc/passwd", ""), "nothing beside them"),
+        (
+            (
+                "rootfs/usr/local/x",
+                EntryType::Link,
+                0o644,
+                "../../etc/passwd",
+            ),
+            "leads upwards",
+        ),
+        (
+            ("rootfs/usr/local/x", EntryType::Link, 0o644, "etc/passwd"),
+            "not there",
+        ),
+    ] {
+        let problem = refused(&[member]);
+        assert!(problem.contains(said), "{problem}");
+    }
+    let link = ("rootfs/usr/local/l", EntryType::Symlink, 0o777, "/etc");
+    let problem = refused(&[link, file("rootfs/usr/local/l/passwd", "")]);
+    assert!(problem.contains("not a directory"), "{problem}");
+    let (_dir, found) = read(&[&[file("rootfs/usr/local/a", "")]]);
+    assert!(
+        found
+            .unwrap_err()
+            .to_string()
+            .starts_with("manifest.yaml: there is none")
+    );
+}
+
+#[test]
+fn the_image_is_the_one_for_the_machine_and_of_the_digest() {
+    let layer = |content| {
+        (
+            PLAIN,
+            tar(&[
+                file("manifest.yaml", MANIFEST),
+                file("rootfs/usr/local/a", content),
+            ]),
+        )
+    };
+    let mut image = Image::default();
+    image.add("arm64", &[layer("arm")]);
+    let one = image.add("amd64", &[layer("one")]);
+    let bytes = image.bytes();
+    let (_dir, found) = read_bytes(&bytes, None);
+    assert_eq!(content(&found.unwrap(), "usr/local/a"), "one");
+
+    let two = image.add("amd64", &[layer("two")]);
+    let bytes = image.bytes();
+    let (_dir, found) = read_bytes(&bytes, None);
+    assert!(
+        found
+            .unwrap_err()
+            .to_string()
+            .contains("has 2 images for amd64")
+    );
+    for (digest, wanted) in [(one, "one"), (two, "two")] {
+        let (_dir, found) = read_bytes(&bytes, Some(&digest));
+        assert_eq!(content(&found.unwrap(), "usr/local/a"), wanted);
+    }
+    let other = digest(b"another");
+    let (_dir, found) = read_bytes(&bytes, Some(&other));
+    assert!(found.unwrap_err().to_string().contains(&other));
+}
+
+#[test]
+fn a_changed_byte_is_found_whatever_it_is_in() {
+    let mut image = Image::default();
+    let layer = tar(&[
+        file("manifest.yaml", MANIFEST),
+        file("rootfs/usr/local/a", "secret"),
+    ]);
+    image.add("amd64", &[(PLAIN, layer)]);
+    let good = image.bytes();
+    for part in ["secret", "schemaVersion\":2,\"config", "hello"] {
+        let at = good
+            .windows(part.len())
+            .rposition(|window| window == part.as_bytes())
+            .unwrap();
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let problem = read_bytes(&bad, None).1.unwrap_err().to_string();
+        assert!(
+            problem.contains("are not those of this digest"),
+            "{problem}"
+        );
+    }
+    let cut = &good[..good.len() / 2];
+    read_bytes(cut, None).1.unwrap_err();
+    let problem = read_bytes(b"no tar", None).1.unwrap_err();
+    assert!(problem.remedy.contains("oci-archive"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a layer holds, what is taken of it obeys the rules, and nothing is written elsewhere.
+    #[test]
+    fn hostile_layers_stay_in_the_scratch_directory(
+        members in proptest::collection::vec(
+            (
+                "(rootfs|\\.\\.|usr|local|/|\\.|a|\\.wh\\.a|manifest\\.yaml){1}(/(usr|local|\\.\\.|a|b|\\.wh\\.a|\\.wh\\.\\.wh\\.\\.opq)){0,4}",
+                prop_oneof![Just(b'0'), Just(b'1'), Just(b'2'), Just(b'3'), Just(b'5'), Just(b'6'), Just(b'x'), Just(b'L')],
+                0_u32..0o10000,
+                "(a|\\.\\./a|/etc/passwd|rootfs/usr/local/a)",
+            ),
+            0..8,
+        ),
+    ) {
+        let members: Vec<Member<'_>> = members
+            .iter()
+            .map(|(path, kind, mode, content)| (path.as_str(), EntryType::new(*kind), *mode, content.as_str()))
+            .collect();
+        let (dir, found) = read(&[&members]);
+        let mut here: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        here.sort();
+        prop_assert_eq!(here, ["scratch", "x.tar"]);
+        if let Ok(found) = found {
+            for (path, entry) in &found.files {
+                prop_assert!(rules::check(path, entry.kind.as_rule(), entry.mode).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_end_in_an_error(at in 0_usize..12_000, bytes in proptest::collection::vec(any::<u8>(), 1..64)) {
+        let mut image = Image::default();
+        let layer = tar(&[file("manifest.yaml", MANIFEST), file("rootfs/usr/local/a", "x")]);
+        image.add("amd64", &[(PLAIN, layer)]);
+        let mut archive = image.bytes();
+        let at = at.min(archive.len());
+        let end = (at + bytes.len()).min(archive.len());
+        archive.splice(at..end, bytes);
+        let _ = read_bytes(&archive, None);
+    }
+}

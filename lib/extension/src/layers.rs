@@ -1,0 +1,88 @@
+//! The layers of a running node: each carries what it says of itself, so what is listed is what is there.
+//!
+//! A layer that `init` could not mount is not in the root, and so is not listed either.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::{Manifest, Problem};
+
+/// Where a layer has its manifest, as `<layer>.yaml`, without the leading `/`. No extension can have a file
+/// there by the rules, so none can speak for another.
+pub const DIRECTORY: &str = "usr/lib/corten/extensions";
+
+/// One layer of the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The name of its file in the initramfs, which also says how high it lies.
+    pub image: String,
+    /// What it says of itself.
+    pub manifest: Manifest,
+}
+
+/// Where the layer in the file `image` has its manifest, without the leading `/`.
+#[must_use]
+pub fn manifest_path(image: &str) -> String {
+    let stem = image.strip_suffix(".squashfs").unwrap_or(image);
+    format!("{DIRECTORY}/{stem}.yaml")
+}
+
+/// The layers of the root file system at `root`, the lowest first, and what is wrong with others.
+///
+/// # Errors
+/// The directory is there and cannot be read.
+pub fn list(root: &Path) -> io::Result<(Vec<Layer>, Vec<Problem>)> {
+    let entries = match fs::read_dir(root.join(DIRECTORY)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry?.path());
+    }
+    paths.retain(|path| path.extension().is_some_and(|kind| kind == "yaml"));
+    paths.sort();
+    let (mut layers, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
+        let read = fs::read(&path).map_err(|error| {
+            let remedy = "the image is damaged: write it again";
+            Problem::new(path.display().to_string(), error.to_string(), remedy)
+        });
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        match read.and_then(|bytes| Manifest::parse(&bytes)) {
+            Ok(manifest) => layers.push(Layer {
+                image: format!("{stem}.squashfs"),
+                manifest,
+            }),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    Ok((layers, problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_listed_from_the_bottom_and_a_broken_one_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(list(root.path()).unwrap(), Default::default());
+        fs::create_dir_all(root.path().join(DIRECTORY)).unwrap();
+        for (image, name) in [
+            ("01-b.squashfs", "b"),
+            ("00-a.squashfs", "a"),
+            ("02-c.squashfs", "/"),
+        ] {
+            let text = format!("version: v1alpha1\nmetadata: {{name: {name}, version: '1'}}\n");
+            fs::write(root.path().join(manifest_path(image)), text).unwrap();
+        }
+        let (layers, problems) = list(root.path()).unwrap();
+        let images: Vec<_> = layers.iter().map(|layer| layer.image.as_str()).collect();
+        assert_eq!(images, ["00-a.squashfs", "01-b.squashfs"]);
+        assert_eq!(layers[1].manifest.metadata.name, "b");
+        assert_eq!(problems.len(), 1);
+    }
+}

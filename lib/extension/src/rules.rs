@@ -1,0 +1,216 @@
+//! What an extension may hold: the places the reference allows, and what would weaken a node nowhere.
+
+use crate::Problem;
+
+/// Directories an extension may put files into, without their leading `/`.
+pub const DIRECTORIES: [&str; 8] = [
+    "etc/cri/conf.d",
+    "etc/vulkan",
+    "usr/lib/firmware",
+    "usr/lib/modules",
+    "usr/lib/udev/rules.d",
+    "usr/local",
+    "usr/share/egl",
+    "usr/share/glvnd",
+];
+
+/// Single files, likewise.
+pub const FILES: [&str; 9] = [
+    "etc/ld.so.cache",
+    "etc/ld.so.conf",
+    "usr/bin/ldconfig",
+    "usr/bin/nvidia-cdi-hook",
+    "usr/bin/nvidia-ctk",
+    "usr/bin/nvidia-modprobe",
+    "usr/bin/nvidia-pcc",
+    "usr/bin/nvidia-smi",
+    "usr/bin/nvme",
+];
+
+/// Dynamic loaders, which the reference allows because it has none. This image has one, of the same C library
+/// as its programs; another over it would keep them from starting.
+const LOADERS: [&str; 5] = [
+    "lib64",
+    "lib64/ld-linux-x86-64.so.2",
+    "usr/lib64",
+    "usr/lib64/ld-linux-x86-64.so.2",
+    "usr/lib/ld-linux-aarch64.so.1",
+];
+
+/// The longest path.
+const LONGEST: usize = 4096;
+const SET_ID: u32 = 0o6000;
+const EVERYBODY_WRITES: u32 = 0o002;
+
+/// What a path of an extension is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symbolic link with this target.
+    Link(&'a str),
+}
+
+/// Checks one path of the root file system, without its leading `/`, with its permission bits.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
+    let problem = |what: &str, remedy: &str| Problem::new(format!("/{path}"), what, remedy);
+    let named = |part: &str| !matches!(part, "" | "." | "..");
+    if path.len() > LONGEST || path.contains(char::is_control) || !path.split('/').all(named) {
+        let remedy = "use plain names of visible characters";
+        return Err(Problem::new(format!("{path:?}"), "it is no path", remedy));
+    }
+    if LOADERS.contains(&path) {
+        return Err(problem(
+            "the image has a loader of its own",
+            "leave it out, and bring the C library below /usr/local",
+        ));
+    }
+    let allowed = match kind {
+        Kind::Directory => {
+            let above = |place: &&str| path != *place && is_within(place, path);
+            DIRECTORIES.iter().any(|place| is_within(path, place))
+                || DIRECTORIES.iter().chain(&FILES).any(above)
+        }
+        Kind::File | Kind::Link(_) => {
+            let below = |place: &&str| path != *place && is_within(path, place);
+            FILES.contains(&path) || DIRECTORIES.iter().any(below)
+        }
+    };
+    if !allowed {
+        return Err(problem(
+            "an extension may have nothing there",
+            "put it below /usr/local; docs/building.md lists the other places",
+        ));
+    }
+    if let Kind::Link(target) = kind {
+        return if leaves_the_root(path, target) {
+            let what = format!("the link to {target:?} leads out of the root");
+            Err(problem(
+                &what,
+                "use a target within the extension or the node",
+            ))
+        } else {
+            Ok(())
+        };
+    }
+    if mode & SET_ID != 0 {
+        return Err(problem(
+            "it is set-user-id or set-group-id",
+            "clear the bit: a node has nobody to gain from it",
+        ));
+    }
+    if mode & EVERYBODY_WRITES != 0 {
+        return Err(problem("everybody may write to it", "clear that bit"));
+    }
+    Ok(())
+}
+
+/// Whether `path` is `place` or below it.
+fn is_within(path: &str, place: &str) -> bool {
+    path.strip_prefix(place)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a link's target climbs above the root, or is not a target.
+fn leaves_the_root(path: &str, target: &str) -> bool {
+    if target.is_empty() || target.len() > LONGEST || target.contains(char::is_control) {
+        return true;
+    }
+    let mut depth = if target.starts_with('/') {
+        0
+    } else {
+        path.split('/').count() - 1
+    };
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match depth.checked_sub(1) {
+                Some(above) => depth = above,
+                None => return true,
+            },
+            _ => depth += 1,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(path: &str, kind: Kind<'_>, mode: u32) -> String {
+        check(path, kind, mode).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn files_lie_where_extensions_may_have_them() {
+        for good in [
+            "usr/local/bin/tool",
+            "usr/lib/firmware/brcm/a b.txt",
+            "usr/lib/modules/6.12.1/extra/a.ko",
+            "usr/bin/nvme",
+            "etc/cri/conf.d/10-x.part",
+        ] {
+            check(good, Kind::File, 0o644).unwrap();
+        }
+        for bad in [
+            "usr/bin/init",
+            "usr/localx/a",
+            "usr/local",
+            "etc/passwd",
+            "usr/lib/corten/config.yaml",
+            "usr/bin/nvme/x",
+        ] {
+            assert!(
+                refused(bad, Kind::File, 0o644).contains("nothing there"),
+                "{bad}"
+            );
+        }
+        check("usr/lib", Kind::Directory, 0o755).unwrap();
+        check("usr/local/share/x", Kind::Directory, 0o755).unwrap();
+        assert!(refused("opt", Kind::Directory, 0o755).contains("nothing there"));
+        assert!(refused("usr/bin/nvme", Kind::Directory, 0o755).contains("nothing there"));
+        assert!(refused("lib64/ld-linux-x86-64.so.2", Kind::File, 0o755).contains("loader"));
+    }
+
+    #[test]
+    fn nobody_gains_anything_by_modes() {
+        assert!(refused("usr/local/a", Kind::File, 0o4755).contains("set-user-id"));
+        assert!(refused("usr/local/a", Kind::File, 0o2755).contains("set-user-id"));
+        assert!(refused("usr/local/a", Kind::Directory, 0o1777).contains("everybody"));
+        check("usr/local/a", Kind::Link("b"), 0o777).unwrap();
+    }
+
+    #[test]
+    fn links_stay_in_the_root() {
+        for good in ["b", "../lib/b", "/usr/local/b", "../../../etc/x", "/"] {
+            check("usr/local/bin/a", Kind::Link(good), 0o777).unwrap();
+        }
+        for bad in ["../../../../x", "/..", "", "a\0b"] {
+            let said = refused("usr/local/bin/a", Kind::Link(bad), 0o777);
+            assert!(said.contains("leads out of the root"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for bad in [
+            "",
+            "/usr/local/a",
+            "usr/local/../a",
+            "usr/local//a",
+            "usr/local/a\nb",
+            "usr/local/.",
+        ] {
+            assert!(
+                refused(bad, Kind::File, 0o644).contains("no path"),
+                "{bad:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which part of a blob a client wants, and that part on its way.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{Stream, unfold};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Read at once; two of them are on their way at most.
+const CHUNK: u64 = 64 * 1024;
+/// Who takes no byte for so long is not pulling; others may need the place.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A part of a blob, in bytes; never empty unless the blob is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+/// What the header `Range` asks of a blob (RFC 9110, section 14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// No range, or one in a form that need not be understood: the RFC says to ignore it.
+    Whole,
+    /// One range, cut to the blob's length.
+    Part(Part),
+    /// A range that begins behind the end.
+    Beyond,
+}
+
+/// Reads the header's value.
+pub(crate) fn range(header: Option<&str>, length: u64) -> Asked {
+    let parsed = header
+        .and_then(|value| value.trim().strip_prefix("bytes="))
+        .and_then(|range| range.split_once('-'));
+    let Some((first, last)) = parsed else {
+        return Asked::Whole;
+    };
+    let (start, end) = match (number(first), number(last)) {
+        // The last so many bytes.
+        (None, Some(count)) if first.is_empty() => (length.saturating_sub(count), length),
+        (Some(start), None) if last.is_empty() => (start, length),
+        (Some(start), Some(last)) if start <= last => (start, last.saturating_add(1).min(length)),
+        _ => return Asked::Whole,
+    };
+    match end.checked_sub(start) {
+        None | Some(0) => Asked::Beyond,
+        Some(length) => Asked::Part(Part { start, length }),
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    // `parse` would take a sign.
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+/// The part as a body. What cannot be read, or is not taken, ends the connection.
+pub(crate) fn body(
+    file: Arc<File>,
+    part: Part,
+) -> StreamBody<impl Stream<Item = io::Result<Frame<Bytes>>>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(send(file, part, sender));
+    StreamBody::new(unfold(receiver, async |mut receiver| {
+        let chunk: io::Result<Bytes> = receiver.recv().await?;
+        Some((chunk.map(Frame::data), receiver))
+    }))
+}
+
+async fn send(file: Arc<File>, part: Part, sender: mpsc::Sender<io::Result<Bytes>>) {
+    let (mut at, end) = (part.start, part.start.saturating_add(part.length));
+    while at < end {
+        let reader = file.clone();
+        let wanted = CHUNK.min(end - at);
+        let read = tokio::task::spawn_blocking(move || read(&reader, at, wanted)).await;
+        let chunk = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let failed = chunk.is_err();
+        if timeout(PATIENCE, sender.send(chunk)).await.is_err() || failed {
+            return;
+        }
+        at = at.saturating_add(wanted);
+    }
+}
+
+fn read(file: &File, at: u64, length: u64) -> io::Result<Bytes> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn part(start: u64, length: u64) -> Asked {
+        Asked::Part(Part { start, length })
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_rfc() {
+        assert_eq!(range(None, 10), Asked::Whole);
+        assert_eq!(range(Some("bytes=0-"), 10), part(0, 10));
+        assert_eq!(range(Some("bytes=3-5"), 10), part(3, 3));
+        assert_eq!(range(Some("bytes=3-99"), 10), part(3, 7));
+        assert_eq!(range(Some("bytes=-4"), 10), part(6, 4));
+        assert_eq!(range(Some("bytes=-99"), 10), part(0, 10));
+        assert_eq!(range(Some("bytes=10-"), 10), Asked::Beyond);
+        assert_eq!(range(Some("bytes=-0"), 10), Asked::Beyond);
+        for ignored in [
+            "bytes=5-3",
+            "bytes=0-1,3-4",
+            "bytes=+1-2",
+            "lines=0-",
+            "bytes=-",
+            "",
+        ] {
+            assert_eq!(range(Some(ignored), 10), Asked::Whole, "{ignored}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_is_within_the_blob(header in "bytes=[0-9]{0,22}-[0-9]{0,22}", length in 0_u64..1000) {
+            if let Asked::Part(part) = range(Some(&header), length) {
+                prop_assert!(part.length > 0 && part.start + part.length <= length);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A blob is read once to its end before it is first served: what does not match its name is never handed out.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oci_spec::image::Sha256Digest;
+use sha2::{Digest as _, Sha256};
+
+/// Remembered files; with more than these a cache still works, and checks again.
+const REMEMBERED: usize = 4096;
+const BUFFER: usize = 64 * 1024;
+
+/// A file that is still this one need not be read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Stamp> {
+        let data = file.metadata()?;
+        Ok(Stamp {
+            device: data.dev(),
+            inode: data.ino(),
+            length: data.len(),
+            modified: (data.mtime(), data.mtime_nsec()),
+        })
+    }
+}
+
+/// What was found of the files so far.
+#[derive(Debug, Default)]
+pub(crate) struct Verified {
+    known: Mutex<HashMap<Sha256Digest, (Stamp, bool)>>,
+    /// One file at a time: the disk is what takes the time, and two would each take longer.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Verified {
+    /// Whether the file's bytes have this digest.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) async fn check(&self, file: &Arc<File>, digest: &Sha256Digest) -> io::Result<bool> {
+        let stamp = Stamp::of(file)?;
+        if let Some(known) = self.known(digest, stamp) {
+            return Ok(known);
+        }
+        let _turn = self.turn.lock().await;
+        // Who came at the same time has waited for the answer.
+        if let Some(known) = self.known(digest, stamp) {
+            return Ok(known);
+        }
+        let reader = file.clone();
+        let found = tokio::task::spawn_blocking(move || hash(&reader))
+            .await
+            .map_err(io::Error::other)??;
+        let good = found == digest.digest();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(digest.clone(), (stamp, good));
+        Ok(good)
+    }
+
+    fn known(&self, digest: &Sha256Digest, now: Stamp) -> Option<bool> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stamp, good) = known.get(digest)?;
+        (*stamp == now).then_some(*good)
+    }
+}
+
+/// The digest of a whole file, in hexadecimal. The file's own position is left alone.
+fn hash(file: &File) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; BUFFER];
+    let mut reader = Positioned { file, at: 0 };
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(hex::encode(hasher.finalize())),
+            length => hasher.update(buffer.get(..length).unwrap_or_default()),
+        }
+    }
+}
+
+struct Positioned<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl io::Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(buffer, self.at)?;
+        self.at = self.at.saturating_add(length as u64);
+        Ok(length)
+    }
+}
+
+/// The digest of bytes.
+pub(crate) fn digest_of(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_read_again_only_when_it_is_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("blob");
+        let digest: Sha256Digest = digest_of(b"good").parse().unwrap();
+        let verified = Verified::default();
+        let open = || Arc::new(File::open(&path).unwrap());
+
+        fs::write(&path, "bad").unwrap();
+        assert!(!verified.check(&open(), &digest).await.unwrap());
+        fs::write(&path, "good").unwrap();
+        assert!(verified.check(&open(), &digest).await.unwrap());
+        // Known by now: the file is not read, so that it is changed behind the stamp does not show.
+        let stamp = Stamp::of(&open()).unwrap();
+        assert_eq!(verified.known(&digest, stamp), Some(true));
+        let older = Stamp { length: 3, ..stamp };
+        assert_eq!(verified.known(&digest, older), None);
+    }
+}
