@@ -62,8 +62,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     let log = Log::open();
     let parts = root::Parts::find(Path::new("/"))?;
     log.say(&format!("root file system: {parts}"));
-    root::assemble(&parts, Path::new(NEW_ROOT))?;
-    root::check_program(&Path::new(NEW_ROOT).join(NEXT.trim_start_matches('/')))?;
+    root::assemble(&parts, Path::new(NEW_ROOT), NEXT, |text| log.complain(text))?;
     mounts::move_all(Path::new(NEW_ROOT))?;
     mount::remove_same_device(Path::new("/"));
     mount::switch_root(Path::new(NEW_ROOT)).map_err(|error| {

@@ -15,12 +15,16 @@ const FLAGS: MountFlags = MountFlags::RDONLY
     .union(MountFlags::NODEV);
 const SUPERBLOCK_MAGIC: [u8; 4] = *b"hsqs";
 
+/// The layer with the machine config of the image. It is no extension: a node that came up without it would
+/// take a config from anybody.
+const CONFIG_LAYER: &str = "99-config.squashfs";
+
 /// What the root is made of.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     base: PathBuf,
     /// In lexical order; a later one lies above an earlier one.
-    extensions: Vec<PathBuf>,
+    layers: Vec<PathBuf>,
 }
 
 impl Parts {
@@ -33,54 +37,114 @@ impl Parts {
                 REWRITE,
             ));
         }
-        let mut extensions: Vec<PathBuf> = match fs::read_dir(top.join("extensions")) {
+        let mut layers: Vec<PathBuf> = match fs::read_dir(top.join("extensions")) {
             Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
             Err(_) => Vec::new(),
         };
-        extensions.retain(|path| {
+        layers.retain(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "squashfs")
         });
-        extensions.sort();
-        Ok(Parts { base, extensions })
+        layers.sort();
+        Ok(Parts { base, layers })
     }
+
+    /// The same root without what a node can do without; `None` when that is all of it.
+    fn without_extensions(&self) -> Option<Parts> {
+        let mut fewer = self.clone();
+        fewer.layers.retain(|layer| !is_extension(layer));
+        (fewer != *self).then_some(fewer)
+    }
+}
+
+fn is_extension(layer: &Path) -> bool {
+    layer.file_name().is_none_or(|name| name != CONFIG_LAYER)
 }
 
 impl std::fmt::Display for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.base.display())?;
-        for extension in &self.extensions {
-            write!(f, " + {}", extension.display())?;
+        for layer in &self.layers {
+            write!(f, " + {}", layer.display())?;
         }
         Ok(())
     }
 }
 
-/// Mounts the parts read-only at `target`.
-pub fn assemble(parts: &Parts, target: &Path) -> Result<(), Failure> {
-    if parts.extensions.is_empty() {
+/// Mounts the parts read-only at `target`, where `program` must be one that can be read.
+///
+/// An extension that cannot be mounted is left out; when the root does not work with the others, all are.
+/// `complain` says so.
+pub fn assemble(
+    parts: &Parts,
+    target: &Path,
+    program: &str,
+    complain: impl Fn(&str),
+) -> Result<(), Failure> {
+    let attempt = |parts: &Parts| {
+        mount_root(parts, target, &complain)?;
+        check_program(&target.join(program.trim_start_matches('/')))
+    };
+    match (attempt(parts), parts.without_extensions()) {
+        (Err(failure), Some(fewer)) => {
+            complain(&format!("the extensions are left out: {failure}"));
+            let _ = mount::detach(target);
+            attempt(&fewer)
+        }
+        (done, _) => done,
+    }
+}
+
+/// An overlay of the parts at `target`; of fewer than two layers, the base itself.
+fn mount_root(parts: &Parts, target: &Path, complain: impl Fn(&str)) -> Result<(), Failure> {
+    if parts.layers.is_empty() {
         return mount_image(&parts.base, target);
     }
-    let images = std::iter::once(&parts.base).chain(&parts.extensions);
-    let mut layers = Vec::new();
-    for (number, image) in images.enumerate() {
-        let layer = Path::new(LAYERS).join(number.to_string());
-        mount_image(image, &layer)?;
-        layers.push(layer);
+    let layers = mount_layers(parts, mount_image, complain)?;
+    let mounted = if layers.len() > 1 {
+        stack(&layers, target)
+    } else {
+        mount_image(&parts.base, target)
+    };
+    // The overlay holds the layers; nobody shall reach them past it.
+    for layer in &layers {
+        let _ = mount::detach(layer);
     }
-    let options = format!("lowerdir={}", lower_directories(&layers));
+    mounted
+}
+
+/// Mounts every part at a place of its own; answers the places, the base first.
+fn mount_layers(
+    parts: &Parts,
+    mount: impl Fn(&Path, &Path) -> Result<(), Failure>,
+    complain: impl Fn(&str),
+) -> Result<Vec<PathBuf>, Failure> {
+    let mut layers = Vec::new();
+    for (number, image) in std::iter::once(&parts.base)
+        .chain(&parts.layers)
+        .enumerate()
+    {
+        let layer = Path::new(LAYERS).join(number.to_string());
+        match mount(image, &layer) {
+            Ok(()) => layers.push(layer),
+            Err(failure) if number > 0 && is_extension(image) => {
+                complain(&format!("an extension is left out: {failure}"));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(layers)
+}
+
+fn stack(layers: &[PathBuf], target: &Path) -> Result<(), Failure> {
+    let options = format!("lowerdir={}", lower_directories(layers));
     make_directory(target)?;
     mount::mount(Path::new("corten"), target, "overlay", FLAGS, &options).map_err(|error| {
         Failure::new(
             format!("cannot lay the extensions over the root file system: {error}"),
             REWRITE,
         )
-    })?;
-    // The overlay holds the layers; nobody shall reach them past it.
-    for layer in &layers {
-        let _ = mount::detach(layer);
-    }
-    Ok(())
+    })
 }
 
 /// overlayfs takes the topmost layer first.
@@ -126,7 +190,7 @@ fn make_directory(path: &Path) -> Result<(), Failure> {
 
 /// Reads the whole of the next program: damage shows here as an error to report, and not later as a dead
 /// process 1. What is read stays in the page cache, so the program starts none the slower.
-pub fn check_program(program: &Path) -> Result<(), Failure> {
+fn check_program(program: &Path) -> Result<(), Failure> {
     let read = fs::File::open(program).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
     match read {
         Ok(0) => Err(Failure::new(
@@ -165,7 +229,7 @@ mod tests {
         }
         let parts = Parts::find(&dir).unwrap();
         let names: Vec<_> = parts
-            .extensions
+            .layers
             .iter()
             .filter_map(|path| path.file_name())
             .collect();
@@ -179,6 +243,36 @@ mod tests {
         let failure = Parts::find(&dir).unwrap_err().to_string();
         assert!(failure.contains("rootfs.squashfs is missing"), "{failure}");
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_broken_extension_is_left_out_and_nothing_else_is() {
+        let at = |name: &str| Path::new("/extensions").join(name);
+        let parts = Parts {
+            base: "/rootfs.squashfs".into(),
+            layers: vec![at("00-a.squashfs"), at("01-b.squashfs"), at(CONFIG_LAYER)],
+        };
+        let fails = |broken: &'static str| {
+            move |image: &Path, _: &Path| match image.to_str() {
+                Some(name) if name.ends_with(broken) => {
+                    Err(Failure::new(format!("{name} is broken"), REWRITE))
+                }
+                _ => Ok(()),
+            }
+        };
+        let said = std::cell::RefCell::new(Vec::new());
+        let complain = |text: &str| said.borrow_mut().push(text.to_owned());
+        let layers = mount_layers(&parts, fails("00-a.squashfs"), complain).unwrap();
+        assert_eq!(lower_directories(&layers), "/layers/3:/layers/2:/layers/0");
+        assert!(said.borrow()[0].contains("/extensions/00-a.squashfs is broken"));
+        for needed in ["rootfs.squashfs", CONFIG_LAYER] {
+            mount_layers(&parts, fails(needed), complain).unwrap_err();
+        }
+        assert_eq!(said.borrow().len(), 1);
+
+        let fewer = parts.without_extensions().unwrap();
+        assert_eq!(fewer.layers, [at(CONFIG_LAYER)]);
+        assert_eq!(fewer.without_extensions(), None);
     }
 
     #[test]
