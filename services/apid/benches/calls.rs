@@ -109,7 +109,7 @@ fn serve(directory: &Path, ca: &Ca, nodes_at: SocketAddr) -> SocketAddr {
 
 /// The apids of all other nodes: one listener that has every name.
 fn simulate_nodes(ca: &Ca) -> SocketAddr {
-    let names = ["*.nodes".to_owned()];
+    let names = ["*.nodes.test".to_owned()];
     let own = ca
         .server("nodes", &names, SystemTime::now(), NODE_LIFETIME)
         .unwrap();
@@ -247,7 +247,7 @@ async fn unary(address: SocketAddr, own: &Arc<ClientConfig>, connections: usize,
 
 async fn fan_out(address: SocketAddr, own: &Arc<ClientConfig>, nodes: usize, rounds: usize) {
     let sender = connect(address, own).await;
-    let names: Vec<_> = (0..nodes).map(|n| format!("n{n}.nodes")).collect();
+    let names: Vec<_> = (0..nodes).map(|n| format!("n{n}.nodes.test")).collect();
     for round in 1..=rounds {
         let start = Instant::now();
         let rows = call(&sender, &names).await;

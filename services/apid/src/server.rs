@@ -23,8 +23,9 @@ use crate::quota::Peer;
 pub(crate) const BOUNDS: Bounds = Bounds {
     connections: 512,
     each: 128,
-    strangers: 128,
-    strangers_each: 32,
+    // A handshake is over in milliseconds, but a client may begin all its connections at once.
+    strangers: 256,
+    strangers_each: 128,
 };
 /// A handshake that takes longer is not a client's.
 const HANDSHAKE: Duration = Duration::from_secs(10);
