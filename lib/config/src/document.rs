@@ -26,6 +26,15 @@ pub enum Mode {
     Container,
 }
 
+/// What a config wants of the node's name cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostDnsWishes {
+    /// There is one.
+    pub enabled: bool,
+    /// The cluster's DNS asks it.
+    pub forward: bool,
+}
+
 /// A machine config, complete and checked. `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Document {
@@ -150,6 +159,20 @@ impl Document {
         let mut servers: Vec<IpAddr> = by_kind.filter_map(|server| server.address).collect();
         servers.extend(&self.machine.network.nameservers);
         servers
+    }
+
+    /// What is wanted of the node's name cache.
+    #[must_use]
+    pub fn host_dns(&self) -> HostDnsWishes {
+        let by_kind = self
+            .all::<ResolverConfig>()
+            .map(|config| &config.host_dns)
+            .chain([&self.machine.features.host_dns]);
+        // `forward` without `enabled` is refused.
+        by_kind.fold(HostDnsWishes::default(), |wishes, dns| HostDnsWishes {
+            enabled: wishes.enabled || dns.enabled == Some(true),
+            forward: wishes.forward || dns.forward_kube_dns_to_host == Some(true),
+        })
     }
 
     /// Kernel parameters, over the node's own.

@@ -45,7 +45,7 @@ pub mod values;
 mod tests;
 
 pub use diff::diff;
-pub use document::{Document, Mode};
+pub use document::{Document, HostDnsWishes, Mode};
 
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};

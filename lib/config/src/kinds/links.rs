@@ -273,10 +273,16 @@ section! {
 
 section! {
     /// Two links joined back to back.
-    pub struct VethConfig {
+    pub struct VethConfig [check_veth] {
         Acted "name" name: LinkName = "One link's name", required;
         Acted "peer" peer: VethPeer = "The other link", required;
         .. link: Link = "What every kind of link can have";
+    }
+}
+
+fn check_veth(veth: &VethConfig, node: &Node, reader: &mut Reader<'_>) {
+    if !veth.name.is_empty() && veth.peer.name == veth.name {
+        reader.wrong_in(node, "peer", "must have another name");
     }
 }
 

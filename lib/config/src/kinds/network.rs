@@ -40,7 +40,7 @@ section! {
     pub struct ResolverConfig {
         Acted "nameservers" nameservers: Vec<NameServer> = "Asked instead of those the network offers";
         Acted "searchDomains" search_domains: SearchDomains = "Tried behind short names";
-        Held "hostDNS" host_dns: crate::v1alpha1::HostDns = "Name cache on the node";
+        Acted "hostDNS" host_dns: crate::v1alpha1::HostDns = "Name cache on the node";
     }
 }
 
@@ -223,6 +223,10 @@ fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader
     }
     if rule.action == RuleAction::Unicast && rule.table.is_none() {
         reader.wrong_in(node, "table", "is required with action unicast");
+    }
+    let is_v4 = |cidr: &Option<Cidr>| cidr.map(|cidr| cidr.address.is_ipv4());
+    if is_v4(&rule.src).is_some_and(|src| is_v4(&rule.dst).is_some_and(|dst| src != dst)) {
+        reader.wrong_in(node, "dst", "must be of the family of src");
     }
 }
 

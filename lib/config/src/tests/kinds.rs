@@ -221,6 +221,26 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "ingress must be one of accept, block",
     ),
     (
+        "VethConfig",
+        "name: v0\npeer: {name: v0}",
+        "peer must have another name",
+    ),
+    (
+        "RoutingRuleConfig",
+        "name: 10\nsrc: 10.0.0.0/8\ndst: fd00::/8\ntable: 7",
+        "dst must be of the family of src",
+    ),
+    (
+        "SysctlConfig",
+        "params: {kernel.kptr_restrict: 0}",
+        "params.kernel.kptr_restrict must be at least 2",
+    ),
+    (
+        "KernelModuleConfig",
+        "name: nbd\nparameters: ['-f']",
+        "parameters[0] must be a module's parameter",
+    ),
+    (
         "NetworkRuleConfig",
         "name: r\nportSelector: {protocol: tcp}",
         "portSelector.ports is required",

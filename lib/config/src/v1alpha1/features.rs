@@ -12,7 +12,7 @@ section! {
         Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "`true`: key usage is always checked";
         Held "diskQuotaSupport" disk_quota_support: bool = "Quotas on `/var`";
         Held "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
-        Held "hostDNS" host_dns: HostDns = "Name cache on the node";
+        Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
         Later "imageCache" image_cache: ImageCache = "Images kept on the node";
         Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Which address comes first";
     }
@@ -52,8 +52,8 @@ section! {
 section! {
     /// Name cache on the node.
     pub struct HostDns [check_host_dns] {
-        Held "enabled" enabled: Option<bool> = "Run it";
-        Held "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "The cluster's DNS asks it";
+        Acted "enabled" enabled: Option<bool> = "Run it";
+        Acted "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "The cluster's DNS asks it";
         Later "resolveMemberNames" resolve_member_names: Option<bool> = "It knows the cluster's nodes";
     }
 }

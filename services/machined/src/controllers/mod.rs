@@ -28,6 +28,7 @@ use crate::last_stop::LastStop;
 use crate::network::Setup;
 use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use crate::supervisor::Supervisor;
 use network::merge::Merge;
@@ -108,6 +109,15 @@ fn network(
     runtime.add(netlink::addresses::Addresses)?;
     runtime.add(netlink::routes::Routes)?;
     runtime.add(node_address::NodeAddresses)?;
+    runtime.add(network::host_dns::DnsConfig {
+        config: config.clone(),
+    })?;
+    runtime.add(network::probes::ProbeConfig {
+        config: config.clone(),
+    })?;
+    runtime.add(network::probes::Probes)?;
+    runtime.add(network::host_dns::Upstreams)?;
+    runtime.add(network::host_dns::Cache)?;
     runtime.add(network::firewall::Chains {
         config: config.clone(),
     })?;
@@ -121,6 +131,11 @@ fn network(
         "network.AddressMergeController",
     ))?;
     runtime.add(Merge::<RouteSpec>::named("network.RouteMergeController"))?;
+    runtime.add(Merge::<RoutingRuleSpec>::named(
+        "network.RoutingRuleMergeController",
+    ))?;
+    runtime.add(network::rules::Rules)?;
+    runtime.add(network::rules::RuleStatuses)?;
     runtime.add(Merge::<OperatorSpec>::named(
         "network.OperatorMergeController",
     ))?;

@@ -7,19 +7,21 @@ use corten_config::Document;
 use corten_config::Word as _;
 use corten_config::kinds::{
     BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
-    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, LinkRoute, ResolverConfig, StaticHostConfig,
-    TimeSyncConfig, VLANConfig, VRFConfig,
+    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, LinkRoute, ResolverConfig, RoutingRuleConfig,
+    RuleAction, StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig,
 };
-use corten_config::values::Cidr;
+use corten_config::values::{Cidr, LinkName};
 
+use super::host_dns::service_addresses;
 use super::layers::{METRIC, Specs, hostname, route};
 use super::old_form;
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{
     ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
 };
+use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec};
 use crate::resources::network_spec::{
-    Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Vlan, Vrf,
+    Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf, family,
 };
 use crate::resources::prefix::Prefix;
 
@@ -88,8 +90,46 @@ pub fn said(document: &Document, present: &Present) -> Said {
             ..route(LAYER, "", prefix(config.name), None)
         });
     }
+    for address in service_addresses(document) {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        specs.link(LAYER, "lo");
+        specs.address(LAYER, "lo", Prefix { address, length }, 0);
+    }
+    specs.rules = document.all().flat_map(routing_rules).collect();
     names(document, &mut said);
     said
+}
+
+/// A rule without an address is one for each family.
+fn routing_rules(config: &RoutingRuleConfig) -> Vec<RoutingRuleSpec> {
+    let address = config.src.or(config.dst).map(|cidr| cidr.address);
+    let families = match address {
+        Some(address) => vec![family(address)],
+        None => vec!["inet4", "inet6"],
+    };
+    let name = |link: &Option<LinkName>| link.as_deref().unwrap_or_default().to_owned();
+    let fw_mark = config.fw_mark.unwrap_or(0);
+    // A mark alone means all of its bits.
+    let all = if fw_mark == 0 { 0 } else { u32::MAX };
+    let unicast = config.action == RuleAction::Unicast;
+    let rule = |family| RoutingRule {
+        family,
+        src: config.src.map(|cidr| prefix(cidr).network()),
+        dst: config.dst.map(|cidr| prefix(cidr).network()),
+        iif_name: name(&config.iif_name),
+        oif_name: name(&config.oif_name),
+        fw_mark,
+        fw_mask: config.fw_mask.unwrap_or(all),
+        // The others look nowhere.
+        table: config.table.filter(|_| unicast).unwrap_or(0),
+        priority: config.priority,
+        action: config.action.word(),
+    };
+    let spec = |family| RoutingRuleSpec {
+        rule: rule(family),
+        layer: LAYER,
+    };
+    families.into_iter().map(spec).collect()
 }
 
 fn links(document: &Document, present: &Present, specs: &mut Specs) {
@@ -149,6 +189,14 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
             protocol: config.vlan_mode.word(),
         });
         common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<VethConfig>() {
+        make(specs, &config.name, "veth", None);
+        let peer_name = config.peer.name.to_string();
+        specs.link(LAYER, &config.name).veth = Some(Veth { peer_name });
+        common(specs, &config.name, &config.link);
+        // It is there when the other one is made.
+        common(specs, &config.peer.name, &config.peer.link);
     }
     for config in document.all::<VRFConfig>() {
         make(

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use corten_resources::Spec;
 
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{
     AddressSpec, Layer, LinkSpec, MAIN_TABLE, RouteSpec, family, table_name,
 };
@@ -22,6 +23,7 @@ pub struct Specs {
     pub links: Vec<LinkSpec>,
     pub addresses: Vec<AddressSpec>,
     pub routes: Vec<RouteSpec>,
+    pub rules: Vec<RoutingRuleSpec>,
     pub operators: Vec<OperatorSpec>,
     pub hostname: Option<HostnameSpec>,
     pub resolver: Option<ResolverSpec>,
@@ -195,6 +197,16 @@ pub fn route_id(
     let family = family(dst.address);
     let gateway = gateway.unwrap_or_default();
     id + &format!("{family}/{gateway}/{dst_text}/{priority}")
+}
+
+impl Layered for RoutingRuleSpec {
+    fn layer(&self) -> Layer {
+        self.layer
+    }
+
+    fn id(&self) -> String {
+        format!("{}/{}", self.rule.family, self.rule.priority)
+    }
 }
 
 impl Layered for OperatorSpec {

@@ -12,12 +12,16 @@ pub mod default_layer;
 pub mod dhcp;
 pub mod files;
 pub mod firewall;
+pub mod host_dns;
+#[cfg(test)]
+mod host_dns_tests;
 mod ip_param;
 pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 mod lease;
 mod old_form;
+pub mod rules;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

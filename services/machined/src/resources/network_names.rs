@@ -193,7 +193,7 @@ impl Spec for StaticHost {
 pub struct NetworkStatus {
     /// Somebody can reach the node.
     pub address_ready: bool,
-    /// There is a default route.
+    /// All probes succeed; without probes: there is a default route.
     pub connectivity_ready: bool,
     /// The node has its name.
     pub hostname_ready: bool,

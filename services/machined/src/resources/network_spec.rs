@@ -194,6 +194,14 @@ pub struct Vrf {
     pub table: u32,
 }
 
+/// The other end of a pair.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Veth {
+    /// Its name.
+    pub peer_name: String,
+}
+
 /// A link; its id is its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -207,7 +215,7 @@ pub struct LinkSpec {
     pub up: Option<bool>,
     /// In bytes; 0: as it is.
     pub mtu: u32,
-    /// Of a link the node makes: `bond`, `bridge`, `dummy`, `vlan`, `vrf`.
+    /// Of a link the node makes: `bond`, `bridge`, `dummy`, `veth`, `vlan`, `vrf`.
     pub kind: &'static str,
     /// `ether`.
     #[serde(rename = "type")]
@@ -239,6 +247,9 @@ pub struct LinkSpec {
     /// Of a VRF.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_master: Option<Vrf>,
+    /// Of one end of a pair; making it makes the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub veth: Option<Veth>,
     /// Who said so last.
     pub layer: Layer,
     /// Whether it takes multicast packets; absent: as it is.

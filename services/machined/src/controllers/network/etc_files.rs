@@ -6,9 +6,14 @@ use std::sync::Arc;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
+use super::host_dns::LOCAL;
 use crate::network::{Setup, files};
 use crate::resources::network::HostnameStatus;
+use crate::resources::network_dns::DnsResolveCache;
 use crate::resources::network_names::{ResolverStatus, StaticHost};
+
+/// The id of the cache that answers at [`LOCAL`].
+const LOCAL_CACHE: &str = "127.0.0.53:53";
 
 /// Writes them.
 #[derive(Debug, Clone)]
@@ -28,6 +33,7 @@ impl Controller for EtcFiles {
             Input::of::<HostnameStatus>(Dependency::Weak),
             Input::of::<ResolverStatus>(Dependency::Weak),
             Input::of::<StaticHost>(Dependency::Weak),
+            Input::of::<DnsResolveCache>(Dependency::Weak),
         ]
     }
 
@@ -46,9 +52,13 @@ impl Controller for EtcFiles {
                 continue;
             };
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
-            let (servers, search) = resolvers
+            let (mut servers, search) = resolvers
                 .map(|status| (status.dns_servers.clone(), status.search_domains.clone()))
                 .unwrap_or_default();
+            let caches = context.list::<DnsResolveCache>()?;
+            if caches.iter().any(|cache| cache.id() == LOCAL_CACHE) {
+                servers = vec![LOCAL];
+            }
             let hosts: BTreeMap<String, _> = context
                 .list::<StaticHost>()?
                 .iter()

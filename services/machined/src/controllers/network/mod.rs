@@ -3,10 +3,13 @@
 pub(super) mod apply;
 pub(super) mod etc_files;
 pub(super) mod firewall;
+pub(super) mod host_dns;
 pub(super) mod hostname;
 pub(super) mod layers;
 pub(super) mod merge;
 pub(super) mod operators;
+pub(super) mod probes;
+pub(super) mod rules;
 pub(super) mod status;
 
 use corten_resources::Draft;
@@ -14,6 +17,7 @@ use corten_resources::controller::{Context, Failure, Output};
 
 use crate::network::layers::{Layered, Specs};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 
 /// What a controller that speaks for a layer writes.
@@ -22,6 +26,7 @@ fn layer_outputs() -> Vec<Output> {
         Output::shared::<LinkSpec>(),
         Output::shared::<AddressSpec>(),
         Output::shared::<RouteSpec>(),
+        Output::shared::<RoutingRuleSpec>(),
         Output::shared::<OperatorSpec>(),
         Output::shared::<HostnameSpec>(),
         Output::shared::<ResolverSpec>(),
@@ -34,6 +39,7 @@ fn write(context: &mut Context, whose: &str, said: &Specs) -> Result<(), Failure
     all(context, whose, &said.links)?;
     all(context, whose, &said.addresses)?;
     all(context, whose, &said.routes)?;
+    all(context, whose, &said.rules)?;
     all(context, whose, &said.operators)?;
     all(context, whose, said.hostname.as_slice())?;
     all(context, whose, said.resolver.as_slice())?;
@@ -53,6 +59,7 @@ fn forget_others(context: &mut Context) -> Result<(), Failure> {
     context.remove_others_in::<LinkSpec>(LAYERS)?;
     context.remove_others_in::<AddressSpec>(LAYERS)?;
     context.remove_others_in::<RouteSpec>(LAYERS)?;
+    context.remove_others_in::<RoutingRuleSpec>(LAYERS)?;
     context.remove_others_in::<OperatorSpec>(LAYERS)?;
     context.remove_others_in::<HostnameSpec>(LAYERS)?;
     context.remove_others_in::<ResolverSpec>(LAYERS)?;

@@ -1,11 +1,12 @@
 //! Whether the network is what a node needs.
 
-use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
 use tokio::sync::watch;
 
 use crate::resources::network::{HostnameStatus, NodeAddress, RouteStatus};
 use crate::resources::network_names::NetworkStatus;
+use crate::resources::network_probe::{ProbeSpec, ProbeStatus};
 
 /// Looks at what the others found.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ impl Controller for Statuses {
             Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
             Input::of::<RouteStatus>(Dependency::Weak),
             Input::of::<HostnameStatus>(Dependency::Weak),
+            Input::of::<ProbeSpec>(Dependency::Weak),
+            Input::of::<ProbeStatus>(Dependency::Weak),
         ]
     }
 
@@ -44,9 +47,23 @@ impl Controller for Statuses {
             let leads_out = |route: &RouteStatus| {
                 route.dst.is_empty() && route.table == "main" && route.route_type == "unicast"
             };
+            // The config's probes know better than a route does.
+            let probes = context.list::<ProbeSpec>()?;
+            let statuses = context.list::<ProbeStatus>()?;
+            let succeeds = |probe: &Typed<ProbeSpec>| {
+                let same = |status: &&Typed<ProbeStatus>| status.id() == probe.id();
+                statuses
+                    .iter()
+                    .find(same)
+                    .is_some_and(|status| status.success)
+            };
             let status = NetworkStatus {
                 address_ready: current.is_some_and(|current| !current.addresses.is_empty()),
-                connectivity_ready: routes.iter().any(|route| leads_out(route)),
+                connectivity_ready: if probes.is_empty() {
+                    routes.iter().any(|route| leads_out(route))
+                } else {
+                    probes.iter().all(succeeds)
+                },
                 hostname_ready: context.get::<HostnameStatus>(HostnameStatus::ID)?.is_some(),
                 etc_files_ready: *self.written.borrow_and_update(),
             };

@@ -189,7 +189,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 /// The kernel's reason alone.
-fn describe(error: &Error) -> String {
+pub fn describe(error: &Error) -> String {
     match error {
         Error::NetlinkError(message) => message.to_io().to_string(),
         other => other.to_string(),

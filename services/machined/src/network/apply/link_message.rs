@@ -8,7 +8,7 @@ use rtnetlink::packet_route::link::{
     BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, LinkMessage,
     VlanProtocol,
 };
-use rtnetlink::{LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVlan, LinkVrf};
+use rtnetlink::{LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVeth, LinkVlan, LinkVrf};
 
 use crate::resources::network_spec::{Bond, LinkSpec};
 
@@ -49,6 +49,10 @@ pub(super) fn make(
                 message = message.vlan_filtering(true);
             }
             finish(message, spec)
+        }
+        ("veth", ..) => {
+            let peer = spec.veth.as_ref().map_or("", |veth| &veth.peer_name);
+            finish(LinkVeth::new(&spec.name, peer), spec)
         }
         ("vrf", ..) => {
             let table = spec.vrf_master.map_or(0, |vrf| vrf.table);

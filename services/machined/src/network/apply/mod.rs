@@ -15,7 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use kernel::{Rtnetlink, found_routes};
+pub use kernel::{Rtnetlink, describe, found_routes};
 
 use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use crate::resources::prefix::Prefix;

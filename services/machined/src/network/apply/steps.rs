@@ -155,6 +155,7 @@ fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
         && one.bond_master == other.bond_master
         && one.bridge_master == other.bridge_master
         && one.vrf_master == other.vrf_master
+        && one.veth == other.veth
 }
 
 /// Sets what can be changed in place, and notes it on the link.

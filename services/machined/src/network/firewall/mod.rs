@@ -19,6 +19,7 @@ use corten_config::kinds::{self, DefaultAction, NetworkDefaultActionConfig, Netw
 pub use kernel::replace;
 
 use super::config_layer::prefix;
+use super::host_dns::{PORT, service_addresses};
 use crate::resources::firewall::{
     AddressMatch, ConntrackMatch, ConntrackState, Hook, IcmpTypeMatch, IfNameMatch, Layer4Match,
     LimitMatch, NfTablesChain, PortMatch, PortRange, Protocol, Rule, Verdict,
@@ -58,6 +59,7 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
     }
     let blocks = default == Some(DefaultAction::Block);
     let cluster = cluster(document);
+    let cache = service_addresses(document);
     let chain = |hook, priority, policy, rules| NfTablesChain {
         kind: "filter",
         hook,
@@ -77,7 +79,7 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
                 Hook::Input,
                 INGRESS_PRIORITY,
                 policy,
-                ingress(&rules, blocks, &cluster),
+                ingress(&rules, blocks, &cluster, &cache),
             ),
         ),
         (
@@ -86,7 +88,7 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
                 Hook::Prerouting,
                 PREROUTING_PRIORITY,
                 Verdict::Accept,
-                prerouting(&rules, blocks, &cluster, own),
+                prerouting(&rules, blocks, &cluster, own, &cache),
             ),
         ),
     ])
@@ -102,7 +104,12 @@ fn cluster(document: &Document) -> AddressMatch {
     }
 }
 
-fn ingress(rules: &[&NetworkRuleConfig], blocks: bool, cluster: &AddressMatch) -> Vec<Rule> {
+fn ingress(
+    rules: &[&NetworkRuleConfig],
+    blocks: bool,
+    cluster: &AddressMatch,
+    cache: &[IpAddr],
+) -> Vec<Rule> {
     let mut all = known();
     all.push(Rule {
         match_conntrack_state: Some(ConntrackMatch {
@@ -114,6 +121,7 @@ fn ingress(rules: &[&NetworkRuleConfig], blocks: bool, cluster: &AddressMatch) -
     if blocks {
         all.extend(always());
         all.extend(inside(cluster));
+        all.extend(names(cluster, cache));
     }
     all.extend(rules.iter().map(|rule| accept(rule)));
     if !blocks {
@@ -131,9 +139,12 @@ fn prerouting(
     blocks: bool,
     cluster: &AddressMatch,
     own: &[IpAddr],
+    cache: &[IpAddr],
 ) -> Vec<Rule> {
+    // Where the name cache answers, `ingress` decides.
+    let own = own.iter().filter(|address| !cache.contains(address));
     let own = AddressMatch {
-        include_subnets: own.iter().map(|address| host(*address)).collect(),
+        include_subnets: own.map(|address| host(*address)).collect(),
         exclude_subnets: Vec::new(),
     };
     let of_ports =
@@ -227,6 +238,28 @@ fn inside(cluster: &AddressMatch) -> Option<Rule> {
         verdict: Some(Verdict::Accept),
         ..Rule::default()
     })
+}
+
+/// From pods and services to the node's name cache.
+fn names(cluster: &AddressMatch, cache: &[IpAddr]) -> Vec<Rule> {
+    if cache.is_empty() || cluster.include_subnets.is_empty() {
+        return Vec::new();
+    }
+    let dns = PortRange { lo: PORT, hi: PORT };
+    let rule = |protocol| Rule {
+        match_source_address: Some(cluster.clone()),
+        match_destination_address: Some(AddressMatch {
+            include_subnets: cache.iter().map(|address| host(*address)).collect(),
+            exclude_subnets: Vec::new(),
+        }),
+        match_layer4: Some(Layer4Match {
+            match_destination_port: Some(PortMatch { ranges: vec![dns] }),
+            ..any_port(protocol)
+        }),
+        verdict: Some(Verdict::Accept),
+        ..Rule::default()
+    };
+    [Protocol::Udp, Protocol::Tcp].map(rule).into()
 }
 
 fn accept(rule: &NetworkRuleConfig) -> Rule {

@@ -1,0 +1,214 @@
+//! The name cache of the node.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use corten_config::Document;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::console;
+use crate::network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
+use crate::resources::network::AddressStatus;
+use crate::resources::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
+use crate::resources::network_names::ResolverStatus;
+
+/// Where the node's own programs ask. All of 127.0.0.0/8 is the node's.
+pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));
+
+/// How often the name servers are asked whether they are there.
+const HEALTH: Duration = Duration::from_secs(20);
+
+/// What the config wants.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct DnsConfig {
+    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for DnsConfig {
+    fn name(&self) -> &'static str {
+        "network.HostDNSConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<HostDnsConfig>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        loop {
+            let config = self.config.borrow_and_update().as_ref().map(wanted);
+            context.put(Draft::new(HostDnsConfig::ID, config.unwrap_or_default()))?;
+            if self.config.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn wanted(document: &Document) -> HostDnsConfig {
+    if !document.host_dns().enabled {
+        return HostDnsConfig::default();
+    }
+    let service = service_addresses(document);
+    let all = [LOCAL].into_iter().chain(service.iter().copied());
+    HostDnsConfig {
+        enabled: true,
+        listen_addresses: all.map(|address| SocketAddr::new(address, PORT)).collect(),
+        service_address: service.iter().copied().find(IpAddr::is_ipv4),
+        service_address_v6: service.iter().copied().find(IpAddr::is_ipv6),
+        resolve_member_names: false,
+    }
+}
+
+/// The name servers to be asked: not the cache itself, whoever named it.
+fn upstreams(config: &HostDnsConfig, resolvers: Option<&ResolverStatus>) -> Vec<SocketAddr> {
+    let servers = resolvers.map_or(&[][..], |resolvers| &resolvers.dns_servers);
+    let servers = servers.iter().map(|server| SocketAddr::new(*server, PORT));
+    servers
+        .filter(|server| config.enabled && !config.listen_addresses.contains(server))
+        .collect()
+}
+
+/// Asks the name servers whether they are there.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Upstreams;
+
+impl Controller for Upstreams {
+    fn name(&self) -> &'static str {
+        "network.DNSUpstreamController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<HostDnsConfig>(Dependency::Weak),
+            Input::of::<ResolverStatus>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<DnsUpstream>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut servers = Vec::new();
+        let mut health = interval(HEALTH);
+        health.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = context.event() => {
+                    let config = context.get::<HostDnsConfig>(HostDnsConfig::ID)?;
+                    let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
+                    servers = config.map_or_else(Vec::new, |config| upstreams(&config, resolvers.as_deref()));
+                }
+                _ = health.tick(), if !servers.is_empty() => {}
+            }
+            let found = join_all(servers.iter().map(|server| is_healthy(*server))).await;
+            context.start_outputs();
+            for (addr, healthy) in servers.iter().copied().zip(found) {
+                let id = addr.to_string();
+                context.put(Draft::new(&id, DnsUpstream { healthy, addr }))?;
+            }
+            context.remove_others::<DnsUpstream>()?;
+        }
+    }
+}
+
+/// Answers.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Cache;
+
+impl Controller for Cache {
+    fn name(&self) -> &'static str {
+        "network.DNSResolveCacheController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<HostDnsConfig>(Dependency::Weak),
+            Input::of::<ResolverStatus>(Dependency::Weak),
+            Input::of::<AddressStatus>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<DnsResolveCache>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let forwarder = Forwarder::default();
+        let mut listening: Option<Listening> = None;
+        let mut asked = Vec::new();
+        loop {
+            context.event().await;
+            let config = context.get::<HostDnsConfig>(HostDnsConfig::ID)?;
+            let config = config.map(|config| (*config).clone()).unwrap_or_default();
+            let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
+            let servers = upstreams(&config, resolvers.as_deref());
+            if servers != asked {
+                forwarder.ask(&servers)?;
+                asked = servers;
+            }
+            let own: BTreeSet<IpAddr> = context
+                .list::<AddressStatus>()?
+                .iter()
+                .filter_map(|status| status.address.split('/').next()?.parse().ok())
+                .collect();
+            // The others are there a little later.
+            let is_ours = |address: &&SocketAddr| {
+                own.contains(&address.ip())
+                    || address.ip() == LOCAL && own.contains(&Ipv4Addr::LOCALHOST.into())
+            };
+            let addresses: Vec<SocketAddr> = config
+                .listen_addresses
+                .iter()
+                .filter(is_ours)
+                .copied()
+                .collect();
+            let present = listening.as_ref().map_or(&[][..], |now| &now.addresses);
+            if present != addresses {
+                drop(listening.take());
+                if !addresses.is_empty() {
+                    listening = Some(forwarder.listen(&addresses).await?);
+                    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                    console::say(&format!("name cache: answers at {}", texts.join(", ")));
+                }
+            }
+            context.start_outputs();
+            for address in listening.iter().flat_map(|now| &now.addresses) {
+                let cache = DnsResolveCache { status: "running" };
+                context.put(Draft::new(&address.to_string(), cache))?;
+            }
+            context.remove_others::<DnsResolveCache>()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_never_asks_itself() {
+        let config = HostDnsConfig {
+            enabled: true,
+            listen_addresses: vec![SocketAddr::new(LOCAL, PORT)],
+            ..HostDnsConfig::default()
+        };
+        let resolvers = ResolverStatus {
+            dns_servers: vec![LOCAL, "192.0.2.1".parse().unwrap()],
+            search_domains: Vec::new(),
+        };
+        let expected = ["192.0.2.1:53".parse().unwrap()];
+        assert_eq!(upstreams(&config, Some(&resolvers)), expected);
+        assert!(upstreams(&HostDnsConfig::default(), Some(&resolvers)).is_empty());
+    }
+}

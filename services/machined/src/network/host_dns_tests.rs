@@ -1,0 +1,142 @@
+//! The name cache, between a client and a name server of the test's own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hickory_resolver::proto::op::{Message, Query};
+use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::rdata::{A, SOA};
+
+use hickory_resolver::proto::op::{OpCode, ResponseCode};
+use hickory_resolver::proto::rr::{Name, Record, RecordType};
+use tokio::net::UdpSocket;
+
+use super::host_dns::{Forwarder, WAITING, is_healthy};
+
+/// A name server that knows `a.test`, has nothing at `b.test`, and counts what it is asked.
+async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let asked = Message::from_vec(&buffer[..length]).unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
+            let query = asked.queries[0].clone();
+            let mut answer = Message::response(asked.metadata.id, OpCode::Query);
+            answer.metadata.recursion_available = true;
+            let name = query.name().to_lowercase().to_string();
+            if name == "a.test." {
+                let data = RData::A(A::new(192, 0, 2, 7));
+                let record = Record::from_rdata(query.name().clone(), 300, data);
+                answer.add_answer(record);
+            } else {
+                answer.metadata.response_code = ResponseCode::NXDomain;
+                let zone = Name::from_ascii("test.").unwrap();
+                let soa = SOA::new(zone.clone(), zone.clone(), 1, 1, 1, 1, 60);
+                answer.add_authority(Record::from_rdata(zone, 60, RData::SOA(soa)));
+            }
+            answer.add_query(query);
+            let bytes = answer.to_vec().unwrap();
+            socket.send_to(&bytes, from).await.unwrap();
+        }
+    });
+    (address, count)
+}
+
+fn question(name: &str, kind: RecordType) -> Message {
+    let mut message = Message::query();
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
+    message
+}
+
+/// Asks by UDP.
+async fn ask(server: SocketAddr, question: &Message) -> Message {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let bytes = question.to_vec().unwrap();
+    socket.send_to(&bytes, server).await.unwrap();
+    let mut buffer = [0; 4096];
+    let length = socket.recv(&mut buffer).await.unwrap();
+    let answer = Message::from_vec(&buffer[..length]).unwrap();
+    assert_eq!(answer.metadata.id, question.metadata.id);
+    answer
+}
+
+/// Asks by TCP, where a length comes first.
+async fn ask_by_tcp(server: SocketAddr, question: &Message) -> Message {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(server).await.unwrap();
+    let bytes = question.to_vec().unwrap();
+    let length = u16::try_from(bytes.len()).unwrap();
+    stream.write_u16(length).await.unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    let length = stream.read_u16().await.unwrap();
+    let mut buffer = vec![0; length.into()];
+    stream.read_exact(&mut buffer).await.unwrap();
+    Message::from_vec(&buffer).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
+    let (upstream, count) = name_server().await;
+    let forwarder = Forwarder::default();
+    let any = ["127.0.0.1:0".parse().unwrap()];
+    let listening = forwarder.listen(&any).await.unwrap();
+    let [cache] = listening.addresses[..] else {
+        panic!("{:?}", listening.addresses);
+    };
+    // Nobody to ask yet.
+    let a = question("a.test.", RecordType::A);
+    let code = |message: &Message| message.metadata.response_code;
+    assert_eq!(code(&ask(cache, &a).await), ResponseCode::ServFail);
+
+    forwarder.ask(&[upstream]).unwrap();
+    for answer in [ask(cache, &a).await, ask_by_tcp(cache, &a).await] {
+        assert_eq!(code(&answer), ResponseCode::NoError);
+        assert_eq!(answer.answers.len(), 1, "{answer}");
+        assert_eq!(answer.answers[0].data, RData::A(A::new(192, 0, 2, 7)));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+
+    // That there is nothing is kept as well.
+    let b = question("b.test.", RecordType::A);
+    for _ in 0..2 {
+        let answer = ask(cache, &b).await;
+        assert_eq!(code(&answer), ResponseCode::NXDomain);
+        assert_eq!(answer.authorities.len(), 1, "{answer}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+
+    let (other, asked) = name_server().await;
+    forwarder.ask(&[other]).unwrap();
+    ask(cache, &a).await;
+    assert_eq!(
+        (count.load(Ordering::SeqCst), asked.load(Ordering::SeqCst)),
+        (2, 1)
+    );
+    assert!(is_healthy(other).await);
+}
+
+#[tokio::test]
+async fn what_is_no_plain_question_and_what_is_too_much_is_refused() {
+    let (upstream, count) = name_server().await;
+    let forwarder = Forwarder::default();
+    let any = ["127.0.0.1:0".parse().unwrap()];
+    let listening = forwarder.listen(&any).await.unwrap();
+    let cache = listening.addresses[0];
+    forwarder.ask(&[upstream]).unwrap();
+    for kind in [RecordType::ANY, RecordType::AXFR] {
+        let answer = ask(cache, &question("a.test.", kind)).await;
+        assert_eq!(answer.metadata.response_code, ResponseCode::Refused);
+    }
+    let _all = forwarder
+        .free
+        .try_acquire_many(u32::try_from(WAITING).unwrap());
+    let answer = ask(cache, &question("a.test.", RecordType::A)).await;
+    assert_eq!(answer.metadata.response_code, ResponseCode::Refused);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
