@@ -14,7 +14,7 @@ use mkimage::image::inspect;
 use mkimage::interrupt;
 use mkimage::kernel::{self, cli::KernelCommand};
 use mkimage::keys;
-use mkimage::profile::{Output, Profile};
+use mkimage::profile::{Extension, Output, Profile};
 use mkimage::report::{self, Format};
 
 /// Builds bit-identical Corten images, without root.
@@ -104,9 +104,9 @@ struct BuildArgs {
     /// A machine config to embed
     #[arg(long)]
     config: Option<PathBuf>,
-    /// A system extension (squashfs) to add
+    /// A system extension to add: an OCI archive, as FILE or FILE@sha256:HEX
     #[arg(long)]
-    extension: Vec<PathBuf>,
+    extension: Vec<Extension>,
     /// The key set, made by `mkimage keys` [default: the published development keys]
     #[arg(long)]
     keys: Option<PathBuf>,

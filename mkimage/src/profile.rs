@@ -118,8 +118,57 @@ pub struct Profile {
     pub meta: BTreeMap<String, String>,
     /// A machine config to embed.
     pub config: Option<PathBuf>,
-    /// System extensions (squashfs), lowest layer first.
-    pub extensions: Vec<PathBuf>,
+    /// System extensions, lowest layer first.
+    pub extensions: Vec<Extension>,
+}
+
+/// A system extension: an OCI archive, and perhaps which image of it; written `FILE` or `FILE@sha256:HEX`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Extension {
+    /// The archive.
+    pub archive: PathBuf,
+    /// The digest its index or manifest must have.
+    pub digest: Option<String>,
+}
+
+impl FromStr for Extension {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (archive, digest) = match text.rsplit_once("@sha256:") {
+            Some((archive, digest)) => (archive, Some(digest)),
+            None => (text, None),
+        };
+        let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        if archive.is_empty() || digest.is_some_and(|d| d.len() != 64 || !d.chars().all(hex)) {
+            return Err(format!(
+                "{text:?} is not FILE or FILE@sha256: and 64 lower-case hexadecimal digits"
+            ));
+        }
+        Ok(Self {
+            archive: archive.into(),
+            digest: digest.map(|digest| format!("sha256:{digest}")),
+        })
+    }
+}
+
+impl TryFrom<String> for Extension {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Extension> for String {
+    fn from(extension: Extension) -> String {
+        let archive = extension.archive.display();
+        match &extension.digest {
+            Some(digest) => format!("{archive}@{digest}"),
+            None => archive.to_string(),
+        }
+    }
 }
 
 impl Default for Profile {
@@ -147,7 +196,8 @@ impl Profile {
             "correct the key or value named; docs/building.md lists what a profile can hold",
         )?;
         let base = path.parent().unwrap_or(Path::new(""));
-        for file in profile.config.iter_mut().chain(&mut profile.extensions) {
+        let extensions = profile.extensions.iter_mut().map(|one| &mut one.archive);
+        for file in profile.config.iter_mut().chain(extensions) {
             *file = base.join(&*file);
         }
         Ok(profile)
@@ -204,6 +254,26 @@ mod tests {
         let error = format!("{:#}", read("output = [\"floppy\"]\n").unwrap_err());
         assert!(error.contains("floppy"), "{error}");
         assert!("floppy".parse::<Output>().unwrap_err().contains("raw"));
+    }
+
+    #[test]
+    fn an_extension_may_be_pinned_by_its_digest() {
+        let pinned = format!("a.tar@sha256:{}", "0f".repeat(32));
+        let profile = read(&format!("extensions = [\"b.tar\", \"{pinned}\"]\n")).unwrap();
+        let [plain, exact] = profile.extensions.as_slice() else {
+            panic!("{:?}", profile.extensions);
+        };
+        assert!(plain.archive.is_absolute() && plain.digest.is_none());
+        assert!(exact.archive.ends_with("a.tar"));
+        assert_eq!(String::from(pinned.parse::<Extension>().unwrap()), pinned);
+        for bad in [
+            "",
+            "@sha256:00",
+            "a@sha256:00",
+            &pinned.to_uppercase().replace("SHA", "sha"),
+        ] {
+            bad.parse::<Extension>().unwrap_err();
+        }
     }
 
     #[test]

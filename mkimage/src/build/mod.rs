@@ -1,5 +1,6 @@
 //! The verbs of the builder: build, plan, verify, prune, and the bill of materials.
 
+mod layers;
 mod outputs;
 mod place;
 mod prune;

@@ -222,7 +222,7 @@ pub fn provenance(context: &Context, outputs: &[PathBuf]) -> Result<provenance::
     let own = profile
         .config
         .iter()
-        .chain(&profile.extensions)
+        .chain(profile.extensions.iter().map(|one| &one.archive))
         .map(|path| {
             let name = path
                 .file_name()

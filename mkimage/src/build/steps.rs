@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
-use super::Options;
+use super::{Options, layers};
 use crate::arch::Arch;
 use crate::archive::Substitution;
 use crate::cache::{Key, KeyBuilder};
@@ -21,15 +19,13 @@ use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
 use crate::rootfs::toolchain::{self, Compilers, Locked};
-use crate::rootfs::tree::{self, Kind, Node, Sources, Tree};
+use crate::rootfs::tree::{self, Sources};
 use crate::rootfs::{REVISION, check, go, rust, squashfs};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";
-/// Where a machine config embedded at build time lies in the image.
-const EMBEDDED_CONFIG: &str = "usr/lib/corten/config.yaml";
 
 /// What every step may use.
 #[derive(Debug)]
@@ -110,7 +106,7 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
     let daemons = daemons(recipe, context, programs)?;
     let kernel = kernel(recipe, context)?;
     let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &tools])?;
-    let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools])?;
+    let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
         toolchain,
@@ -298,87 +294,37 @@ fn rootfs<'a>(
     )
 }
 
-/// `init`, the squashfs and the extension layers.
+/// `init`, the squashfs and the layers over it.
 fn initramfs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [daemons, rootfs, tools]: [&Handle; 3],
+    [daemons, rootfs, tools, kernel]: [&Handle; 4],
 ) -> Result<Handle> {
     let profile = &context.options.profile;
-    let mut key = KeyBuilder::new("initramfs")
+    let key = KeyBuilder::new("initramfs")
         .add("epoch", context.release.epoch.to_string())
         .step(&daemons.key)
         .step(&rootfs.key)
         .step(&tools.key);
-    for (index, layer) in profile.extensions.iter().enumerate() {
-        key = key.add("layer", index.to_string()).file(layer)?;
-    }
-    if let Some(config) = &profile.config {
-        key = key.add("layer", "config").file(config)?;
-    }
-    let (daemons, rootfs, tools) = (daemons.clone(), rootfs.clone(), tools.clone());
+    let key = layers::key(profile, &kernel.key, key)?;
+    let (daemons, rootfs) = (daemons.clone(), rootfs.clone());
+    let (tools, kernel) = (tools.clone(), kernel.clone());
     Ok(
         recipe.add("initramfs", key.finish(), move |built, out, scratch| {
-            let tools = Locked::new(built.dir(&tools));
-            let mut layers = Vec::new();
-            for (index, layer) in profile.extensions.iter().enumerate() {
-                let name = layer
-                    .file_name()
-                    .context("an extension without a file name")?;
-                let numbered = scratch.join(format!("{index:02}-{}", name.to_string_lossy()));
-                fs::copy(layer, &numbered)
-                    .with_context(|| format!("reading the extension {}", layer.display()))?;
-                layers.push(numbered);
-            }
-            if let Some(config) = &profile.config {
-                let layer = scratch.join("99-config.squashfs");
-                let work = scratch.join("config");
-                fs::create_dir(&work)?;
-                squashfs::write(&config_layer(config)?, &tools, &work, &layer)?;
-                layers.push(layer);
-            }
+            let packer = layers::Packer {
+                arch: context.arch(),
+                tools: &Locked::new(built.dir(&tools)),
+                kernel: built.dir(&kernel),
+                scratch,
+            };
             let parts = Initramfs {
                 init: &built.dir(&daemons).join("init"),
                 rootfs: &built.dir(&rootfs).join(ROOTFS),
-                extensions: &layers,
+                extensions: &packer.pack(profile)?,
             };
             initramfs::build(&out.join(INITRAMFS), &context.release, &parts)
         }),
     )
-}
-
-/// A layer with nothing but the machine config, readable by root alone.
-fn config_layer(config: &Path) -> Result<Tree> {
-    let mut tree = Tree::default();
-    let mut parent = String::new();
-    let (directories, _) = EMBEDDED_CONFIG.rsplit_once('/').unwrap_or_default();
-    for name in directories.split('/') {
-        parent = if parent.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{parent}/{name}")
-        };
-        tree.insert(
-            parent.clone(),
-            Node {
-                kind: Kind::Directory,
-                mode: 0o755,
-                uid: 0,
-                gid: 0,
-            },
-        )?;
-    }
-    let file = Kind::File(config.to_owned());
-    tree.insert(
-        EMBEDDED_CONFIG.into(),
-        Node {
-            kind: file,
-            mode: 0o600,
-            uid: 0,
-            gid: 0,
-        },
-    )?;
-    Ok(tree)
 }
 
 /// Kernel, initramfs and command line as one EFI program.

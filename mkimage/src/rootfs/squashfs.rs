@@ -32,6 +32,7 @@ pub fn write(tree: &Tree, tools: &Locked, scratch: &Path, image: &Path) -> Resul
     for (path, node) in tree.nodes() {
         place(&stage.join(path), node)?;
         if !matches!(node.kind, Kind::Link(_)) {
+            let path = quoted(path);
             pseudo.push_str(&format!(
                 "{path} m {:o} {} {}\n",
                 node.mode, node.uid, node.gid
@@ -71,6 +72,16 @@ pub fn write(tree: &Tree, tools: &Locked, scratch: &Path, image: &Path) -> Resul
         )
 }
 
+/// A path as pseudo-file definitions have it: firmware files have spaces in their names.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._+,:@=~-".contains(c);
+    if path.chars().all(plain) {
+        return path.to_owned();
+    }
+    let escaped = path.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
 fn place(path: &Path, node: &Node) -> Result<()> {
     match &node.kind {
         Kind::Directory => fs::create_dir(path),
@@ -78,4 +89,15 @@ fn place(path: &Path, node: &Node) -> Result<()> {
         Kind::File(from) => fs::copy(from, path).map(drop),
     }
     .with_context(|| format!("placing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unusual_paths_are_quoted() {
+        assert_eq!(quoted("usr/lib/a-b_1.so"), "usr/lib/a-b_1.so");
+        assert_eq!(quoted("fw/a b\"c\\.bin"), "\"fw/a b\\\"c\\\\.bin\"");
+    }
 }
