@@ -4,7 +4,7 @@
 //! a pure policy and a thin shell), the network (`network/`), the clock
 //! (`time/`), the certificates apid serves with
 //! (`identity.rs`), the volumes (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), the
-//! time (`time/`), why the last boot ended (`last_stop.rs`), what happened (`events.rs`), the resources and the controllers that keep them true
+//! time (`time/`), why the last boot ended (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the controllers that keep them true
 //! (`resources/`, `controllers/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
@@ -25,6 +25,7 @@ mod durable;
 pub mod events;
 mod finish;
 mod identity;
+mod image_cache;
 mod last_stop;
 mod logging;
 mod machine;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use corten_sys::child::CapabilitySet;
 
+use crate::image_cache::IMAGE_CACHE;
 use crate::supervisor::policy::{Backoff, Limits};
 
 /// A service's declaration.
@@ -42,6 +43,8 @@ pub const ENVIRONMENT: [(&str, &str); 1] = [("PATH", "/usr/bin:/opt/cni/bin")];
 pub const APID_UID: u32 = 50;
 /// User id of syslogd.
 pub const SYSLOGD_UID: u32 = 52;
+/// User id of registryd.
+pub const REGISTRYD_UID: u32 = 53;
 
 /// Where apid finds its certificates.
 pub const APID_PKI: &str = "/run/apid";
@@ -77,6 +80,11 @@ const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     }
 }
 
+/// The id of the image cache's service.
+pub const REGISTRYD: &str = "registryd";
+/// Services that run only when the machine config asks for them; without them nothing is amiss.
+pub const OPTIONAL: [&str; 1] = [REGISTRYD];
+
 /// Hears what the others say as they end, and ends after them.
 const LISTENER: &str = "syslogd";
 
@@ -92,7 +100,7 @@ pub enum ApiMode {
 /// Every process service, in an order in which each comes after those it depends on.
 #[must_use]
 pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
-    vec![udevd(), syslogd(), apid(mode), containerd()]
+    vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
 }
 
 fn udevd() -> ServiceSpec {
@@ -170,6 +178,23 @@ fn apid(mode: ApiMode) -> ServiceSpec {
         env: &[],
         // Whoever takes it over gets what its callers may do, and no more.
         sandbox: Some(&[APID_PKI, MACHINED_SOCKET]),
+    }
+}
+
+fn registryd() -> ServiceSpec {
+    ServiceSpec {
+        id: REGISTRYD,
+        argv: strings(&["/usr/bin/registryd", "--root", IMAGE_CACHE]),
+        depends_on: &[],
+        limits: limits(READY, 5),
+        uid: REGISTRYD_UID,
+        capabilities: CapabilitySet::empty(),
+        no_new_privs: true,
+        oom_score_adj: -500,
+        cgroup: "system/registryd",
+        env: &[],
+        // Pods on the host's network reach it too.
+        sandbox: Some(&[IMAGE_CACHE]),
     }
 }
 
@@ -275,7 +300,11 @@ mod tests {
         let waves = stop_waves(&table(ApiMode::Maintenance));
         assert_eq!(
             waves,
-            [vec!["apid", "containerd"], vec!["udevd"], vec!["syslogd"]]
+            [
+                vec!["apid", "registryd", "containerd"],
+                vec!["udevd"],
+                vec!["syslogd"]
+            ]
         );
     }
 
@@ -301,6 +330,7 @@ mod tests {
             seeing("apid"),
             Some(["/run/apid", "/run/machined/machined.sock"].as_slice())
         );
+        assert_eq!(seeing("registryd"), Some([IMAGE_CACHE].as_slice()));
     }
 
     #[test]

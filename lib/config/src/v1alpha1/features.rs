@@ -13,7 +13,7 @@ section! {
         Held "diskQuotaSupport" disk_quota_support: bool = "Quotas on `/var`";
         Held "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
-        Later "imageCache" image_cache: ImageCache = "Images kept on the node";
+        Acted "imageCache" image_cache: ImageCache = "Images kept on the node";
         Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Which address comes first";
     }
 }
@@ -67,7 +67,7 @@ fn check_host_dns(dns: &HostDns, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Images kept on the node.
     pub struct ImageCache {
-        Held "localEnabled" local_enabled: bool = "Use them";
+        Acted "localEnabled" local_enabled: bool = "Serve them on 127.0.0.1:3172, where containerd asks first";
     }
 }
 

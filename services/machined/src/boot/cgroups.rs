@@ -28,7 +28,7 @@ struct Entry {
 
 /// The promises together fit a node of 512 MiB several times over: they are what our own daemons need, not
 /// what they may use. `podruntime` gets its promise with the services that live there.
-const TABLE: [Entry; 7] = [
+const TABLE: [Entry; 8] = [
     Entry {
         path: "init",
         min: 24,
@@ -64,6 +64,12 @@ const TABLE: [Entry; 7] = [
         min: 8,
         low: 32,
         max: 128,
+    },
+    Entry {
+        path: "system/registryd",
+        min: 0,
+        low: 8,
+        max: 64,
     },
     Entry {
         path: "podruntime",

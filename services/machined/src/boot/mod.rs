@@ -36,6 +36,8 @@ pub enum Task {
     BringUpNetwork,
     /// machined's socket, and the certificates apid serves with.
     ServeApi,
+    /// The image cache's partition and registryd, when the config wants them.
+    ServeImages,
     /// Start this service and wait until it is up.
     Start(&'static str),
 }
@@ -56,6 +58,7 @@ impl fmt::Display for Task {
             Task::WatchPowerButton => "watch power button",
             Task::BringUpNetwork => "bring up network",
             Task::ServeApi => "serve API",
+            Task::ServeImages => "serve images",
             Task::Start(id) => return write!(f, "start {id}"),
         })
     }
@@ -88,8 +91,8 @@ impl fmt::Display for Phase {
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, MountVolumes, ReadLastStop, ServeApi, SetLimits, SetSysctls, Start,
-        WatchPowerButton,
+        MountFileSystems, MountVolumes, ReadLastStop, ServeApi, ServeImages, SetLimits, SetSysctls,
+        Start, WatchPowerButton,
     };
     vec![
         Phase {
@@ -119,7 +122,12 @@ pub fn plan() -> Vec<Phase> {
         },
         Phase {
             name: "runtime",
-            tasks: vec![FinishVolumes, ReadLastStop, Start("containerd")],
+            tasks: vec![
+                FinishVolumes,
+                ReadLastStop,
+                ServeImages,
+                Start("containerd"),
+            ],
             one_by_one: true,
         },
     ]
@@ -139,7 +147,7 @@ mod tests {
                 "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
                  then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: bring up network | serve API | start udevd | start syslogd | watch power button",
-                "runtime: finish volumes, then read last stop, then start containerd",
+                "runtime: finish volumes, then read last stop, then serve images, then start containerd",
             ]
         );
     }
@@ -148,11 +156,12 @@ mod tests {
     fn every_service_is_started_once() {
         let tasks: Vec<Task> = plan().into_iter().flat_map(|phase| phase.tasks).collect();
         for spec in table(ApiMode::Maintenance) {
-            // apid is started by ServeApi, which first writes what it serves with.
-            let task = if spec.id == "apid" {
-                Task::ServeApi
-            } else {
-                Task::Start(spec.id)
+            let task = match spec.id {
+                // ServeApi first writes what it serves with.
+                "apid" => Task::ServeApi,
+                // ServeImages first mounts what it serves, when it shall.
+                "registryd" => Task::ServeImages,
+                id => Task::Start(id),
             };
             assert_eq!(
                 tasks.iter().filter(|other| **other == task).count(),

@@ -4,6 +4,7 @@
 //! read resources. None of them knows another.
 
 mod block;
+mod extensions;
 mod facts;
 mod kernel;
 mod last_stop;
@@ -63,6 +64,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     }
     let mut runtime = Runtime::new(store);
     runtime.add(facts::Facts::default())?;
+    runtime.add(extensions::Extensions::default())?;
     runtime.add(block::BlockDevices)?;
     runtime.add(kernel::param_config::ParamConfig {
         config: sources.config.clone(),

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::node::{ServiceState, ServiceView};
 use crate::resources::runtime::Service;
+use crate::services::OPTIONAL;
 
 #[derive(Debug, Clone)]
 pub(super) struct Services {
@@ -30,8 +31,8 @@ impl Controller for Services {
         loop {
             let views = self.views.borrow_and_update().clone();
             context.start_outputs();
-            for view in views {
-                context.put(Draft::new(&view.id, status(&view)))?;
+            for view in views.iter().filter(|view| !is_off(view)) {
+                context.put(Draft::new(&view.id, status(view)))?;
             }
             // Whoever reads this is served by it.
             let machined = Service {
@@ -49,10 +50,42 @@ impl Controller for Services {
     }
 }
 
+/// Nobody wants it, so that it does not run is no lack.
+fn is_off(view: &ServiceView) -> bool {
+    OPTIONAL.contains(&view.id.as_str())
+        && matches!(
+            view.state,
+            ServiceState::Initialized | ServiceState::Finished
+        )
+}
+
 fn status(view: &ServiceView) -> Service {
     Service {
         running: view.state == ServiceState::Running,
         healthy: view.healthy == Some(true),
         unknown: view.healthy.is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn an_optional_service_is_missed_only_when_it_is_wanted() {
+        let view = |id: &str, state| ServiceView {
+            id: id.to_owned(),
+            state,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: SystemTime::now(),
+            events: Vec::new(),
+        };
+        assert!(is_off(&view("registryd", ServiceState::Initialized)));
+        assert!(is_off(&view("registryd", ServiceState::Finished)));
+        assert!(!is_off(&view("registryd", ServiceState::Waiting)));
+        assert!(!is_off(&view("containerd", ServiceState::Initialized)));
     }
 }

@@ -113,6 +113,7 @@ impl Machine {
         console::say("a machine config was applied");
         let served_strangers = self.api_mode() == ApiMode::Maintenance;
         self.adopt(document);
+        self.serve_images();
         match self.certify() {
             Ok(()) => {
                 // It reads new certificates by itself, but not whom to serve.

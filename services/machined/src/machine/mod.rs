@@ -3,6 +3,7 @@
 mod acquire;
 mod api;
 mod config;
+mod images;
 mod storage;
 mod tell;
 mod trial;
@@ -249,6 +250,7 @@ impl Machine {
             Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
             Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,
+            Task::ServeImages => self.serve_images(),
             Task::Start(id) => self.start(id).await,
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What the node is and does.
 
+use corten_extension::manifest::Metadata;
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
@@ -87,6 +88,27 @@ impl Spec for MetaKey {
         NAMESPACE,
         &["meta"],
         &[column("Value", ".value")],
+    );
+}
+
+/// A system extension in the root file system; its id is its place among them, 0 being the lowest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExtensionStatus {
+    /// The name of its layer's file.
+    pub image: String,
+    /// What it says of itself.
+    pub metadata: Metadata,
+}
+
+impl Spec for ExtensionStatus {
+    const DEFINITION: Definition = open(
+        "ExtensionStatuses.runtime.talos.dev",
+        NAMESPACE,
+        &["extensions"],
+        &[
+            column("Name", ".metadata.name"),
+            column("Version", ".metadata.version"),
+        ],
     );
 }
 

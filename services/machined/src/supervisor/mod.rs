@@ -38,6 +38,7 @@ pub struct Places {
 
 enum Order {
     Start(&'static str),
+    Stop(&'static str),
     Redefine(ServiceSpec),
     Control(control::Request),
     Run(tool::Job),
@@ -55,6 +56,7 @@ impl std::fmt::Debug for Order {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Order::Start(_) => "Start",
+            Order::Stop(_) => "Stop",
             Order::Redefine(_) => "Redefine",
             Order::Control(_) => "Control",
             Order::Run(_) => "Run",
@@ -106,6 +108,11 @@ impl Supervisor {
     /// Wants the service to run.
     pub fn start(&self, id: &'static str) {
         let _ = self.orders.send(Order::Start(id));
+    }
+
+    /// Wants the service to run no longer.
+    pub fn stop(&self, id: &'static str) {
+        let _ = self.orders.send(Order::Stop(id));
     }
 
     /// Replaces a service's declaration and starts it anew with it.

@@ -143,11 +143,16 @@ impl Shell {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Start(_) | Order::Redefine(_) | Order::Control(_) | Order::Run(_)
+            Order::Start(_)
+            | Order::Stop(_)
+            | Order::Redefine(_)
+            | Order::Control(_)
+            | Order::Run(_)
                 if self.stopping.is_some() => {}
             Order::Control(request) => self.control(request),
             Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(id, Event::Start),
+            Order::Stop(id) => self.happened(id, Event::Stop),
             Order::Redefine(spec) => {
                 let id = spec.id;
                 if let Some(service) = self

@@ -155,6 +155,15 @@ fn device(partition: &str) -> io::Result<PathBuf> {
     disk.ok_or_else(none)?.named(partition)
 }
 
+/// The partition IMAGECACHE of the disk that carries the node; `None` when there is none.
+///
+/// # Errors
+/// The text names the disks.
+pub fn image_cache_partition() -> io::Result<Option<PathBuf>> {
+    let disk = disk::system_disk(Path::new("/sys"))?;
+    Ok(disk.and_then(|disk| disk.named("IMAGECACHE").ok()))
+}
+
 /// Finds the disk, makes what it lacks, and mounts both volumes.
 ///
 /// # Errors

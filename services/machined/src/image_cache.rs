@@ -1,0 +1,101 @@
+//! The image cache: a partition with images, which registryd serves and containerd asks first.
+//!
+//! The partition is named IMAGECACHE and lies on the disk that carries the node; nothing here writes to it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_sys::mount::{self, MountFlags};
+
+use crate::volumes;
+
+/// Where the cache is mounted.
+pub const IMAGE_CACHE: &str = "/system/imagecache";
+/// What containerd asks of every registry that has no settings of its own (containerd: docs/hosts.md).
+const HOSTS: &str = "/run/containerd/certs.d/_default/hosts.toml";
+/// The reference makes ext4; a squashfs needs no writable file system to be made.
+const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];
+
+/// Mounts the cache read-only, unless it is.
+///
+/// # Errors
+/// There is no such partition, or it cannot be mounted; the text says which.
+pub fn mount() -> Result<(), String> {
+    if is_mounted(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
+        return Ok(());
+    }
+    let device = volumes::image_cache_partition()
+        .map_err(|error| format!("the image cache: {error}"))?
+        .ok_or(
+            "machine.features.imageCache is on, and the system disk has no partition IMAGECACHE",
+        )?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let target = Path::new(IMAGE_CACHE);
+    let mut why = Vec::new();
+    for kind in FILE_SYSTEMS {
+        match mount::mount(&device, target, kind, flags, "") {
+            Ok(()) => return Ok(()),
+            Err(error) => why.push(format!("{kind}: {error}")),
+        }
+    }
+    let device = device.display();
+    Err(format!(
+        "the image cache on {device} cannot be mounted ({})",
+        why.join(", ")
+    ))
+}
+
+fn is_mounted(mounts: &str) -> bool {
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(1) == Some(IMAGE_CACHE))
+}
+
+/// Lets containerd ask the cache before any registry, or no longer. It reads the file at every pull.
+///
+/// # Errors
+/// The file cannot be written or removed.
+pub fn point_containerd_to_it(wanted: bool) -> Result<(), String> {
+    point(Path::new(HOSTS), wanted).map_err(|error| format!("{HOSTS}: {error}"))
+}
+
+fn point(hosts: &Path, wanted: bool) -> io::Result<()> {
+    if !wanted {
+        return match fs::remove_file(hosts) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    }
+    fs::create_dir_all(hosts.parent().unwrap_or(Path::new("/")))?;
+    let new = hosts.with_extension("new");
+    fs::write(
+        &new,
+        "[host.\"http://127.0.0.1:3172\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
+    )?;
+    fs::rename(new, hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containerd_asks_the_cache_only_while_it_is_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let hosts = directory.path().join("certs.d/_default/hosts.toml");
+        point(&hosts, false).unwrap();
+        point(&hosts, true).unwrap();
+        point(&hosts, true).unwrap();
+        let text = fs::read_to_string(&hosts).unwrap();
+        assert!(text.contains("127.0.0.1:3172"), "{text}");
+        point(&hosts, false).unwrap();
+        assert!(!hosts.exists());
+    }
+
+    #[test]
+    fn a_mounted_cache_is_seen() {
+        assert!(is_mounted("/dev/vda5 /system/imagecache ext4 ro 0 0\n"));
+        assert!(!is_mounted("/dev/vda4 /system/state xfs rw 0 0\n"));
+    }
+}
