@@ -31,6 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-config",
+            "corten-extension",
             "corten-meta",
             "corten-pki",
             "corten-resources",
@@ -41,10 +42,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("registryd", &["corten-api"]),
     ("syslogd", &["corten-api", "corten-sys"]),
     ("udevd", &["corten-sys"]),
-    ("node", &["machined", "apid", "syslogd", "corten-sys"]),
+    (
+        "node",
+        &["machined", "apid", "registryd", "syslogd", "corten-sys"],
+    ),
     // The host. Nothing here links a program of the node.
     ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
-    ("mkimage", &["corten-meta"]),
+    ("mkimage", &["corten-extension", "corten-meta"]),
     ("qemu", &[]),
     ("chaos", &[]),
     ("tests", &["qemu", "mkimage", "corten-api"]),

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use helper::Request;
 
 /// The daemons in this program; also the names of the symlinks in the image.
-const NAMES: &str = "init (machined), apid, syslogd";
+const NAMES: &str = "init (machined), apid, registryd, syslogd";
 
 fn main() -> ExitCode {
     // A daemon that lost one of its threads would seem to work; machined has a hook of its own.
@@ -46,6 +46,7 @@ fn daemon(name: &OsStr) -> Option<fn(OsString, ArgsOs) -> ExitCode> {
     match Path::new(name).file_name()?.to_str()? {
         "init" | "machined" => Some(|name, args| machined::run(once(name).chain(args))),
         "apid" => Some(|name, args| apid::run(once(name).chain(args))),
+        "registryd" => Some(|name, args| registryd::run(once(name).chain(args))),
         "syslogd" => Some(|name, args| syslogd::run(once(name).chain(args))),
         _ => None,
     }
