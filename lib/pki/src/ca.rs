@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
 };
+use ring::rand::{SecureRandom as _, SystemRandom};
 use time::OffsetDateTime;
 
 use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
-use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError};
+use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError, ServerRequest};
 use crate::{certificates_from_pem, name};
 
 /// The kind of an authority's key.
@@ -172,25 +173,69 @@ impl Ca {
         &self.issuer
     }
 
+    /// Signs a request as a server's certificate for `names`, which the caller has chosen among those of the
+    /// request. Of the request it takes the key and the common name: `serverAuth` only, no organization, never
+    /// an authority. Returns PEM.
+    ///
+    /// # Errors
+    /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
+    pub fn sign_server(
+        &self,
+        request: &ServerRequest,
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<String, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(&[], &request.common_name)?;
+        params.subject_alt_names = name::alternatives(names)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        // By default it is made from the key, and one key may be shown twice (RFC 5280, section 4.1.2.2).
+        params.serial_number = Some(random_serial()?);
+        let key = &request.inner.public_key;
+        let certificate = self.sign_leaf(params, key, now, lifetime)?;
+        Ok(certificate_pem(&certificate))
+    }
+
     fn issue(
         &self,
-        mut params: CertificateParams,
+        params: CertificateParams,
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
         let key = Algorithm::Ed25519.key()?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.use_authority_key_identifier_extension = true;
-        set_validity(&mut params, now, lifetime)?;
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .map_err(PkiError::Signing)?;
+        let certificate = self.sign_leaf(params, &key, now, lifetime)?;
         Ok(CertificateAndKey {
             crt: certificate_pem(&certificate),
             key: key_to_pem(&key)?,
         })
     }
+
+    fn sign_leaf(
+        &self,
+        mut params: CertificateParams,
+        key: &impl PublicKeyData,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Certificate, PkiError> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, now, lifetime)?;
+        params
+            .signed_by(key, &self.issuer)
+            .map_err(PkiError::Signing)
+    }
+}
+
+fn random_serial() -> Result<SerialNumber, PkiError> {
+    let mut bytes = [0; 16];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| PkiError::NoRandom)?;
+    // Positive, as an INTEGER must be that is a serial number.
+    bytes[0] &= 0x7f;
+    Ok(SerialNumber::from_slice(&bytes))
 }
 
 /// A self-signed certificate for a node without a config: nobody can verify

@@ -1,5 +1,6 @@
 //! Reading certificates.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -7,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::PkiError;
@@ -106,6 +108,31 @@ pub fn fingerprint(der: &[u8]) -> Result<String, PkiError> {
 /// Whether a certificate is that of an authority.
 pub(crate) fn is_authority(der: &[u8]) -> Result<bool, PkiError> {
     Ok(parse(der)?.is_ca())
+}
+
+/// The addresses and DNS names a certificate is for, as text; names of other kinds are left out.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn names(der: &[u8]) -> Result<Vec<String>, PkiError> {
+    let certificate = parse(der)?;
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(|_| PkiError::NotACertificate)?;
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
+            Ok(four) => Some(IpAddr::from(four).to_string()),
+            Err(_) => <[u8; 16]>::try_from(*bytes)
+                .ok()
+                .map(|sixteen| IpAddr::from(sixteen).to_string()),
+        },
+        _ => None,
+    };
+    let names = extension
+        .iter()
+        .flat_map(|found| &found.value.general_names);
+    Ok(names.filter_map(text).collect())
 }
 
 /// The public key's bytes, without its algorithm.

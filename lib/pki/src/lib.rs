@@ -1,8 +1,8 @@
 //! Certificates of the node API: who a node is, and who may call it.
 //!
 //! Owns: making a certificate authority, server, client and maintenance
-//! certificates; reading roles and fingerprints out of certificates; checking
-//! a client's chain.
+//! certificates; making, checking and signing requests for server certificates;
+//! reading roles and fingerprints out of certificates; checking chains.
 //! Never does: files, sockets, clocks. The time is an argument.
 //! Talks to: nobody. Keys are made by ring; RSA is not supported.
 //! On a laptop: `cargo test -p corten-pki`.
@@ -17,6 +17,9 @@ mod inspect;
 mod keys;
 mod name;
 mod request;
+mod server_request;
+#[cfg(test)]
+mod server_request_tests;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -24,10 +27,13 @@ mod verify;
 use std::time::Duration;
 
 pub use ca::{Algorithm, Ca, maintenance};
-pub use inspect::{fingerprint, has_exactly_client_auth, is_for, organizations, serial, validity};
+pub use inspect::{
+    fingerprint, has_exactly_client_auth, is_for, names, organizations, serial, validity,
+};
 pub use keys::{CertificateAndKey, certificates_from_pem, private_key_from_pem, to_pem};
 pub use request::{new_key, request};
-pub use verify::verify_client;
+pub use server_request::{MAX_NAMES, ServerRequest, server_request};
+pub use verify::{verify_client, verify_issued};
 
 /// How far `notBefore` lies before the moment a certificate is made. Nodes
 /// boot with clocks that are minutes off before the time is synchronised, and
@@ -74,6 +80,12 @@ pub enum PkiError {
     /// A time outside of what certificates can say.
     #[error("the time does not fit into a certificate")]
     BadTime,
+    /// A request that must not be signed.
+    #[error("the certificate request {0}")]
+    BadRequest(&'static str),
+    /// The system's random source failed.
+    #[error("no random numbers")]
+    NoRandom,
     /// More roles than a subject can hold here.
     #[error("at most {0} roles fit into one certificate")]
     TooManyRoles(usize),

@@ -1,10 +1,12 @@
-//! Checking who calls.
+//! Checking who calls, and what was issued.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
+use crate::inspect::public_key;
+use crate::keys::{CertificateAndKey, certificates_from_pem, key_pair_from_pem};
 use crate::{PkiError, has_exactly_client_auth, organizations};
 
 /// Verifies a client's certificate against the accepted authorities at `now`
@@ -20,6 +22,40 @@ pub fn verify_client(
     authorities: &[CertificateDer<'_>],
     now: SystemTime,
 ) -> Result<Vec<String>, PkiError> {
+    let leaf = verify(chain, authorities, now, KeyUsage::client_auth())?;
+    if !has_exactly_client_auth(leaf)? {
+        return Err(PkiError::Rejected(
+            "its extended key usage is not exactly clientAuth".into(),
+        ));
+    }
+    organizations(leaf)
+}
+
+/// Verifies that `issued`, PEM with the leaf first, is a server's certificate of one of the accepted
+/// authorities, valid at `now`, and made for `key`.
+///
+/// # Errors
+/// [`PkiError::Rejected`] says why it was refused, [`PkiError::KeyMismatch`] that it is for another key.
+pub fn verify_issued(
+    issued: &CertificateAndKey,
+    authorities: &[CertificateDer<'_>],
+    now: SystemTime,
+) -> Result<(), PkiError> {
+    let chain = certificates_from_pem(issued.crt.as_bytes())?;
+    let leaf = verify(&chain, authorities, now, KeyUsage::server_auth())?;
+    let key = key_pair_from_pem(issued.key.as_bytes())?;
+    if public_key(leaf)? != key.public_key_raw() {
+        return Err(PkiError::KeyMismatch);
+    }
+    Ok(())
+}
+
+fn verify<'a>(
+    chain: &'a [CertificateDer<'a>],
+    authorities: &[CertificateDer<'_>],
+    now: SystemTime,
+    usage: KeyUsage,
+) -> Result<&'a CertificateDer<'a>, PkiError> {
     let (leaf, intermediates) = chain
         .split_first()
         .ok_or_else(|| PkiError::Rejected("none was presented".into()))?;
@@ -37,15 +73,10 @@ pub fn verify_client(
         &anchors,
         intermediates,
         UnixTime::since_unix_epoch(time),
-        KeyUsage::client_auth(),
+        usage,
         None,
         None,
     )
     .map_err(|error| PkiError::Rejected(error.to_string()))?;
-    if !has_exactly_client_auth(leaf)? {
-        return Err(PkiError::Rejected(
-            "its extended key usage is not exactly clientAuth".into(),
-        ));
-    }
-    organizations(leaf)
+    Ok(leaf)
 }

@@ -1,0 +1,130 @@
+//! Requests for a server certificate: PKCS#10 (RFC 2986) in PEM.
+//!
+//! Who asks keeps its key; who signs believes nothing of a request but its key, its names and its common name.
+
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, DnType, DnValue, IsCa, KeyPair,
+    PublicKeyData, SanType,
+};
+
+use crate::keys::{key_to_pem, to_pem};
+use crate::{PkiError, name};
+
+/// How many names one request may have. A node has an address per link and family, and some names.
+pub const MAX_NAMES: usize = 128;
+
+/// `ub-common-name` of RFC 5280, appendix A.1, in characters.
+const COMMON_NAME: usize = 64;
+
+/// Makes a new Ed25519 key and a request for it; `names` as for [`crate::Ca::server`]. Returns the request and
+/// the key, both PEM.
+///
+/// # Errors
+/// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
+pub fn server_request(common_name: &str, names: &[String]) -> Result<(String, String), PkiError> {
+    let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(PkiError::Signing)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name::subject(&[], common_name)?;
+    params.subject_alt_names = name::alternatives(names)?;
+    let request = params.serialize_request(&key).map_err(PkiError::Signing)?;
+    Ok((
+        to_pem("CERTIFICATE REQUEST", request.der()),
+        key_to_pem(&key)?,
+    ))
+}
+
+/// A request that was checked: whoever made it holds its key, and it asks for nothing but a server's
+/// certificate.
+#[derive(Debug)]
+pub struct ServerRequest {
+    pub(crate) inner: CertificateSigningRequestParams,
+    /// The common name of its subject; empty without one that can be kept. The rest of the subject is dropped.
+    pub common_name: String,
+    /// IP addresses and DNS names, as it has them.
+    pub names: Vec<String>,
+}
+
+impl ServerRequest {
+    /// Reads and checks a request.
+    ///
+    /// # Errors
+    /// [`PkiError::Missing`] for text that is not one PEM request, [`PkiError::BadRequest`] for one that must
+    /// not be signed; the text says why.
+    pub fn from_pem(text: &[u8]) -> Result<ServerRequest, PkiError> {
+        let block = pem::parse(text).map_err(|_| PkiError::Missing("certificate request"))?;
+        if !matches!(
+            block.tag(),
+            "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST"
+        ) {
+            return Err(PkiError::Missing("certificate request"));
+        }
+        let der = block.contents().into();
+        let inner =
+            CertificateSigningRequestParams::from_der(&der).map_err(|error| match error {
+                rcgen::Error::InvalidCertificationRequestSignature => {
+                    PkiError::BadRequest("is not signed by its own key")
+                }
+                rcgen::Error::UnsupportedExtension => {
+                    PkiError::BadRequest("asks for an extension that is never granted")
+                }
+                rcgen::Error::UnsupportedSignatureAlgorithm => PkiError::BadRequest(KEYS),
+                _ => PkiError::BadRequest("cannot be read"),
+            })?;
+        check_key(&inner)?;
+        if matches!(inner.params.is_ca, IsCa::Ca(_)) {
+            return Err(PkiError::BadRequest("asks for an authority's certificate"));
+        }
+        let common_name = common_name(&inner.params);
+        let names = names(&inner.params)?;
+        Ok(ServerRequest {
+            inner,
+            common_name,
+            names,
+        })
+    }
+}
+
+const KEYS: &str = "has a key that is neither Ed25519 nor ECDSA on P-256";
+
+/// The lengths tell a key of another curve that was signed with a fitting hash.
+fn check_key(request: &CertificateSigningRequestParams) -> Result<(), PkiError> {
+    let key = &request.public_key;
+    let known = (key.algorithm() == &rcgen::PKCS_ED25519 && key.der_bytes().len() == 32)
+        || (key.algorithm() == &rcgen::PKCS_ECDSA_P256_SHA256 && key.der_bytes().len() == 65);
+    known.then_some(()).ok_or(PkiError::BadRequest(KEYS))
+}
+
+/// What cannot be a common name is left out: a server's certificate is for its names.
+fn common_name(params: &CertificateParams) -> String {
+    let text = match params.distinguished_name.get(&DnType::CommonName) {
+        Some(DnValue::Utf8String(text)) => text,
+        Some(DnValue::PrintableString(text)) => text.as_str(),
+        _ => "",
+    };
+    let fits = text.chars().count() <= COMMON_NAME && !text.chars().any(char::is_control);
+    if fits { text.to_owned() } else { String::new() }
+}
+
+fn names(params: &CertificateParams) -> Result<Vec<String>, PkiError> {
+    let names = &params.subject_alt_names;
+    if names.is_empty() {
+        return Err(PkiError::BadRequest(
+            "names neither an address nor a DNS name",
+        ));
+    }
+    if names.len() > MAX_NAMES {
+        return Err(PkiError::BadRequest("has too many names"));
+    }
+    let text = |name: &SanType| match name {
+        SanType::IpAddress(address) => Ok(address.to_string()),
+        SanType::DnsName(name) if !name.as_str().contains('*') => Ok(name.as_str().to_owned()),
+        SanType::DnsName(_) => Err(PkiError::BadRequest("has a wildcard among its names")),
+        _ => Err(PkiError::BadRequest(
+            "has a name that is neither an address nor a DNS name",
+        )),
+    };
+    let names: Vec<String> = names.iter().map(text).collect::<Result<_, _>>()?;
+    // What cannot be written again is found here, and not when signing.
+    name::alternatives(&names)?;
+    Ok(names)
+}
