@@ -41,10 +41,20 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apid", &["corten-api", "corten-pki", "corten-sys"]),
     ("registryd", &["corten-api"]),
     ("syslogd", &["corten-api", "corten-sys"]),
+    ("trustd", &["corten-api", "corten-pki"]),
     ("udevd", &["corten-sys"]),
     (
         "node",
-        &["machined", "apid", "registryd", "syslogd", "corten-sys"],
+        &[
+            "machined",
+            "apid",
+            "registryd",
+            "syslogd",
+            "trustd",
+            "corten-config",
+            "corten-pki",
+            "corten-sys",
+        ],
     ),
     // The host. Nothing here links a program of the node.
     ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),

@@ -51,6 +51,9 @@ pub fn version_tag() -> String {
 /// The TCP port of the API.
 pub const PORT: u16 = 50000;
 
+/// The TCP port of trustd, on control plane nodes.
+pub const TRUST_PORT: u16 = 50001;
+
 /// The largest message accepted in either direction, in bytes (32 MiB).
 pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 

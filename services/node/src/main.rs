@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use helper::Request;
 
 /// The daemons in this program; also the names of the symlinks in the image.
-const NAMES: &str = "init (machined), apid, registryd, syslogd";
+const NAMES: &str = "init (machined), apid, registryd, syslogd, trustd";
 
 fn main() -> ExitCode {
     // A daemon that lost one of its threads would seem to work; machined has a hook of its own.
@@ -48,6 +48,7 @@ fn daemon(name: &OsStr) -> Option<fn(OsString, ArgsOs) -> ExitCode> {
         "apid" => Some(|name, args| apid::run(once(name).chain(args))),
         "registryd" => Some(|name, args| registryd::run(once(name).chain(args))),
         "syslogd" => Some(|name, args| syslogd::run(once(name).chain(args))),
+        "trustd" => Some(|name, args| trustd::run(once(name).chain(args))),
         _ => None,
     }
 }

@@ -1,0 +1,187 @@
+//! What machined gives us: the authority, the token, our own certificate. All of it may change.
+
+use std::fmt;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use corten_pki::{Ca, PkiError};
+use rustls::crypto::ring;
+use rustls::{ServerConfig, version};
+use subtle::ConstantTimeEq as _;
+
+const NAMES: [&str; 5] = ["ca.crt", "ca.key", "token", "server.crt", "server.key"];
+
+/// What tells one version of the files from another: time, inode (they are replaced by renaming) and length.
+type Stamp = [Option<(SystemTime, u64, u64)>; NAMES.len()];
+
+/// What the files say.
+#[derive(Debug)]
+pub(crate) struct Trust {
+    /// How we serve.
+    pub(crate) tls: Arc<ServerConfig>,
+    /// Who signs.
+    pub(crate) ca: Ca,
+    /// Whom the cluster believes, PEM: who signs is the first.
+    pub(crate) authorities: String,
+    /// What a node must show.
+    pub(crate) token: Token,
+    /// The names of this control plane node, which nobody else gets a certificate for.
+    pub(crate) own_names: Vec<String>,
+}
+
+/// The secret of nodes that may join.
+pub(crate) struct Token(Vec<u8>);
+
+impl Token {
+    /// Compares in a time that tells nothing of where they differ. An empty token fits nobody.
+    pub(crate) fn is(&self, shown: &[u8]) -> bool {
+        !self.0.is_empty() && bool::from(self.0.ct_eq(shown))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FilesError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{}: {source}", path.display())]
+    Pki { path: PathBuf, source: PkiError },
+    #[error("the certificate and its key cannot be used: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The files of a directory, read again when they change.
+#[derive(Debug)]
+pub(crate) struct Files {
+    directory: PathBuf,
+    current: Mutex<(Stamp, Arc<Trust>)>,
+}
+
+impl Files {
+    pub(crate) fn load(directory: PathBuf) -> Result<Files, FilesError> {
+        let stamp = stamp(&directory);
+        let trust = Arc::new(read(&directory)?);
+        Ok(Files {
+            directory,
+            current: Mutex::new((stamp, trust)),
+        })
+    }
+
+    /// What holds for a connection made now. Files that changed and cannot be used leave the last good ones
+    /// in force.
+    pub(crate) fn trust(&self) -> Arc<Trust> {
+        let stamp = stamp(&self.directory);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != stamp {
+            match read(&self.directory) {
+                Ok(trust) => {
+                    println!("trustd: read the authority, the token and the certificate again");
+                    *current = (stamp, Arc::new(trust));
+                }
+                Err(error) => {
+                    eprintln!("trustd: the new files are not used: {error}");
+                    // Said once per change, not once per connection.
+                    current.0 = stamp;
+                }
+            }
+        }
+        current.1.clone()
+    }
+}
+
+fn stamp(directory: &Path) -> Stamp {
+    NAMES.map(|name| {
+        let metadata = fs::metadata(directory.join(name)).ok()?;
+        Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
+    })
+}
+
+fn read(directory: &Path) -> Result<Trust, FilesError> {
+    let file = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|source| FilesError::Read { path, source })
+    };
+    let pki = |name: &str| {
+        let path = directory.join(name);
+        move |source| FilesError::Pki { path, source }
+    };
+    let authorities = file("ca.crt")?;
+    let ca = Ca::from_pem(&authorities, &file("ca.key")?).map_err(pki("ca.key"))?;
+    let token = Token(file("token")?.trim().as_bytes().to_vec());
+    let chain = corten_pki::certificates_from_pem(file("server.crt")?.as_bytes())
+        .map_err(pki("server.crt"))?;
+    let key = corten_pki::private_key_from_pem(file("server.key")?.as_bytes())
+        .map_err(pki("server.key"))?;
+    let leaf = chain.first().ok_or(PkiError::NotACertificate);
+    let own_names = leaf
+        .and_then(|leaf| corten_pki::names(leaf))
+        .map_err(pki("server.crt"))?;
+
+    let mut tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    // Nobody comes back soon enough to resume a session.
+    tls.send_tls13_tickets = 0;
+    Ok(Trust {
+        tls: Arc::new(tls),
+        ca,
+        authorities,
+        token,
+        own_names: own_names
+            .into_iter()
+            .filter(|name| !is_loopback(name))
+            .collect(),
+    })
+}
+
+/// Every node has these names; with them nobody reaches another machine.
+fn is_loopback(name: &str) -> bool {
+    name.parse::<IpAddr>()
+        .map_or(name == "localhost", |address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_fits_itself_only() {
+        let token = Token(b"abcdef.0123456789abcdef".to_vec());
+        assert!(token.is(b"abcdef.0123456789abcdef"));
+        for other in [
+            "",
+            "abcdef.0123456789abcdee",
+            "abcdef.0123456789abcdef0",
+            "a",
+        ] {
+            assert!(!token.is(other.as_bytes()), "{other:?}");
+        }
+        assert!(!Token(Vec::new()).is(b""));
+        assert!(!format!("{token:?}").contains("abcdef"));
+    }
+
+    #[test]
+    fn loopback_names_are_everybodys() {
+        for name in ["127.0.0.1", "::1", "localhost"] {
+            assert!(is_loopback(name), "{name}");
+        }
+        for name in ["10.0.0.1", "fd00::1", "cp-1"] {
+            assert!(!is_loopback(name), "{name}");
+        }
+    }
+}

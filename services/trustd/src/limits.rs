@@ -1,0 +1,255 @@
+//! How often anybody may ask. Pure: the time is an argument.
+//!
+//! Each peer has its own allowance, and all together have one; a flood of one peer is stopped by its own, so
+//! it takes nothing from the others. An allowance is kept by the generic cell rate algorithm (ITU-T I.371,
+//! appendix A): one moment per peer, and no timer.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// So many at once, and then one per interval.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    pub(crate) burst: u32,
+    pub(crate) interval: Duration,
+}
+
+/// A node asks once in twelve hours, and tries again with growing pauses; behind one address there may be a
+/// rack of them. A connection counts as well as a call.
+const PER_PEER: Rate = Rate {
+    burst: 60,
+    interval: Duration::from_millis(500),
+};
+/// A cluster of 1,000 nodes that starts as a whole is served within half a minute; 100 signatures a second
+/// are a few percent of a core.
+const TOTAL: Rate = Rate {
+    burst: 400,
+    interval: Duration::from_millis(10),
+};
+/// Connections one peer may have open at once, so that it cannot take every place.
+const OPEN_PER_PEER: u32 = 8;
+/// Peers remembered; each costs about 64 bytes. One with its full allowance need not be.
+const PEERS: usize = 4096;
+
+/// Whether somebody may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Yes.
+    Admitted,
+    /// No; `first` is true for the first refusal in a row: the one to be logged.
+    Refused { first: bool },
+}
+
+/// An allowance: when it will be whole again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Allowance {
+    whole_at: Option<Instant>,
+    refused: bool,
+}
+
+impl Allowance {
+    fn take(&mut self, rate: Rate, now: Instant) -> Verdict {
+        let whole_at = self.whole_at.unwrap_or(now).max(now);
+        let tolerated = rate.interval.saturating_mul(rate.burst.saturating_sub(1));
+        if whole_at.saturating_duration_since(now) > tolerated {
+            let first = !self.refused;
+            self.refused = true;
+            return Verdict::Refused { first };
+        }
+        self.refused = false;
+        self.whole_at = whole_at.checked_add(rate.interval);
+        Verdict::Admitted
+    }
+
+    fn is_whole(&self, now: Instant) -> bool {
+        self.whole_at.is_none_or(|at| at <= now)
+    }
+}
+
+/// One peer.
+#[derive(Debug, Default)]
+struct Peer {
+    allowance: Allowance,
+    open: u32,
+}
+
+/// The allowances of all.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    per_peer: Rate,
+    total: Rate,
+    peers: HashMap<IpAddr, Peer>,
+    all: Allowance,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::new(PER_PEER, TOTAL)
+    }
+}
+
+impl Limits {
+    pub(crate) fn new(per_peer: Rate, total: Rate) -> Limits {
+        Limits {
+            per_peer,
+            total,
+            peers: HashMap::new(),
+            all: Allowance::default(),
+        }
+    }
+
+    /// Whether this peer may do one more thing now.
+    pub(crate) fn take(&mut self, peer: IpAddr, now: Instant) -> Verdict {
+        let rate = self.per_peer;
+        let verdict = match self.peer(peer, now) {
+            Some(peer) => peer.allowance.take(rate, now),
+            // More peers than can be told apart: only the total holds.
+            None => Verdict::Admitted,
+        };
+        match verdict {
+            Verdict::Admitted => self.all.take(self.total, now),
+            refused @ Verdict::Refused { .. } => refused,
+        }
+    }
+
+    /// Whether this peer may open one more connection; if so, [`Limits::close`] must follow.
+    pub(crate) fn open(&mut self, peer: IpAddr, now: Instant) -> Verdict {
+        let verdict = self.take(peer, now);
+        let Some(known) = self.peer(peer, now) else {
+            return verdict;
+        };
+        if verdict == Verdict::Admitted && known.open >= OPEN_PER_PEER {
+            let first = !known.allowance.refused;
+            known.allowance.refused = true;
+            return Verdict::Refused { first };
+        }
+        if verdict == Verdict::Admitted {
+            known.open = known.open.saturating_add(1);
+        }
+        verdict
+    }
+
+    /// A connection of this peer has ended.
+    pub(crate) fn close(&mut self, peer: IpAddr) {
+        if let Some(peer) = self.peers.get_mut(&network(peer)) {
+            peer.open = peer.open.saturating_sub(1);
+        }
+    }
+
+    fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Peer> {
+        let peer = network(peer);
+        if !self.peers.contains_key(&peer) && self.peers.len() >= PEERS {
+            self.peers
+                .retain(|_, peer| peer.open > 0 || !peer.allowance.is_whole(now));
+            if self.peers.len() >= PEERS {
+                return None;
+            }
+        }
+        Some(self.peers.entry(peer).or_default())
+    }
+}
+
+/// Whoever has an IPv6 address as a rule has all of its /64.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        four @ IpAddr::V4(_) => four,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits(per_peer: u32, total: u32) -> Limits {
+        let rate = |burst| Rate {
+            burst,
+            interval: SECOND,
+        };
+        Limits::new(rate(per_peer), rate(total))
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn admitted(limits: &mut Limits, peer: &str, now: Instant, tries: u32) -> u32 {
+        let admitted = (0..tries).filter(|_| limits.take(ip(peer), now) == Verdict::Admitted);
+        u32::try_from(admitted.count()).unwrap()
+    }
+
+    #[test]
+    fn a_flood_gets_its_burst_and_then_one_per_interval() {
+        let (mut limits, now) = (limits(5, 1000), Instant::now());
+        assert_eq!(admitted(&mut limits, "10.0.0.1", now, 100), 5);
+        assert_eq!(admitted(&mut limits, "10.0.0.1", now + 3 * SECOND, 100), 3);
+        assert_eq!(
+            admitted(&mut limits, "10.0.0.1", now + 100 * SECOND, 100),
+            5
+        );
+    }
+
+    #[test]
+    fn a_flood_of_one_costs_the_others_nothing() {
+        let (mut limits, now) = (limits(5, 12), Instant::now());
+        assert_eq!(admitted(&mut limits, "10.0.0.1", now, 100_000), 5);
+        assert_eq!(admitted(&mut limits, "10.0.0.2", now, 5), 5);
+        // Until all together have had theirs.
+        assert_eq!(admitted(&mut limits, "10.0.0.3", now, 5), 2);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer_and_a_mapped_address_is_ipv4() {
+        let (mut limits, now) = (limits(2, 1000), Instant::now());
+        assert_eq!(admitted(&mut limits, "fd00::1", now, 1), 1);
+        assert_eq!(admitted(&mut limits, "fd00::2", now, 5), 1);
+        assert_eq!(admitted(&mut limits, "fd00:0:0:1::2", now, 5), 2);
+        assert_eq!(admitted(&mut limits, "::ffff:10.0.0.1", now, 1), 1);
+        assert_eq!(admitted(&mut limits, "10.0.0.1", now, 5), 1);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_in_a_row() {
+        let (mut limits, now) = (limits(1, 1000), Instant::now());
+        let peer = ip("10.0.0.1");
+        assert_eq!(limits.take(peer, now), Verdict::Admitted);
+        assert_eq!(limits.take(peer, now), Verdict::Refused { first: true });
+        assert_eq!(limits.take(peer, now), Verdict::Refused { first: false });
+        assert_eq!(limits.take(peer, now + SECOND), Verdict::Admitted);
+        assert_eq!(
+            limits.take(peer, now + SECOND),
+            Verdict::Refused { first: true }
+        );
+    }
+
+    #[test]
+    fn a_peer_has_so_many_connections_at_once() {
+        let (mut limits, now) = (limits(1000, 1000), Instant::now());
+        let peer = ip("10.0.0.1");
+        for _ in 0..OPEN_PER_PEER {
+            assert_eq!(limits.open(peer, now), Verdict::Admitted);
+        }
+        assert_eq!(limits.open(peer, now), Verdict::Refused { first: true });
+        assert_eq!(limits.open(ip("10.0.0.2"), now), Verdict::Admitted);
+        limits.close(peer);
+        assert_eq!(limits.open(peer, now), Verdict::Admitted);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut limits, now) = (limits(5, u32::MAX), Instant::now());
+        for n in 0..20_000u32 {
+            let peer = IpAddr::from(n.to_be_bytes());
+            assert_eq!(limits.take(peer, now), Verdict::Admitted);
+        }
+        assert!(limits.peers.len() <= PEERS);
+        // Later they are forgotten, and others are told apart again.
+        assert_eq!(admitted(&mut limits, "10.0.0.1", now + 10 * SECOND, 100), 5);
+    }
+}
