@@ -2,20 +2,23 @@
 //!
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
 //! a pure policy and a thin shell), the network (`network/`), the clock
-//! (`time/`), the certificates apid serves with
-//! (`identity.rs`), the volumes (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), the
-//! time (`time/`), why the last boot ended (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the controllers that keep them true
+//! (`time/`), the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`), the volumes
+//! (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
+//! (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the
+//! controllers that keep them true
 //! (`resources/`, `controllers/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
-//! `/run/machined/machined.sock`, certificates in `/run/apid`).
+//! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node
+//! that cannot sign, trustd of the control plane.
 //! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the
 //! controllers; everything else
 //! needs to be process 1.
 
 mod acquire;
 mod boot;
+mod certificates;
 mod cmdline;
 mod config_store;
 mod console;
@@ -24,8 +27,8 @@ mod controllers;
 mod durable;
 pub mod events;
 mod finish;
-mod identity;
 mod image_cache;
+pub mod join;
 mod last_stop;
 mod logging;
 mod machine;
@@ -95,15 +98,23 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// An error with its causes, in one line.
+fn describe(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
 fn print_plan() {
     for (number, phase) in boot::plan().iter().enumerate() {
         println!("phase {}  {phase}", number + 1);
     }
     print!("\n{}", boot::mounts::describe());
-    print!(
-        "\n{}",
-        services::describe(&services::table(services::ApiMode::Secure))
-    );
+    let mut specs = services::table(services::ApiMode::Secure);
+    specs.push(services::trustd());
+    print!("\n{}", services::describe(&specs));
     match controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),

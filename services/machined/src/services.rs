@@ -1,6 +1,6 @@
 //! The services of a node, as a table. A service is what this table says, and nothing else starts one.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use corten_sys::child::CapabilitySet;
@@ -17,6 +17,8 @@ pub struct ServiceSpec {
     pub argv: Vec<String>,
     /// Services that must be up before this one starts. They are stopped after it.
     pub depends_on: &'static [&'static str],
+    /// What else must be there before it starts.
+    pub needs: &'static [Condition],
     /// How long it may take to start and stop, and when it comes back.
     pub limits: Limits,
     /// User and group id; no supplementary groups.
@@ -36,11 +38,31 @@ pub struct ServiceSpec {
     pub sandbox: Option<&'static [&'static str]>,
 }
 
+/// Something a service needs before it starts that no service gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// The files apid serves with in this mode.
+    ApiFiles(ApiMode),
+    /// trustd's files.
+    TrustdFiles,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::ApiFiles(_) => "the API's certificate",
+            Condition::TrustdFiles => "trustd's certificate",
+        })
+    }
+}
+
 /// What every service has in its environment, and all it has.
 pub const ENVIRONMENT: [(&str, &str); 1] = [("PATH", "/usr/bin:/opt/cni/bin")];
 
 /// User id of apid, which also owns the API's socket.
 pub const APID_UID: u32 = 50;
+/// User id of trustd.
+pub const TRUSTD_UID: u32 = 51;
 /// User id of syslogd.
 pub const SYSLOGD_UID: u32 = 52;
 /// User id of registryd.
@@ -48,6 +70,8 @@ pub const REGISTRYD_UID: u32 = 53;
 
 /// Where apid finds its certificates.
 pub const APID_PKI: &str = "/run/apid";
+/// Where trustd finds the authority, the token and its certificate.
+pub const TRUSTD_PKI: &str = "/run/trustd";
 /// machined's gRPC socket.
 pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";
 /// syslogd's gRPC socket.
@@ -89,7 +113,7 @@ pub const OPTIONAL: [&str; 1] = [REGISTRYD];
 const LISTENER: &str = "syslogd";
 
 /// How apid serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiMode {
     /// No machine config: anyone may read and hand over a config.
     Maintenance,
@@ -97,10 +121,36 @@ pub enum ApiMode {
     Secure,
 }
 
-/// Every process service, in an order in which each comes after those it depends on.
+/// Every process service of any node, in an order in which each comes after those it depends on.
 #[must_use]
 pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
     vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
+}
+
+/// What a node that can sign certificates runs beside those of [`table`].
+#[must_use]
+pub fn trustd() -> ServiceSpec {
+    ServiceSpec {
+        id: "trustd",
+        argv: strings(&[
+            "/usr/bin/trustd",
+            "--pki",
+            TRUSTD_PKI,
+            "--listen",
+            "[::]:50001",
+        ]),
+        depends_on: &[],
+        needs: &[Condition::TrustdFiles],
+        limits: limits(READY, 15),
+        uid: TRUSTD_UID,
+        capabilities: CapabilitySet::empty(),
+        no_new_privs: true,
+        oom_score_adj: -998,
+        cgroup: "system/trustd",
+        env: &[],
+        // Whoever takes it over has the authority, but nothing else of the node.
+        sandbox: Some(&[TRUSTD_PKI]),
+    }
 }
 
 fn udevd() -> ServiceSpec {
@@ -108,6 +158,7 @@ fn udevd() -> ServiceSpec {
         id: "udevd",
         argv: strings(&["/usr/bin/udevd"]),
         depends_on: &[],
+        needs: &[],
         limits: limits(READY, 10),
         uid: 0,
         // Load modules, make and own links and nodes, rename network links, ask disks for their serial.
@@ -140,6 +191,7 @@ fn syslogd() -> ServiceSpec {
             LOGGING_CONFIG,
         ]),
         depends_on: &[],
+        needs: &[],
         limits: limits(READY, 5),
         uid: SYSLOGD_UID,
         // Read the kernel's log (`kernel.dmesg_restrict`).
@@ -169,6 +221,10 @@ fn apid(mode: ApiMode) -> ServiceSpec {
         id: "apid",
         argv,
         depends_on: &[],
+        needs: match mode {
+            ApiMode::Maintenance => &[Condition::ApiFiles(ApiMode::Maintenance)],
+            ApiMode::Secure => &[Condition::ApiFiles(ApiMode::Secure)],
+        },
         limits: limits(READY, 15),
         uid: APID_UID,
         capabilities: CapabilitySet::empty(),
@@ -211,6 +267,7 @@ fn containerd() -> ServiceSpec {
             "/var/lib/containerd",
         ]),
         depends_on: &["udevd"],
+        needs: &[],
         limits: limits(CONTAINERD_READY, 10),
         uid: 0,
         // What it starts may need anything but these: modules are udevd's, the machine is machined's.
@@ -297,11 +354,13 @@ mod tests {
 
     #[test]
     fn stopping_reverses_the_dependencies() {
-        let waves = stop_waves(&table(ApiMode::Maintenance));
+        let mut specs = table(ApiMode::Maintenance);
+        specs.push(trustd());
+        let waves = stop_waves(&specs);
         assert_eq!(
             waves,
             [
-                vec!["apid", "registryd", "containerd"],
+                vec!["apid", "registryd", "containerd", "trustd"],
                 vec!["udevd"],
                 vec!["syslogd"]
             ]
@@ -310,7 +369,7 @@ mod tests {
 
     #[test]
     fn only_containerd_may_start_something_stronger_than_itself() {
-        for spec in table(ApiMode::Secure) {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
             assert_eq!(spec.no_new_privs, spec.id != "containerd", "{}", spec.id);
             assert!(
                 !spec.capabilities.contains(CapabilitySet::SYS_BOOT),
@@ -331,6 +390,7 @@ mod tests {
             Some(["/run/apid", "/run/machined/machined.sock"].as_slice())
         );
         assert_eq!(seeing("registryd"), Some([IMAGE_CACHE].as_slice()));
+        assert_eq!(trustd().sandbox, Some(["/run/trustd"].as_slice()));
     }
 
     #[test]

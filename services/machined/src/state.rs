@@ -9,9 +9,9 @@ use corten_meta::Tag;
 use corten_resources::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::certificates;
 use crate::config_store::ConfigStore;
 use crate::events::Events;
-use crate::identity;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
@@ -164,7 +164,7 @@ impl Node for NodeState {
     }
 
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
-        identity::check(document).map_err(|error| SubmitError::Refused(error.to_string()))
+        certificates::check(document).map_err(|error| SubmitError::Refused(crate::describe(&error)))
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {

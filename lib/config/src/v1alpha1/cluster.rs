@@ -13,7 +13,7 @@ section! {
     pub struct Cluster [check] {
         Held "id" id: Option<String> = "Names the cluster to the discovery service";
         Held "secret" secret: Secret = "Encrypts what the discovery service carries";
-        Held "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers", required;
+        Acted "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers", required;
         Held "clusterName" name: String = "The cluster's name";
         Held "network" network: ClusterNetwork = "Its networks";
         Held "token" token: Secret = "Kubernetes' token for joining nodes";
@@ -57,7 +57,7 @@ fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.controlPlane`.
     pub struct ControlPlane {
-        Held "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
+        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
         Held "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
     }
 }

@@ -34,7 +34,7 @@ section! {
     /// `machine`.
     pub struct Machine [check] {
         Acted "type" kind: MachineType = "What the node is in its cluster", required;
-        Held "token" token: Secret = "What a joining node shows to trustd";
+        Acted "token" token: Secret = "What a joining node shows to trustd";
         Acted "ca" ca: Option<KeyPair> = "The authority of the API; with its key on control plane nodes";
         Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are let in";
         Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";

@@ -24,7 +24,7 @@ section! {
         Held "debug" debug: bool = "Verbose services";
         Acted "persist" persist: Option<bool> = "`true`: a config that is not kept is not supported";
         Acted "machine" machine: Machine = "The machine";
-        Held "cluster" cluster: Cluster = "The cluster it belongs to";
+        Acted "cluster" cluster: Cluster = "The cluster it belongs to";
     }
 }
 

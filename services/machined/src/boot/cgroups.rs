@@ -28,7 +28,7 @@ struct Entry {
 
 /// The promises together fit a node of 512 MiB several times over: they are what our own daemons need, not
 /// what they may use. `podruntime` gets its promise with the services that live there.
-const TABLE: [Entry; 8] = [
+const TABLE: [Entry; 9] = [
     Entry {
         path: "init",
         min: 24,
@@ -72,6 +72,12 @@ const TABLE: [Entry; 8] = [
         max: 64,
     },
     Entry {
+        path: "system/trustd",
+        min: 8,
+        low: 16,
+        max: 128,
+    },
+    Entry {
         path: "podruntime",
         min: 0,
         low: 0,
@@ -109,11 +115,11 @@ pub fn make_all(root: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{ApiMode, table};
+    use crate::services::{ApiMode, table, trustd};
 
     #[test]
     fn every_service_has_its_cgroup() {
-        for spec in table(ApiMode::Secure) {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
             assert!(
                 TABLE.iter().any(|entry| entry.path == spec.cgroup),
                 "{}",

@@ -9,7 +9,9 @@ use corten_sys::{host, power};
 use uuid::Uuid;
 
 use crate::console;
-use crate::services::{APID_PKI, APID_UID, DEV_LOG_SOCKET, SANDBOX_STAGE, SYSLOGD_UID};
+use crate::services::{
+    APID_PKI, APID_UID, DEV_LOG_SOCKET, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
+};
 
 /// Files one process may have open; containers inherit it (the reference's number).
 const OPEN_FILES: u64 = 1_048_576;
@@ -31,10 +33,11 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 13] = [
+const DIRECTORIES: [Directory; 14] = [
     // machined's socket is apid's to reach and nobody else's.
     directory("/run/machined", 0o710, APID_UID),
     directory(APID_PKI, 0o700, APID_UID),
+    directory(TRUSTD_PKI, 0o700, TRUSTD_UID),
     directory("/run/syslogd", 0o755, SYSLOGD_UID),
     // What machined tells syslogd, and syslogd cannot change.
     directory("/run/logging", 0o755, 0),
@@ -168,6 +171,7 @@ mod tests {
         for entry in &DIRECTORIES {
             let private = [
                 APID_PKI,
+                TRUSTD_PKI,
                 SANDBOX_STAGE,
                 "/var/lib/containerd",
                 "/var/lib/cni",

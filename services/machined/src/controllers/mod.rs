@@ -13,6 +13,7 @@ mod meta;
 mod netlink;
 mod network;
 mod node_address;
+mod secrets;
 mod services;
 mod time;
 
@@ -31,7 +32,8 @@ use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
-use crate::supervisor::Supervisor;
+use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
+use crate::supervisor::{Conditions, Supervisor};
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -41,6 +43,8 @@ pub struct Sources {
     pub stage: watch::Receiver<Stage>,
     /// Its services.
     pub services: watch::Receiver<Vec<ServiceView>>,
+    /// Where services hear of what they wait for.
+    pub conditions: Conditions,
     /// How the boot before ended.
     pub last_stop: watch::Receiver<Option<LastStop>>,
     /// What META holds.
@@ -63,6 +67,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         console::warn(&format!("resources: {error}"));
     }
     let mut runtime = Runtime::new(store);
+    certificates(&mut runtime, &sources)?;
     runtime.add(facts::Facts::default())?;
     runtime.add(extensions::Extensions::default())?;
     runtime.add(block::BlockDevices)?;
@@ -97,6 +102,32 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     network(&mut runtime, sources.network, sources.config)?;
     Ok(runtime)
+}
+
+fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    runtime.add(secrets::root::Roots {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(secrets::root::Names)?;
+    runtime.add(secrets::api::Api {
+        stage: sources.stage.clone(),
+        conditions: sources.conditions.clone(),
+        outside: secrets::World,
+    })?;
+    runtime.add(secrets::files::ApiFiles {
+        directory: APID_PKI.into(),
+        uid: APID_UID,
+        conditions: sources.conditions.clone(),
+    })?;
+    runtime.add(secrets::trustd::Trustd {
+        conditions: sources.conditions.clone(),
+        outside: secrets::World,
+    })?;
+    runtime.add(secrets::files::TrustdFiles {
+        directory: TRUSTD_PKI.into(),
+        uid: TRUSTD_UID,
+        conditions: sources.conditions.clone(),
+    })
 }
 
 fn network(
@@ -176,6 +207,7 @@ pub fn graph() -> Result<Graph, GraphError> {
     let sources = Sources {
         stage: watch::Sender::new(Stage::Booting).subscribe(),
         services: watch::Sender::new(Vec::new()).subscribe(),
+        conditions: Conditions::unheard(),
         last_stop: watch::Sender::new(None).subscribe(),
         meta: watch::Sender::new(Values::new()).subscribe(),
         config: watch::Sender::new(None).subscribe(),

@@ -7,10 +7,11 @@ use corten_config::Document;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{ADDRESS_PATIENCE, Fatal, Machine, describe};
+use super::{ADDRESS_PATIENCE, Fatal, Machine};
 use crate::acquire::{self, Facts, Source, Sources};
+use crate::certificates;
 use crate::console;
-use crate::identity;
+use crate::describe;
 use crate::node::Node;
 
 /// Between two attempts: the first, and the longest. A server that is down for an hour has its nodes back
@@ -105,7 +106,7 @@ impl Machine {
         let merged = sources
             .merge(platform)
             .map_err(|problems| problems.to_string());
-        let checked = merged.and_then(|document| match identity::check(&document) {
+        let checked = merged.and_then(|document| match certificates::check(&document) {
             Ok(()) => Ok(document),
             Err(error) => Err(describe(&error)),
         });

@@ -5,22 +5,16 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use corten_config::Document;
 use tokio::net::UnixListener;
-use tokio::time::{sleep, timeout};
 
-use super::{ADDRESS_PATIENCE, Fatal, Machine, describe, lock};
-use crate::boot::system;
-use crate::console;
-use crate::identity::{Identity, IdentityError, RENEW_AFTER};
+use super::{Fatal, Machine};
 use crate::node::{Node, Stage};
 use crate::server;
-use crate::services::{APID_PKI, APID_UID, ApiMode, MACHINED_SOCKET, table};
+use crate::services::{APID_UID, ApiMode, MACHINED_SOCKET, table};
 
 impl Machine {
-    /// Opens machined's socket, writes apid's certificate, starts apid.
+    /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).
     pub(super) async fn serve_api(&self) -> Result<(), Fatal> {
         let listener = bind(Path::new(MACHINED_SOCKET))?;
         let node: Arc<dyn Node> = self.node.clone();
@@ -32,16 +26,15 @@ impl Machine {
         if self.node.config().is_none() {
             self.acquire_config().await?;
         }
-        let mode = self.api_mode();
-        if mode == ApiMode::Secure {
-            // Its certificate names the addresses, so one without them would only be replaced at once.
-            let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
-        } else {
+        if self.api_mode() == ApiMode::Maintenance {
             self.node.set_stage(Stage::Maintenance);
         }
-        self.certify().map_err(|error| Fatal(describe(&error)))?;
         self.restart_apid();
-        self.start("apid").await;
+        // Without the authority's key its certificate comes from another node, which may be away for long.
+        let config = self.node.config();
+        if config.is_none_or(|config| config.machine.kind.is_control_plane()) {
+            self.start("apid").await;
+        }
         Ok(())
     }
 
@@ -53,60 +46,12 @@ impl Machine {
         }
     }
 
-    /// Writes a certificate for the present config and network.
-    pub(super) fn certify(&self) -> Result<(), IdentityError> {
-        let mut status = self.network.status();
-        let now = SystemTime::now();
-        let config = self.node.config();
-        if let Some(name) = config.as_ref().and_then(Document::hostname) {
-            // The network takes it over in a moment; the certificate need not be made twice.
-            status.hostname = name.to_owned();
-        } else if status.hostname.is_empty() {
-            status.hostname = system::default_hostname(&lock(&self.machine_id));
-        }
-        let identity = match config {
-            Some(document) => Identity::from_config(&document, &status, now)?,
-            None => {
-                let identity = Identity::of_maintenance(&status, now)?;
-                console::say(&format!(
-                    "maintenance certificate fingerprint: {}",
-                    identity.fingerprint()?
-                ));
-                identity
-            }
-        };
-        identity.write(Path::new(APID_PKI), APID_UID)?;
-        *lock(&self.certified) = status;
-        Ok(())
-    }
-
     pub(super) fn restart_apid(&self) {
         if let Some(apid) = table(self.api_mode())
             .into_iter()
             .find(|spec| spec.id == "apid")
         {
             self.supervisor.redefine(apid);
-        }
-    }
-
-    /// Replaces the certificate at half of its life, and when name or addresses change. One of maintenance
-    /// stays: nobody checks its names, and an operator may be comparing its fingerprint right now.
-    pub(super) async fn keep_certificate(self: Arc<Machine>) {
-        let mut network = self.network.clone();
-        loop {
-            tokio::select! {
-                () = sleep(RENEW_AFTER) => {}
-                () = network.changed() => {
-                    if *lock(&self.certified) == network.status() {
-                        continue;
-                    }
-                }
-            }
-            if self.api_mode() == ApiMode::Secure
-                && let Err(error) = self.certify()
-            {
-                keeps_old(&error);
-            }
         }
     }
 }
@@ -117,11 +62,4 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     chown(path, Some(APID_UID), Some(APID_UID))?;
     Ok(listener)
-}
-
-pub(super) fn keeps_old(error: &IdentityError) {
-    console::error(&format!(
-        "the API keeps its old certificate: {}",
-        describe(error)
-    ));
 }

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use corten_config::Document;
 
-use super::api::keeps_old;
-use super::{Machine, describe};
+use super::Machine;
+use crate::certificates;
 use crate::config_store::ConfigStore;
 use crate::console;
-use crate::identity;
+use crate::describe;
 use crate::logging;
 use crate::node::{Apply, Node as _, Stage};
-use crate::services::ApiMode;
+use crate::services::{ApiMode, trustd};
 use crate::udev_rules;
 use crate::volumes::STATE;
 
@@ -39,7 +39,7 @@ impl Machine {
     }
 
     pub(super) fn start_with(&self, document: Document, whence: &str) {
-        match identity::check(&document) {
+        match certificates::check(&document) {
             Ok(()) => self.adopt(document),
             Err(error) => self.refuse(&format!(
                 "the config of {whence} is not used: {}",
@@ -51,7 +51,11 @@ impl Machine {
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
         write_udev_rules(&document);
+        let signs = document.machine.kind.is_control_plane();
         self.node.set_config(document);
+        if signs {
+            self.supervisor.declare(trustd());
+        }
         self.direct_logs();
     }
 
@@ -114,16 +118,11 @@ impl Machine {
         let served_strangers = self.api_mode() == ApiMode::Maintenance;
         self.adopt(document);
         self.serve_images();
-        match self.certify() {
-            Ok(()) => {
-                // It reads new certificates by itself, but not whom to serve.
-                if served_strangers {
-                    self.restart_apid();
-                }
-                self.node.set_stage(Stage::Running);
-            }
-            Err(error) => keeps_old(&error),
+        // It reads new certificates by itself, but not whom to serve.
+        if served_strangers {
+            self.restart_apid();
         }
+        self.node.set_stage(Stage::Running);
     }
 }
 

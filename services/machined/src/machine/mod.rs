@@ -30,7 +30,7 @@ use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
 use crate::last_stop::{Reason, Stop};
-use crate::network::{Network, Setup, Status};
+use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{ApiMode, SANDBOX_STAGE, SYSLOGD_SOCKET, table};
@@ -40,8 +40,7 @@ use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
-/// Neither the API's certificate nor the end of the boot waits longer for an address; the network goes on
-/// trying.
+/// The end of the boot does not wait longer for an address; the network goes on trying.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(20);
 /// For the answer to a request to reach its client before apid is taken away from under it.
 const ANSWER_GRACE: Duration = Duration::from_millis(300);
@@ -74,8 +73,6 @@ struct Machine {
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
     machine_id: Mutex<String>,
-    /// What the present certificate says of the network; it is replaced when that changes.
-    certified: Mutex<Status>,
     /// No disk with the volumes was there at the last look.
     awaits_disk: AtomicBool,
 }
@@ -109,7 +106,6 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         network,
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
-        certified: Mutex::new(Status::default()),
         awaits_disk: AtomicBool::new(false),
     });
     machine.run_controllers()?;
@@ -122,7 +118,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
             ended = &mut boot, if booting => {
                 booting = false;
                 match ended {
-                    Ok(Ok(())) => drop(tokio::spawn(machine.clone().keep_certificate())),
+                    Ok(Ok(())) => {}
                     Ok(Err(fatal)) => return Err(fatal),
                     Err(error) => return Err(Fatal(format!("the boot ended early: {error}"))),
                 }
@@ -165,6 +161,7 @@ impl Machine {
         let sources = Sources {
             stage: self.node.stages(),
             services: self.supervisor.watch(),
+            conditions: self.supervisor.conditions(),
             meta: self.node.meta().watch(),
             last_stop: self.node.last_stops(),
             config: self.node.configs(),
@@ -269,7 +266,7 @@ impl Machine {
         }
     }
 
-    /// Starts it; nothing of the boot but the API's certificate needs an address, so nothing else waits.
+    /// Starts it; nothing of the boot needs an address, so nothing waits.
     fn bring_up_network(&self) {
         self.setup.send_replace(Some(Arc::new(Setup {
             cmdline: self.cmdline.clone(),
@@ -359,15 +356,6 @@ impl Machine {
             },
         }
     }
-}
-
-/// An error with its causes, in one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 /// What is locked here is a plain value, whole whatever happened to the thread that held it.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use corten_config::Document;
 use corten_sys::host;
 
-use super::{Fatal, Machine, api::keeps_old};
+use super::{Fatal, Machine};
 use crate::boot::system;
 use crate::console;
 use crate::durable;
@@ -77,16 +77,11 @@ impl Machine {
         if before.is_some_and(|before| before.source() == now.source()) {
             return;
         }
-        match self.certify() {
-            Ok(()) => {
-                // It reads new certificates by itself, but not whom to serve.
-                if before.is_none() {
-                    self.restart_apid();
-                }
-                self.node.set_stage(Stage::Running);
-            }
-            Err(error) => keeps_old(&error),
+        // It reads new certificates by itself, but not whom to serve.
+        if before.is_none() {
+            self.restart_apid();
         }
+        self.node.set_stage(Stage::Running);
     }
 
     /// META has no file system that could be damaged, so it is read even when the volumes are not there.

@@ -111,13 +111,6 @@ impl Network {
         self.status.borrow().clone()
     }
 
-    /// Ends at the next change.
-    pub async fn changed(&mut self) {
-        if self.status.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
     /// Waits until somebody can reach this node.
     pub async fn reachable(&self) {
         let _ = self

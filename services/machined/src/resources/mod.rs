@@ -11,6 +11,7 @@ pub mod network_rule;
 pub mod network_spec;
 pub mod prefix;
 pub mod runtime;
+pub mod secrets;
 
 use corten_resources::{Column, Definition, Sensitivity};
 

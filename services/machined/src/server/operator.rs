@@ -11,7 +11,7 @@ use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
 use tonic::Status;
 
 use super::absent;
-use crate::identity;
+use crate::certificates;
 use crate::node::{Node, Stage};
 
 /// A client config with a new certificate of these roles, signed by the authority of the API. It names no
@@ -23,8 +23,8 @@ pub(super) fn client_config(
     let document = control_plane(node)?;
     let roles = roles(&request.roles)?;
     let lifetime = lifetime(request.crt_ttl)?;
-    let authority = identity::signer(&document)
-        .map_err(|error| Status::failed_precondition(error.to_string()))?;
+    let authority = certificates::signer(&document)
+        .map_err(|error| Status::failed_precondition(crate::describe(&error)))?;
     let client = authority
         .client(&roles, SystemTime::now(), lifetime)
         .map_err(|error| match error {

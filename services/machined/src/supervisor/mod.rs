@@ -6,6 +6,7 @@
 
 mod control;
 pub mod logs;
+mod needs;
 pub mod notify;
 pub mod policy;
 mod process;
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::events::Events;
 use crate::node::{Control, ServiceView};
-use crate::services::ServiceSpec;
+use crate::services::{Condition, ServiceSpec};
 use shell::{Service, Shell};
 
 /// Where the supervisor works.
@@ -39,8 +40,10 @@ pub struct Places {
 enum Order {
     Start(&'static str),
     Stop(&'static str),
+    Declare(ServiceSpec),
     Redefine(ServiceSpec),
     Control(control::Request),
+    Condition(Condition, Result<(), String>),
     Run(tool::Job),
     StopAll(oneshot::Sender<()>),
 }
@@ -52,13 +55,33 @@ pub struct Supervisor {
     views: watch::Receiver<Vec<ServiceView>>,
 }
 
+/// Says whether conditions of services hold; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Conditions(mpsc::UnboundedSender<Order>);
+
+impl Conditions {
+    /// From now on the condition holds, or does not, for the reason given. A service that waits for it starts,
+    /// or tells the reason; one that runs goes on.
+    pub fn set(&self, condition: Condition, holds: Result<(), String>) {
+        let _ = self.0.send(Order::Condition(condition, holds));
+    }
+
+    /// Said to nobody: for looking at controllers that do not run, and for tests.
+    #[must_use]
+    pub fn unheard() -> Conditions {
+        Conditions(mpsc::unbounded_channel().0)
+    }
+}
+
 impl std::fmt::Debug for Order {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Order::Start(_) => "Start",
             Order::Stop(_) => "Stop",
+            Order::Declare(_) => "Declare",
             Order::Redefine(_) => "Redefine",
             Order::Control(_) => "Control",
+            Order::Condition(..) => "Condition",
             Order::Run(_) => "Run",
             Order::StopAll(_) => "StopAll",
         })
@@ -95,6 +118,8 @@ impl Supervisor {
             events,
             orders: order_receiver,
             ready: ready_receiver,
+            speakers: ready,
+            known: needs::Known::default(),
             children: signal(SignalKind::child())?,
             publisher,
             tools: HashMap::new(),
@@ -113,6 +138,17 @@ impl Supervisor {
     /// Wants the service to run no longer.
     pub fn stop(&self, id: &'static str) {
         let _ = self.orders.send(Order::Stop(id));
+    }
+
+    /// Adds a service, if there is none of its name yet, and wants it to run.
+    pub fn declare(&self, spec: ServiceSpec) {
+        let _ = self.orders.send(Order::Declare(spec));
+    }
+
+    /// For those who know of conditions.
+    #[must_use]
+    pub fn conditions(&self) -> Conditions {
+        Conditions(self.orders.clone())
     }
 
     /// Replaces a service's declaration and starts it anew with it.

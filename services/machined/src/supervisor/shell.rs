@@ -8,14 +8,15 @@ use corten_sys::process as sys;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::needs::Known;
 use super::policy::{self, Act, Event, State};
-use super::{Order, Places, control, logs, process, tool};
+use super::{Order, Places, control, logs, notify, process, tool};
 use corten_api::machine as api;
 
 use crate::console;
 use crate::events::Events;
 use crate::node::{ServiceEvent, ServiceState, ServiceView};
-use crate::services::{ServiceSpec, stop_waves};
+use crate::services::{Condition, ServiceSpec, stop_waves};
 
 /// The API shows so many (the reference's number).
 const HISTORY: usize = 64;
@@ -109,6 +110,9 @@ pub(super) struct Shell {
     pub(super) events: Events,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) ready: mpsc::UnboundedReceiver<&'static str>,
+    /// The other end of `ready`, for services to come.
+    pub(super) speakers: mpsc::UnboundedSender<&'static str>,
+    pub(super) known: Known,
     pub(super) children: Signal,
     pub(super) publisher: watch::Sender<Vec<ServiceView>>,
     /// By process id.
@@ -145,11 +149,14 @@ impl Shell {
         match order {
             Order::Start(_)
             | Order::Stop(_)
+            | Order::Declare(_)
             | Order::Redefine(_)
             | Order::Control(_)
             | Order::Run(_)
                 if self.stopping.is_some() => {}
             Order::Control(request) => self.control(request),
+            Order::Declare(spec) => self.declare(spec),
+            Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(id, Event::Start),
             Order::Stop(id) => self.happened(id, Event::Stop),
@@ -180,6 +187,35 @@ impl Shell {
         }
     }
 
+    fn declare(&mut self, spec: ServiceSpec) {
+        let id = spec.id;
+        if self.services.iter().any(|service| service.spec.id == id) {
+            return self.happened(id, Event::Start);
+        }
+        let socket = self.places.notify.join(format!("{id}.sock"));
+        if let Err(error) = notify::listen(id, &socket, spec.uid, self.speakers.clone()) {
+            return console::error(&format!("service {id}: cannot be heard: {error}"));
+        }
+        self.services.push(Service::new(spec, socket));
+        self.happened(id, Event::Start);
+    }
+
+    /// Services that wait for the condition tell why they still do.
+    fn learn(&mut self, condition: Condition, holds: Result<(), String>) {
+        if !self.known.learn(condition, holds) {
+            return;
+        }
+        for at in 0..self.services.len() {
+            let waits = self.services.get(at).is_some_and(|service| {
+                matches!(service.state, State::Waiting { .. })
+                    && service.spec.needs.contains(&condition)
+            });
+            if waits {
+                self.note_missing(at);
+            }
+        }
+    }
+
     /// Feeds the event to the service's policy and carries out the answer.
     pub(super) fn happened(&mut self, id: &str, event: Event) {
         let Some(at) = self
@@ -205,18 +241,7 @@ impl Shell {
 
     fn carry_out(&mut self, at: usize, act: Act) -> Option<Event> {
         match act {
-            Act::AwaitDependencies => {
-                let missing = self.missing_dependencies(at);
-                if missing.is_empty() {
-                    return None;
-                }
-                let names: Vec<_> = missing
-                    .iter()
-                    .map(|id| format!("service {id:?} to be \"up\""))
-                    .collect();
-                let message = format!("Waiting for {}", names.join(", "));
-                self.note(at, ServiceState::Waiting, message);
-            }
+            Act::AwaitDependencies => self.note_missing(at),
             Act::Spawn => {
                 let service = self.services.get(at)?;
                 return Some(
@@ -241,17 +266,23 @@ impl Shell {
         }
     }
 
-    fn missing_dependencies(&self, at: usize) -> Vec<&'static str> {
-        let up = |id: &str| {
+    fn note_missing(&mut self, at: usize) {
+        let missing = self.missing(at);
+        if !missing.is_empty() {
+            let message = format!("Waiting for {}", missing.join(", "));
+            self.note(at, ServiceState::Waiting, message);
+        }
+    }
+
+    fn missing(&self, at: usize) -> Vec<String> {
+        let is_up = |id: &str| {
             self.services
                 .iter()
                 .any(|other| other.spec.id == id && other.state.is_up())
         };
-        let needed = self
-            .services
-            .get(at)
-            .map_or(&[] as &[_], |service| service.spec.depends_on);
-        needed.iter().copied().filter(|id| !up(id)).collect()
+        let spec = self.services.get(at).map(|service| &service.spec);
+        spec.map(|spec| self.known.missing(spec, is_up))
+            .unwrap_or_default()
     }
 
     fn start_what_can(&mut self) {
@@ -263,7 +294,7 @@ impl Shell {
             let Some(id) = waits.map(|service| service.spec.id) else {
                 continue;
             };
-            if self.missing_dependencies(at).is_empty() {
+            if self.missing(at).is_empty() {
                 self.happened(id, Event::DependenciesUp);
             }
         }
@@ -345,10 +376,12 @@ impl Shell {
             .map(|service| service.view.clone())
             .collect();
         let changed = |old: &Vec<ServiceView>| {
-            old.iter().zip(&now).any(|(old, new)| {
-                old.events.last().map(|event| event.at) != new.events.last().map(|event| event.at)
-                    || old.health_changed != new.health_changed
-            })
+            old.len() != now.len()
+                || old.iter().zip(&now).any(|(old, new)| {
+                    old.events.last().map(|event| event.at)
+                        != new.events.last().map(|event| event.at)
+                        || old.health_changed != new.health_changed
+                })
         };
         self.publisher.send_if_modified(|views| {
             let modified = changed(views);

@@ -1,0 +1,257 @@
+//! The node's certificates, but for who makes them when (`controllers/secrets`): what a config must have, how
+//! long one is used, and the files daemons read.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, chown};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corten_config::Document;
+use corten_pki::{Ca, CertificateAndKey, PkiError};
+
+/// Why a config does not let the node serve its API.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The config has no authority that can sign.
+    #[error("machine.ca has no key on this node")]
+    NoAuthority,
+    /// The authority cannot sign.
+    #[error("machine.ca cannot sign")]
+    Authority(#[source] PkiError),
+    /// A worker believes nobody.
+    #[error("machine.ca.crt and machine.acceptedCAs: no certificate in them can be used")]
+    Accepted(#[source] PkiError),
+    /// A worker has nothing to show to trustd.
+    #[error(
+        "machine.token is empty: a node without the key of machine.ca gets its certificate by it"
+    )]
+    NoToken,
+    /// One of the names is none.
+    #[error("machine.certSANs")]
+    Names(#[source] PkiError),
+}
+
+/// Whether a node can serve by this config: it can sign its certificate, or ask trustd for one.
+///
+/// # Errors
+/// What the config lacks.
+pub fn check(document: &Document) -> Result<(), ConfigError> {
+    let machine = &document.machine;
+    // Made and thrown away: the names go the way they will go.
+    corten_pki::server_request("", &machine.cert_sans).map_err(ConfigError::Names)?;
+    match signer(document) {
+        Err(ConfigError::NoAuthority) => {}
+        other => return other.map(drop),
+    }
+    let ca = machine
+        .ca
+        .iter()
+        .map(|ca| &*ca.crt)
+        .filter(|crt| !crt.is_empty());
+    for crt in ca.chain(machine.accepted_cas.iter().map(|ca| &*ca.crt)) {
+        let found = corten_pki::certificates_from_pem(crt.as_bytes());
+        let valid = found.and_then(|found| {
+            found
+                .iter()
+                .try_for_each(|ca| corten_pki::validity(ca).map(drop))
+        });
+        valid.map_err(ConfigError::Accepted)?;
+    }
+    if machine.token.is_empty() {
+        return Err(ConfigError::NoToken);
+    }
+    Ok(())
+}
+
+/// The authority of the API.
+///
+/// # Errors
+/// The config has none that can sign.
+pub fn signer(document: &Document) -> Result<Ca, ConfigError> {
+    let ca = document.machine.ca.as_ref().filter(|ca| !ca.key.is_empty());
+    let ca = ca.ok_or(ConfigError::NoAuthority)?;
+    Ca::from_pem(&ca.crt, ca.key.expose()).map_err(ConfigError::Authority)
+}
+
+/// A certificate in use, and what it was made for.
+#[derive(Debug)]
+pub struct Held<W> {
+    made_for: W,
+    from: SystemTime,
+    renewal: SystemTime,
+    until: SystemTime,
+}
+
+impl<W: PartialEq> Held<W> {
+    /// Takes one into use at `now`. Half of what is left of its life counts, so that one from a node whose
+    /// clock is far behind is not replaced again and again.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn new(
+        issued: &CertificateAndKey,
+        made_for: W,
+        now: SystemTime,
+    ) -> Result<Held<W>, PkiError> {
+        let chain = corten_pki::certificates_from_pem(issued.crt.as_bytes())?;
+        let leaf = chain.first().ok_or(PkiError::NotACertificate)?;
+        let (from, until) = corten_pki::validity(leaf)?;
+        let life = until.duration_since(now).map_err(|_| PkiError::BadTime)?;
+        Ok(Held {
+            made_for,
+            from,
+            renewal: now + life / 2,
+            until,
+        })
+    }
+
+    /// How long it can still be used for `wanted`; `None` when another is due: it was made for something
+    /// else, half of its life is over, or the clock was set to where it is not valid.
+    pub fn left(&self, wanted: &W, now: SystemTime) -> Option<Duration> {
+        if self.made_for != *wanted || now < self.from {
+            return None;
+        }
+        let left = self.renewal.duration_since(now).ok();
+        left.filter(|left| !left.is_zero())
+    }
+
+    /// Until when it is valid, in RFC 3339.
+    pub fn not_after(&self) -> String {
+        let since = self.until.duration_since(UNIX_EPOCH).unwrap_or_default();
+        prost_types::Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: 0,
+        }
+        .to_string()
+    }
+}
+
+/// Makes the files of a directory these, each replaced at once and readable by `uid` only, in this order; those
+/// without text are removed.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_files(directory: &Path, uid: u32, files: &[(&str, Option<&str>)]) -> io::Result<()> {
+    for (name, text) in files {
+        let path = directory.join(name);
+        let Some(text) = text else {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => continue,
+            }
+        };
+        let new = directory.join(format!("{name}.new"));
+        let _ = fs::remove_file(&new);
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o400)
+            .open(&new)?;
+        io::Write::write_all(&mut file, text.as_bytes())?;
+        chown(&new, Some(uid), Some(uid))?;
+        fs::rename(&new, path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corten_pki::{Algorithm, NODE_LIFETIME};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn ca() -> Ca {
+        Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_used_for_half_of_its_life() {
+        let issued = ca()
+            .server("node", &["node".into()], now(), NODE_LIFETIME)
+            .unwrap();
+        let held = Held::new(&issued, "node", now()).unwrap();
+        assert_eq!(held.left(&"node", now()), Some(12 * HOUR));
+        assert_eq!(held.left(&"node", now() + 11 * HOUR), Some(HOUR));
+        assert_eq!(held.left(&"node", now() + 12 * HOUR), None);
+        assert_eq!(held.left(&"other", now()), None);
+        // The clock was set back, or far ahead.
+        assert_eq!(held.left(&"node", now() - 2 * HOUR), None);
+        assert_eq!(held.left(&"node", now() + 1000 * HOUR), None);
+        assert_eq!(held.not_after(), "2027-01-16T08:00:00Z");
+        // From a node whose clock is 20 hours behind.
+        let held = Held::new(&issued, "node", now() + 20 * HOUR).unwrap();
+        assert_eq!(held.left(&"node", now() + 20 * HOUR), Some(2 * HOUR));
+    }
+
+    fn document(kind: &str, machine: &str) -> Document {
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: {kind}\n{machine}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    fn encoded(text: &str) -> String {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(text)
+    }
+
+    #[test]
+    fn a_worker_needs_an_authority_and_a_token() {
+        let crt = encoded(&ca().pem().crt);
+        let why = |machine: &str| check(&document("worker", machine)).unwrap_err().to_string();
+        let good = format!("  ca: {{crt: {crt}}}\n  token: abcdef.0123456789abcdef");
+        check(&document("worker", &good)).unwrap();
+        let other = format!("  acceptedCAs: [{{crt: {crt}}}]\n  token: a");
+        check(&document("worker", &other)).unwrap();
+        assert!(why(&format!("  ca: {{crt: {crt}}}")).contains("machine.token"));
+        let broken = encoded("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        assert!(why(&format!("  ca: {{crt: {broken}}}\n  token: a")).contains("machine.ca.crt"));
+        assert!(why(&format!("{good}\n  certSANs: ['a b']")).contains("machine.certSANs"));
+    }
+
+    #[test]
+    fn a_control_plane_node_needs_a_key_that_fits() {
+        let (one, two) = (ca(), ca());
+        let pair = |crt: &str, key: &str| {
+            format!("  ca: {{crt: {}, key: {}}}", encoded(crt), encoded(key))
+        };
+        let good = pair(&one.pem().crt, &one.pem().key);
+        check(&document("controlplane", &good)).unwrap();
+        let mixed = pair(&one.pem().crt, &two.pem().key);
+        let error = check(&document("controlplane", &mixed)).unwrap_err();
+        assert!(matches!(
+            error,
+            ConfigError::Authority(PkiError::KeyMismatch)
+        ));
+    }
+
+    #[test]
+    fn files_are_for_one_user_and_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = fs::metadata(dir.path()).unwrap().uid();
+        write_files(
+            dir.path(),
+            uid,
+            &[("a.key", Some("1")), ("b.key", Some("2"))],
+        )
+        .unwrap();
+        write_files(
+            dir.path(),
+            uid,
+            &[("a.key", Some("3")), ("b.key", None), ("c", None)],
+        )
+        .unwrap();
+        let key = dir.path().join("a.key");
+        let mode = fs::metadata(&key).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o400);
+        assert_eq!(fs::read_to_string(key).unwrap(), "3");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

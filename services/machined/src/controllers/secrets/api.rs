@@ -1,0 +1,259 @@
+//! apid's certificates: signed here on a control plane node, by a trustd for a worker, by itself in
+//! maintenance.
+
+use std::time::{Duration, SystemTime};
+
+use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use super::{LOOK, Outside};
+use crate::certificates::Held;
+use crate::console;
+use crate::join::Asked;
+use crate::node::Stage;
+use crate::resources::runtime::TimeStatus;
+use crate::resources::secrets::{
+    ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, PemPair,
+};
+use crate::services::{ApiMode, Condition};
+use crate::supervisor::Conditions;
+
+/// The role of a node that speaks for its caller.
+const IMPERSONATOR: &str = "os:impersonator";
+/// Between two attempts: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Keeps them.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Api<O> {
+    pub(in crate::controllers) stage: watch::Receiver<Stage>,
+    pub(in crate::controllers) conditions: Conditions,
+    pub(in crate::controllers) outside: O,
+}
+
+/// What certificates are wanted for; when this changes, others are made.
+#[derive(Debug, Clone, PartialEq)]
+enum Wanted {
+    /// There is no config: one that signed itself, for as long as the node runs.
+    Maintenance,
+    /// By the config's authority.
+    Secure { root: Box<OsRoot>, sans: CertSans },
+}
+
+impl<O: Outside> Controller for Api<O> {
+    fn name(&self) -> &'static str {
+        "secrets.APIController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
+            Input::of::<CertSans>(Dependency::Weak).with_id(CertSans::ID),
+            Input::of::<Endpoint>(Dependency::Weak),
+            // A clock that was set may have left the time a certificate is valid in.
+            Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<ApiCertificates>(),
+            Output::shared::<CertificateStatus>(),
+        ]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut held: Option<Held<Wanted>> = None;
+        let mut failed: Option<Failed> = None;
+        let mut status = CertificateStatus::default();
+        context.event().await;
+        loop {
+            let mut next = LOOK;
+            if let Some(wanted) = self.wanted(context)? {
+                let now = self.outside.now();
+                let left = held.as_ref().and_then(|held| held.left(&wanted, now));
+                let pause = failed
+                    .as_ref()
+                    .and_then(|failed| failed.pause(&wanted, now));
+                let stays = wanted == Wanted::Maintenance && held.is_some();
+                if let Some(time) = left.or(pause) {
+                    next = next.min(time);
+                } else if !stays {
+                    next = Duration::ZERO;
+                    match self.certify(context, &wanted).await {
+                        Ok((new, issuer)) => {
+                            status = CertificateStatus {
+                                issuer,
+                                not_after: new.not_after(),
+                                error: String::new(),
+                            };
+                            (held, failed) = (Some(new), None);
+                        }
+                        Err(error) => {
+                            if status.error != error {
+                                console::warn(&format!(
+                                    "the API's certificate: {error}; trying again"
+                                ));
+                            }
+                            self.tell_apid(context, &error)?;
+                            status.error = error;
+                            failed = Some(Failed::again(failed, wanted, self.outside.now()));
+                        }
+                    }
+                    context.put(Draft::new(ApiCertificates::ID, status.clone()))?;
+                }
+            }
+            tokio::select! {
+                () = context.event() => {}
+                () = self.outside.sleep(next) => {}
+                changed = self.stage.changed() => if changed.is_err() {
+                    return Ok(());
+                },
+            }
+        }
+    }
+}
+
+/// What could not be had, and when it is tried again.
+#[derive(Debug)]
+struct Failed {
+    wanted: Wanted,
+    at: SystemTime,
+    pause: Duration,
+}
+
+impl Failed {
+    /// Once more, or for the first time; the pause doubles.
+    fn again(before: Option<Failed>, wanted: Wanted, now: SystemTime) -> Failed {
+        let pause = before.map_or(FIRST_PAUSE, |before| {
+            before.pause.saturating_mul(2).min(LONGEST_PAUSE)
+        });
+        Failed {
+            wanted,
+            at: now,
+            pause,
+        }
+    }
+
+    /// How long not to try; `None` when something else is wanted now, or the clock was set.
+    fn pause(&self, wanted: &Wanted, now: SystemTime) -> Option<Duration> {
+        let since = now.duration_since(self.at).ok()?;
+        let left = self.pause.checked_sub(since)?;
+        (self.wanted == *wanted && !left.is_zero()).then_some(left)
+    }
+}
+
+impl<O: Outside> Api<O> {
+    fn wanted(&mut self, context: &Context) -> Result<Option<Wanted>, Failure> {
+        let stage = *self.stage.borrow_and_update();
+        let sans = context.get::<CertSans>(CertSans::ID)?;
+        let root = context.get::<OsRoot>(OsRoot::ID)?;
+        Ok(match (root, sans) {
+            // Nobody can be asked, and nothing be asked for.
+            (Some(root), Some(sans)) if !root.signs() && sans.is_loopback() => {
+                self.tell_apid(context, "the node has no address yet")?;
+                None
+            }
+            (Some(root), Some(sans)) => Some(Wanted::Secure {
+                root: Box::new((*root).clone()),
+                sans: (*sans).clone(),
+            }),
+            (None, _) if stage == Stage::Maintenance => Some(Wanted::Maintenance),
+            _ => None,
+        })
+    }
+
+    /// Makes certificates, or gets them; returns them in use, and who signed.
+    async fn certify(
+        &self,
+        context: &mut Context,
+        wanted: &Wanted,
+    ) -> Result<(Held<Wanted>, String), String> {
+        let text = |error: corten_pki::PkiError| crate::describe(&error);
+        let now = self.outside.now();
+        let mut client = None;
+        let (server, accepted_cas, issuer) = match wanted {
+            Wanted::Maintenance => {
+                let sans = context.get::<CertSans>(CertSans::ID);
+                let sans = sans.map_err(|error| error.to_string())?;
+                let names = sans.map(|sans| sans.names()).unwrap_or_default();
+                let server = corten_pki::maintenance(&names, now).map_err(text)?;
+                say_fingerprint(&server).map_err(text)?;
+                (server, Vec::new(), "itself".to_owned())
+            }
+            Wanted::Secure { root, sans } if root.signs() => {
+                let ca = Ca::from_pem(&root.issuing_ca.crt, root.issuing_ca.key.expose())
+                    .map_err(text)?;
+                let server = ca
+                    .server(&sans.fqdn, &sans.names(), now, NODE_LIFETIME)
+                    .map_err(text)?;
+                let own = ca
+                    .client(&[IMPERSONATOR], now, NODE_LIFETIME)
+                    .map_err(text)?;
+                client = Some(PemPair::from(&own));
+                (server, root.accepted_cas.clone(), "machine.ca".to_owned())
+            }
+            Wanted::Secure { root, sans } => {
+                let joined = self.outside.ask(&asked(context, root, sans)?).await?;
+                (joined.issued, root.accepted_cas.clone(), joined.endpoint)
+            }
+        };
+        let held = Held::new(&server, wanted.clone(), now).map_err(text)?;
+        let certificates = ApiCertificates {
+            client,
+            server: PemPair::from(&server),
+            accepted_cas,
+            skip_verifying_client_cert: *wanted == Wanted::Maintenance,
+        };
+        context
+            .put(Draft::new(ApiCertificates::ID, certificates))
+            .map_err(|error| error.to_string())?;
+        Ok((held, issuer))
+    }
+
+    /// While apid waits for its files, its history says why.
+    fn tell_apid(&self, context: &Context, why: &str) -> Result<(), Failure> {
+        let certificates = context.get::<ApiCertificates>(ApiCertificates::ID)?;
+        if certificates.is_none_or(|found| found.skip_verifying_client_cert) {
+            let condition = Condition::ApiFiles(ApiMode::Secure);
+            self.conditions.set(condition, Err(why.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn asked(context: &Context, root: &OsRoot, sans: &CertSans) -> Result<Asked, String> {
+    let endpoints = context
+        .list::<Endpoint>()
+        .map_err(|error| error.to_string())?;
+    let hosts = endpoints
+        .iter()
+        .flat_map(|endpoint| endpoint.addresses.iter().chain(&endpoint.hosts));
+    Ok(Asked {
+        endpoints: hosts.cloned().collect(),
+        port: corten_api::TRUST_PORT,
+        authorities: root.authorities(),
+        token: root.token.clone(),
+        common_name: sans.fqdn.clone(),
+        // trustd signs no more; a node that has more has them of its pods and services.
+        names: sans
+            .names()
+            .into_iter()
+            .take(corten_pki::MAX_NAMES)
+            .collect(),
+    })
+}
+
+/// What an operator compares: base64 of the SHA-256 of the certificate's public key.
+fn say_fingerprint(server: &CertificateAndKey) -> Result<(), corten_pki::PkiError> {
+    let chain = corten_pki::certificates_from_pem(server.crt.as_bytes())?;
+    let leaf = chain.first().ok_or(corten_pki::PkiError::NotACertificate)?;
+    let fingerprint = corten_pki::fingerprint(leaf)?;
+    console::say(&format!(
+        "maintenance certificate fingerprint: {fingerprint}"
+    ));
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Certificates as the files their daemons read. Each daemon sees its own directory and nothing else of this.
+
+use std::path::PathBuf;
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+
+use crate::certificates::write_files;
+use crate::resources::secrets::{ApiCertificates, OsRoot, TrustdCertificates, joined};
+use crate::services::{ApiMode, Condition};
+use crate::supervisor::Conditions;
+
+/// apid's files.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct ApiFiles {
+    pub(in crate::controllers) directory: PathBuf,
+    pub(in crate::controllers) uid: u32,
+    pub(in crate::controllers) conditions: Conditions,
+}
+
+impl Controller for ApiFiles {
+    fn name(&self) -> &'static str {
+        "secrets.APIFilesController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<ApiCertificates>(Dependency::Weak).with_id(ApiCertificates::ID)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let Some(certificates) = context.get::<ApiCertificates>(ApiCertificates::ID)? else {
+                continue;
+            };
+            let client = certificates.client.as_ref();
+            let ca = joined(&certificates.accepted_cas);
+            // The certificates last: whoever sees a new one finds the key to it.
+            let files = [
+                ("ca.crt", Some(ca.as_str())),
+                ("client.key", client.map(|client| client.key.expose())),
+                ("client.crt", client.map(|client| client.crt.as_str())),
+                ("server.key", Some(certificates.server.key.expose())),
+                ("server.crt", Some(certificates.server.crt.as_str())),
+            ];
+            write_files(&self.directory, self.uid, &files)?;
+            let mode = if certificates.skip_verifying_client_cert {
+                ApiMode::Maintenance
+            } else {
+                ApiMode::Secure
+            };
+            self.conditions.set(Condition::ApiFiles(mode), Ok(()));
+        }
+    }
+}
+
+/// trustd's files.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct TrustdFiles {
+    pub(in crate::controllers) directory: PathBuf,
+    pub(in crate::controllers) uid: u32,
+    pub(in crate::controllers) conditions: Conditions,
+}
+
+impl Controller for TrustdFiles {
+    fn name(&self) -> &'static str {
+        "secrets.TrustdFilesController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<TrustdCertificates>(Dependency::Weak).with_id(TrustdCertificates::ID),
+            Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let root = context
+                .get::<OsRoot>(OsRoot::ID)?
+                .filter(|root| root.signs());
+            let certificates = context.get::<TrustdCertificates>(TrustdCertificates::ID)?;
+            let (Some(root), Some(certificates)) = (root, certificates) else {
+                continue;
+            };
+            let ca = root.authorities();
+            let files = [
+                ("token", Some(root.token.expose())),
+                ("ca.key", Some(root.issuing_ca.key.expose())),
+                ("ca.crt", Some(ca.as_str())),
+                ("server.key", Some(certificates.server.key.expose())),
+                ("server.crt", Some(certificates.server.crt.as_str())),
+            ];
+            write_files(&self.directory, self.uid, &files)?;
+            self.conditions.set(Condition::TrustdFiles, Ok(()));
+        }
+    }
+}

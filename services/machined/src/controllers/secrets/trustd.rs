@@ -1,0 +1,115 @@
+//! trustd's certificate: on nodes that can sign, once the time and an address are known. What is signed at a
+//! wrong time is not valid at the right one, and a joining node cannot tell why.
+
+use corten_pki::{Ca, NODE_LIFETIME};
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+
+use super::{LOOK, Outside};
+use crate::certificates::Held;
+use crate::resources::network::NodeAddress;
+use crate::resources::runtime::TimeStatus;
+use crate::resources::secrets::{
+    CertSans, CertificateStatus, Endpoint, OsRoot, PemPair, TrustdCertificates,
+};
+use crate::services::Condition;
+use crate::supervisor::Conditions;
+
+/// Keeps it.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Trustd<O> {
+    pub(in crate::controllers) conditions: Conditions,
+    pub(in crate::controllers) outside: O,
+}
+
+impl<O: Outside> Controller for Trustd<O> {
+    fn name(&self) -> &'static str {
+        "secrets.TrustdController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
+            Input::of::<CertSans>(Dependency::Weak).with_id(CertSans::ID),
+            Input::of::<Endpoint>(Dependency::Weak),
+            Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<TrustdCertificates>(),
+            Output::shared::<CertificateStatus>(),
+        ]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut held: Option<Held<(OsRoot, Vec<String>)>> = None;
+        context.event().await;
+        loop {
+            let mut next = LOOK;
+            match ready(context)? {
+                Ok(wanted) => {
+                    let now = self.outside.now();
+                    if let Some(left) = held.as_ref().and_then(|held| held.left(&wanted, now)) {
+                        next = next.min(left);
+                    } else {
+                        let (root, names) = &wanted;
+                        let ca = Ca::from_pem(&root.issuing_ca.crt, root.issuing_ca.key.expose())?;
+                        let server = ca.server("", names, now, NODE_LIFETIME)?;
+                        let certificates = TrustdCertificates {
+                            server: PemPair::from(&server),
+                        };
+                        context.put(Draft::new(TrustdCertificates::ID, certificates))?;
+                        let new = Held::new(&server, wanted, now)?;
+                        let status = CertificateStatus {
+                            issuer: "machine.ca".to_owned(),
+                            not_after: new.not_after(),
+                            error: String::new(),
+                        };
+                        context.put(Draft::new(TrustdCertificates::ID, status))?;
+                        held = Some(new);
+                        continue;
+                    }
+                }
+                // What trustd has it keeps: an address that goes for a moment changes nothing.
+                Err(why) if held.is_none() => self.conditions.set(Condition::TrustdFiles, Err(why)),
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = context.event() => {}
+                () = self.outside.sleep(next) => {}
+            }
+        }
+    }
+}
+
+/// What the certificate is to be made of and for, or what is still missing for it.
+fn ready(context: &Context) -> Result<Result<(OsRoot, Vec<String>), String>, Failure> {
+    let root = context
+        .get::<OsRoot>(OsRoot::ID)?
+        .filter(|root| root.signs());
+    let Some(root) = root else {
+        return Ok(Err("this node has no authority's key".to_owned()));
+    };
+    let time = context.get::<TimeStatus>(TimeStatus::ID)?;
+    if !time.is_some_and(|time| time.synced) {
+        return Ok(Err("the time is not known yet".to_owned()));
+    }
+    let addresses = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
+    if addresses.is_none_or(|found| found.addresses.is_empty()) {
+        return Ok(Err("the node has no address yet".to_owned()));
+    }
+    let Some(sans) = context.get::<CertSans>(CertSans::ID)? else {
+        return Ok(Err("the node has no name yet".to_owned()));
+    };
+    let mut names = sans.names();
+    // What other nodes ask it by.
+    for endpoint in context.list::<Endpoint>()? {
+        names.extend(endpoint.addresses.iter().chain(&endpoint.hosts).cloned());
+    }
+    names.sort();
+    names.dedup();
+    Ok(Ok(((*root).clone(), names)))
+}

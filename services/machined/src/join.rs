@@ -1,0 +1,179 @@
+//! Asking trustd for the node's certificate: the side of a node that cannot sign its own.
+//!
+//! The key is made here and never leaves the node. Whom trustd answers for is believed of the config alone
+//! (`machine.ca`, `machine.acceptedCAs`), not of trustd's answer.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use corten_api::securityapi::CertificateRequest;
+use corten_api::securityapi::security_service_client::SecurityServiceClient;
+use corten_pki::{CertificateAndKey, PkiError};
+use tonic::Request;
+use tonic::transport::{Certificate, ClientTlsConfig};
+
+/// For one control plane node to be reached and to answer (the reference's number).
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a name's addresses, and of the control plane's nodes, so many are asked in one go.
+const MOST: usize = 8;
+
+/// What a node asks for, and what it shows for it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Addresses or names of the control plane, the first to be asked first.
+    pub endpoints: Vec<String>,
+    /// trustd's port there.
+    pub port: u16,
+    /// Authorities that are believed, PEM.
+    pub authorities: String,
+    /// The secret of nodes that may join.
+    pub token: corten_config::Secret,
+    /// The node's own name.
+    pub common_name: String,
+    /// What the certificate shall be for.
+    pub names: Vec<String>,
+}
+
+/// Why one control plane node gave no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The request cannot be made of the node's names.
+    #[error("cannot make the request")]
+    Request(#[source] PkiError),
+    /// The token cannot be sent.
+    #[error("machine.token has characters that cannot be sent")]
+    Token,
+    /// It cannot be reached, or is not who it should be.
+    #[error("cannot connect")]
+    Connect(#[from] tonic::transport::Error),
+    /// It refused.
+    #[error("it refused: {0}")]
+    Refused(String),
+    /// What it gave cannot be used.
+    #[error("what it gave cannot be used")]
+    Answer(#[source] PkiError),
+    /// It did not answer in time.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
+}
+
+/// What was got, and from whom.
+#[derive(Debug)]
+pub struct Joined {
+    /// The certificate and its new key.
+    pub issued: CertificateAndKey,
+    /// The endpoint whose trustd signed it.
+    pub endpoint: String,
+}
+
+/// Asks one after the other until one gives a certificate that can be used at `now`.
+///
+/// # Errors
+/// What each of them answered, in one text.
+pub async fn ask(asked: &Asked, now: SystemTime) -> Result<Joined, String> {
+    let mut failures = Vec::new();
+    for endpoint in asked.endpoints.iter().take(MOST) {
+        let answer = tokio::time::timeout(PATIENCE, ask_one(endpoint, asked, now)).await;
+        match answer.unwrap_or(Err(JoinError::Silent)) {
+            Ok(issued) => {
+                return Ok(Joined {
+                    issued,
+                    endpoint: endpoint.clone(),
+                });
+            }
+            Err(error) => failures.push(format!(
+                "trustd at {}: {}",
+                authority(endpoint, asked.port),
+                crate::describe(&error)
+            )),
+        }
+    }
+    if failures.is_empty() {
+        failures.push("no address of the control plane is known".to_owned());
+    }
+    Err(failures.join("; "))
+}
+
+async fn ask_one(
+    endpoint: &str,
+    asked: &Asked,
+    now: SystemTime,
+) -> Result<CertificateAndKey, JoinError> {
+    let (csr, key) =
+        corten_pki::server_request(&asked.common_name, &asked.names).map_err(JoinError::Request)?;
+    let mut request = Request::new(CertificateRequest {
+        csr: csr.into_bytes(),
+    });
+    let token = asked.token.expose().parse().map_err(|_| JoinError::Token)?;
+    request.metadata_mut().insert("token", token);
+
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&asked.authorities))
+        .domain_name(endpoint);
+    let uri = format!("https://{}", authority(endpoint, asked.port));
+    let channel = tonic::transport::Endpoint::from_shared(uri)?
+        .tls_config(tls)?
+        .connect()
+        .await?;
+    let answer = SecurityServiceClient::new(channel)
+        .certificate(request)
+        .await
+        .map_err(|status| JoinError::Refused(status.message().to_owned()))?;
+    let crt = String::from_utf8(answer.into_inner().crt)
+        .map_err(|_| JoinError::Answer(PkiError::Missing("certificate")))?;
+    let issued = CertificateAndKey { crt, key };
+    let authorities = corten_pki::certificates_from_pem(asked.authorities.as_bytes())
+        .map_err(JoinError::Answer)?;
+    corten_pki::verify_issued(&issued, &authorities, now).map_err(JoinError::Answer)?;
+    Ok(issued)
+}
+
+/// Host and port as a URL has them.
+fn authority(host: &str, port: u16) -> String {
+    match host.parse() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_addresses_stand_in_brackets() {
+        assert_eq!(authority("fd00::1", 50001), "[fd00::1]:50001");
+        assert_eq!(authority("10.0.0.1", 50001), "10.0.0.1:50001");
+        assert_eq!(authority("cp.example.com", 50001), "cp.example.com:50001");
+    }
+
+    #[tokio::test]
+    async fn each_that_fails_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut asked = Asked {
+            endpoints: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+            port,
+            authorities: String::new(),
+            token: corten_config::Secret::new("hidden"),
+            common_name: "worker-1".to_owned(),
+            names: vec!["worker-1".to_owned()],
+        };
+        let why = ask(&asked, SystemTime::now()).await.unwrap_err();
+        for place in ["127.0.0.1", "localhost"] {
+            assert!(
+                why.contains(&format!("trustd at {place}:{port}: cannot connect")),
+                "{why}"
+            );
+        }
+        assert!(!why.contains("hidden"), "{why}");
+        asked.endpoints.clear();
+        assert!(
+            ask(&asked, SystemTime::now())
+                .await
+                .unwrap_err()
+                .contains("no address")
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! A node joins: trustd as a process, asked over loopback by the code that asks on a worker.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
+)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime};
+
+use corten_config::Secret;
+use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
+use machined::join::{Asked, ask};
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+const WRONG: &str = "wrong0.0123456789abcdef";
+/// A busy machine must not fail a test; a good one takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn new_ca() -> Ca {
+    Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap()
+}
+
+/// trustd, and what it says.
+struct Trustd {
+    process: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+    port: u16,
+    ca: Ca,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Trustd {
+    fn drop(&mut self) {
+        let _ended = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+fn write(directory: &Path, ca: &Ca, accepted: &str) {
+    let names = ["127.0.0.1", "10.0.0.1"].map(str::to_owned);
+    let server = ca
+        .server("cp-1", &names, SystemTime::now(), NODE_LIFETIME)
+        .unwrap();
+    for (name, text) in [
+        ("ca.crt", format!("{}\n{accepted}", ca.pem().crt)),
+        ("ca.key", ca.pem().key.clone()),
+        ("token", TOKEN.to_owned()),
+        ("server.key", server.key),
+        ("server.crt", server.crt),
+    ] {
+        let new = directory.join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, directory.join(name)).unwrap();
+    }
+}
+
+impl Trustd {
+    fn start() -> Trustd {
+        let directory = tempfile::tempdir().unwrap();
+        let ca = new_ca();
+        write(directory.path(), &ca, "");
+        let socket = directory.path().join("notify");
+        let notify = UnixDatagram::bind(&socket).unwrap();
+        notify.set_read_timeout(Some(PATIENCE)).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_corten-node"))
+            .arg("trustd")
+            .arg("--pki")
+            .arg(directory.path())
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .env("NOTIFY_SOCKET", &socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (speaker, lines) = channel();
+        let out = process.stdout.take().unwrap();
+        let err = process.stderr.take().unwrap();
+        let listen = |stream: Box<dyn std::io::Read + Send>| {
+            let speaker = speaker.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = speaker.send(line);
+                }
+            });
+        };
+        listen(Box::new(out));
+        listen(Box::new(err));
+        let mut word = [0; 64];
+        notify
+            .recv(&mut word)
+            .expect("trustd says that it is ready");
+        assert!(word.starts_with(b"READY=1"));
+        Trustd {
+            process,
+            lines,
+            said: Vec::new(),
+            port,
+            ca,
+            directory,
+        }
+    }
+
+    /// Waits until it says a line with all of these in it.
+    fn hear(&mut self, parts: &[&str]) {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("no line with {parts:?} in {:?}", self.said));
+            self.said.push(line.clone());
+            if parts.iter().all(|part| line.contains(part)) {
+                return;
+            }
+        }
+    }
+
+    fn asked(&self, token: &str, authorities: &str) -> Asked {
+        Asked {
+            endpoints: vec!["127.0.0.1".to_owned()],
+            port: self.port,
+            authorities: authorities.to_owned(),
+            token: Secret::new(token),
+            common_name: "worker-1".to_owned(),
+            names: ["10.0.0.7", "worker-1", "10.0.0.1"]
+                .map(str::to_owned)
+                .to_vec(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_right_token_gets_a_certificate_and_leaves_a_line() {
+    let mut trustd = Trustd::start();
+    let asked = trustd.asked(TOKEN, &trustd.ca.pem().crt);
+    let joined = ask(&asked, SystemTime::now()).await.unwrap();
+    assert_eq!(joined.endpoint, "127.0.0.1");
+    let chain = certificates_from_pem(joined.issued.crt.as_bytes()).unwrap();
+    // Not the control plane's own address.
+    assert_eq!(
+        corten_pki::names(&chain[0]).unwrap(),
+        ["10.0.0.7", "worker-1"]
+    );
+    trustd.hear(&[
+        "127.0.0.1",
+        "certificate for \"worker-1\"",
+        "10.0.0.7",
+        "left out",
+        "10.0.0.1",
+    ]);
+    assert!(!trustd.said.concat().contains(TOKEN));
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_and_never_logged() {
+    let mut trustd = Trustd::start();
+    let asked = trustd.asked(WRONG, &trustd.ca.pem().crt);
+    let why = ask(&asked, SystemTime::now()).await.unwrap_err();
+    assert!(why.contains("the token is wrong"), "{why}");
+    trustd.hear(&["127.0.0.1", "refused: its token is wrong"]);
+    let said = trustd.said.concat();
+    for secret in [TOKEN, WRONG] {
+        assert!(
+            !said.contains(secret) && !why.contains(secret),
+            "{said} {why}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_control_plane_of_another_authority_gets_nothing() {
+    let trustd = Trustd::start();
+    let asked = trustd.asked(TOKEN, &new_ca().pem().crt);
+    let why = ask(&asked, SystemTime::now()).await.unwrap_err();
+    assert!(
+        why.contains("cannot connect") && why.contains("certificate"),
+        "{why}"
+    );
+    // The name counts, too: another node of the cluster cannot pass for the control plane.
+    let mut asked = trustd.asked(TOKEN, &trustd.ca.pem().crt);
+    asked.endpoints = vec!["localhost".to_owned()];
+    let why = ask(&asked, SystemTime::now()).await.unwrap_err();
+    assert!(
+        why.contains("cannot connect") && why.contains("certificate"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_rotated_authority_is_followed_by_who_accepts_both() {
+    let trustd = Trustd::start();
+    let (old, new) = (trustd.ca.pem().crt.clone(), new_ca());
+    let both = format!("{old}\n{}", new.pem().crt);
+    ask(&trustd.asked(TOKEN, &both), SystemTime::now())
+        .await
+        .unwrap();
+    write(trustd.directory.path(), &new, &old);
+    let joined = ask(&trustd.asked(TOKEN, &both), SystemTime::now())
+        .await
+        .unwrap();
+    let anchors = certificates_from_pem(new.pem().crt.as_bytes()).unwrap();
+    corten_pki::verify_issued(&joined.issued, &anchors, SystemTime::now()).unwrap();
+    // Who knows the old one only does not talk to the new one.
+    ask(&trustd.asked(TOKEN, &old), SystemTime::now())
+        .await
+        .unwrap_err();
+}
