@@ -165,6 +165,20 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
     }
     args.push("-netdev", &netdev);
     args.push("-device", &nic);
+    if let Some(wire) = &machine.wire {
+        let (local, remote) = (option_path(&wire.local)?, option_path(&wire.remote)?);
+        args.push(
+            "-netdev",
+            &format!(
+                "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
+            ),
+        );
+        let mac = &wire.mac;
+        args.push(
+            "-device",
+            &format!("virtio-net-pci,netdev=wire,mac={mac},romfile="),
+        );
+    }
     Ok(())
 }
 
@@ -263,7 +277,7 @@ pub(crate) fn shell_line(program: &str, args: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DirectBoot, Firmware};
+    use crate::{DirectBoot, Firmware, Wire};
 
     fn layout() -> Layout {
         Layout {
@@ -333,6 +347,21 @@ mod tests {
         let line = line(&Machine::new("m", "/vm"), Purpose::Captured);
         assert!(line.contains("hostfwd=tcp:127.0.0.1:4242-:50000"), "{line}");
         assert!(line.contains("romfile="), "{line}");
+    }
+
+    #[test]
+    fn a_wire_joins_two_sockets() {
+        let machine = Machine::new("m", "/vm").wire(Wire {
+            local: "/w/a".into(),
+            remote: "/w/b".into(),
+            mac: "52:54:00:00:01:01".to_owned(),
+        });
+        let line = line(&machine, Purpose::Captured);
+        let netdev =
+            "dgram,id=wire,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
+        assert!(line.contains(netdev), "{line}");
+        let nic = "virtio-net-pci,netdev=wire,mac=52:54:00:00:01:01,romfile=";
+        assert!(line.contains(nic), "{line}");
     }
 
     #[test]

@@ -44,6 +44,6 @@ pub use arch::Arch;
 pub use console::Console;
 pub use error::VmError;
 pub use firmware::Firmware;
-pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot};
+pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Wire};
 pub use qmp::{Event, Qmp};
 pub use running::Running;

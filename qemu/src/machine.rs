@@ -95,6 +95,18 @@ impl Media {
     }
 }
 
+/// One end of a wire between two machines: frames go from socket to socket, and are lost while the other
+/// machine is not there, as on a real one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wire {
+    /// The socket of this end; QEMU makes it. At most 107 bytes (`sockaddr_un`, unix(7)).
+    pub local: PathBuf,
+    /// The socket of the other end.
+    pub remote: PathBuf,
+    /// The hardware address of the NIC here, such as `52:54:00:00:01:01`.
+    pub mac: String,
+}
+
 /// Kernel and initramfs loaded by QEMU itself, without a boot loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectBoot {
@@ -131,6 +143,7 @@ pub struct Machine {
     pub(crate) media: Vec<Media>,
     pub(crate) direct: Option<DirectBoot>,
     pub(crate) netboot: Option<NetBoot>,
+    pub(crate) wire: Option<Wire>,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) second_serial: bool,
@@ -159,6 +172,7 @@ impl Machine {
             media: Vec::new(),
             direct: None,
             netboot: None,
+            wire: None,
             api_port: None,
             guest_port: 50000,
             second_serial: false,
@@ -228,6 +242,12 @@ impl Machine {
             tftp: tftp.into(),
             bootfile: bootfile.into(),
         });
+        self
+    }
+
+    /// Adds a second NIC and connects it with another machine's.
+    pub fn wire(mut self, wire: Wire) -> Self {
+        self.wire = Some(wire);
         self
     }
 

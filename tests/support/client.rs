@@ -63,11 +63,20 @@ impl Client {
 /// # Panics
 /// When the client cannot.
 pub fn generate_config(directory: &Path) {
+    generate_config_with(directory, "https://127.0.0.1:6443", &[]);
+}
+
+/// [`generate_config`] for another endpoint, with more arguments.
+///
+/// # Panics
+/// When the client cannot.
+pub fn generate_config_with(directory: &Path, endpoint: &str, more: &[&str]) {
     let mut command = Command::new(workspace::cortenctl());
     command
-        .args(["gen", "config", "test", "https://127.0.0.1:6443"])
+        .args(["gen", "config", "test", endpoint])
         .args(["--additional-sans", "127.0.0.1", "--output-dir"])
-        .arg(directory);
+        .arg(directory)
+        .args(more);
     run(command).expect("cortenctl gen config");
 }
 
