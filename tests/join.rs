@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qemu::Wire;
-use tests::client::{Client, generate_config_with};
+use tests::client::generate_config_with;
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -31,20 +31,19 @@ fn wire(directory: &Path, own: &str, other: &str, mac: &str) -> Wire {
     }
 }
 
-#[test]
-#[ignore = "make test-vm"]
-fn a_worker_joins_by_the_token_and_not_without() {
-    const CONTROL_PLANE: &str = "52:54:00:00:01:01";
-    const WORKER: &str = "52:54:00:00:01:02";
-    let sockets = tempfile::tempdir().unwrap();
-    let (boot, ends) = (images::direct(), sockets.path());
-    let control_plane = Node::start("join-controlplane", |m| {
-        m.direct(boot.clone())
+const CONTROL_PLANE: &str = "52:54:00:00:01:01";
+const WORKER: &str = "52:54:00:00:01:02";
+/// A token as a cluster's looks, of no cluster.
+const WRONG: &str = "aaaaaa.aaaaaaaaaaaaaaaa";
+
+/// A control plane node on the wire whose trustd runs.
+fn control_plane(ends: &Path) -> Node {
+    let node = Node::start("join-controlplane", |m| {
+        m.direct(images::direct())
             .wire(wire(ends, "a", "b", CONTROL_PLANE))
     });
-    let configs = control_plane.vm.dir().join("config");
     generate_config_with(
-        &configs,
+        node.configs(),
         "https://10.99.0.1:6443",
         &[
             "--config-patch-control-plane",
@@ -53,9 +52,9 @@ fn a_worker_joins_by_the_token_and_not_without() {
             &patch(WORKER, "10.99.0.2", "worker-1"),
         ],
     );
-    control_plane.configure();
-    let admin = control_plane.admin();
-    control_plane.until("trustd", JOIN, || {
+    node.configure();
+    let admin = node.admin();
+    node.until("trustd", JOIN, || {
         let listed = admin.call(&["services"])?;
         let trustd = listed.lines().find(|line| line.contains("trustd"));
         match trustd {
@@ -63,29 +62,48 @@ fn a_worker_joins_by_the_token_and_not_without() {
             _ => Err(listed),
         }
     });
+    node
+}
 
-    let worker = Node::start("join-worker", |m| {
-        m.direct(boot).wire(wire(ends, "b", "a", WORKER))
+/// A node on the other end, without a config yet.
+fn newcomer(name: &str, ends: &Path, configs: &Path) -> Node {
+    let node = Node::start(name, |m| {
+        m.direct(images::direct())
+            .wire(wire(ends, "b", "a", WORKER))
     })
-    .with_configs(configs.clone());
-    worker.wait_maintenance();
-    // With another cluster's token it is refused, and both sides say so.
+    .with_configs(configs.to_owned());
+    node.wait_maintenance();
+    node
+}
+
+fn apply(node: &Node, file: &Path) {
+    let file = file.to_str().expect("UTF-8 path");
+    let applied = node.insecure().call(&["apply-config", "-f", file]);
+    applied.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_worker_joins_by_the_token_and_not_without() {
+    let sockets = tempfile::tempdir().unwrap();
+    let control_plane = control_plane(sockets.path());
+    let (admin, configs) = (control_plane.admin(), control_plane.configs());
     let good = std::fs::read_to_string(configs.join("worker.yaml")).unwrap();
     let token = good
         .lines()
         .find_map(|line| line.trim().strip_prefix("token: "))
         .map(|token| token.trim_matches(['"', '\'']).to_owned())
         .unwrap();
+
+    // With another cluster's token it is refused, and both sides say so.
+    let worker = newcomer("join-worker", sockets.path(), configs);
     let wrong = worker.vm.dir().join("wrong.yaml");
-    std::fs::write(&wrong, good.replacen(&token, "aaaaaa.aaaaaaaaaaaaaaaa", 1)).unwrap();
-    worker
-        .insecure()
-        .call(&["apply-config", "-f", wrong.to_str().unwrap()])
-        .unwrap();
+    std::fs::write(&wrong, good.replacen(&token, WRONG, 1)).unwrap();
+    apply(&worker, &wrong);
     let refused = |logs: &str| logs.contains("10.99.0.2") && logs.contains("token is wrong");
     control_plane.until("a refused worker in trustd's log", JOIN, || {
         let logs = admin.call(&["logs", "trustd"])?;
-        if refused(&logs) { Ok(logs) } else { Err(logs) }
+        if refused(&logs) { Ok(()) } else { Err(logs) }
     });
     let console = worker.until("the reason on the worker's console", JOIN, || {
         let console = worker.vm.console().text();
@@ -95,34 +113,26 @@ fn a_worker_joins_by_the_token_and_not_without() {
             Err("nothing about a token".to_owned())
         }
     });
-    assert!(
-        !console.contains("aaaaaa.aaaa"),
-        "the token is on the console"
-    );
+    assert!(!console.contains(WRONG), "the token is on the console");
     // Nobody gets in meanwhile: neither strangers nor the owner.
     worker.insecure().call(&["version"]).unwrap_err();
     worker.admin().call(&["version"]).unwrap_err();
     drop(worker);
 
-    // A machine with the right one joins.
-    let worker = Node::start("join-worker-2", |m| {
-        m.direct(images::direct())
-            .wire(wire(ends, "b", "a", WORKER))
-    })
-    .with_configs(configs.clone());
-    worker.wait_maintenance();
-    let file = configs.join("worker.yaml");
-    worker
-        .insecure()
-        .call(&["apply-config", "-f", file.to_str().unwrap()])
-        .unwrap();
+    // A machine with the right one joins, and its owner is the cluster's, and nobody else.
+    let worker = newcomer("join-worker-2", sockets.path(), configs);
+    apply(&worker, &configs.join("worker.yaml"));
     worker.ask(&worker.admin(), &["version"], JOIN);
     let status = worker.ask(&worker.admin(), &["get", "certificatestatus"], SOON);
     assert!(status.contains("10.99.0.1"), "{status}");
     let logs = control_plane.ask(&admin, &["logs", "trustd"], SOON);
     assert!(logs.contains("certificate for \"worker-1\""), "{logs}");
     assert!(!logs.contains(token.as_str()), "the token is in the log");
-    // Its owner is the cluster's, and nobody else's.
-    let stranger = Client::insecure(worker.vm.api());
-    stranger.call(&["version"]).unwrap_err();
+    worker.insecure().call(&["version"]).unwrap_err();
+
+    // The control plane asks it for whoever asks the control plane.
+    let both = control_plane.ask(&admin, &["-n", "10.99.0.1,10.99.0.2", "memory"], SOON);
+    for node in ["10.99.0.1", "10.99.0.2"] {
+        assert!(both.contains(node), "{both}");
+    }
 }

@@ -121,7 +121,7 @@ fn what_must_not_be_signed_is_not() {
     let cases = [
         (
             foreign(ed, |params| {
-                params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)
+                params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             }),
             "asks for an authority's certificate",
         ),

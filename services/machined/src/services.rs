@@ -242,6 +242,7 @@ fn registryd() -> ServiceSpec {
         id: REGISTRYD,
         argv: strings(&["/usr/bin/registryd", "--root", IMAGE_CACHE]),
         depends_on: &[],
+        needs: &[],
         limits: limits(READY, 5),
         uid: REGISTRYD_UID,
         capabilities: CapabilitySet::empty(),
