@@ -1,5 +1,10 @@
 //! Promise: a worker gets its certificate from a control plane node by the
 //! cluster's token, and without the token from nobody.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
+)]
 
 use std::path::Path;
 use std::time::Duration;
