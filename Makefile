@@ -5,6 +5,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 IMAGE   := $(OUT)/corten-$(VERSION)-$(ARCH)
 OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer
 BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
+CASES   ?= 20000
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The two inputs of a build that are not files: never the clock, never the machine. The date is for
@@ -43,7 +44,7 @@ build: deps ## Compile everything, the tests too
 check: deps ## Formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo doc --locked --workspace --no-deps --document-private-items --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 host-tools: deps ## Compile what builds and boots images
 	cargo build --locked -p mkimage -p qemu -p cortenctl
@@ -70,6 +71,9 @@ test: build ## Unit, golden and process tests, then every way to boot
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
 
+fuzz: deps ## Feed every parser of foreign bytes hostile input, CASES (20,000) times each
+	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
+
 repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
@@ -79,4 +83,4 @@ bench: build image ## Boot time, memory and sizes beside a minimal Debian; write
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm fuzz repro bench clean

@@ -202,7 +202,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn foreign_bytes_are_no_values(mut body: Vec<u8>) {
+        fn hostile_bytes_are_no_values(mut body: Vec<u8>) {
             body.resize(COPY - 8 - DIGEST, 0);
             // With a right digest even: the records themselves may be nonsense.
             let copy = [&MAGIC_START, body.as_slice(), &digest(&body), &MAGIC_END].concat();
