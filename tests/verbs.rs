@@ -1,0 +1,170 @@
+//! Promise: every verb of the client is answered by a node as its page says:
+//! the same headers, values of this node, and errors that name what is wrong.
+
+use std::fs;
+
+use tests::client::Table;
+use tests::images;
+use tests::node::{Node, SOON};
+
+/// Verbs with a table, and its headers.
+const TABLES: [(&[&str], &[&str]); 14] = [
+    (&["list", "/"], &["NODE", "NAME"]),
+    (
+        &["list", "-l", "/etc"],
+        &[
+            "NODE", "MODE", "UID", "GID", "SIZE(B)", "LASTMOD", "LABEL", "NAME",
+        ],
+    ),
+    (&["usage", "/etc"], &["NODE", "SIZE", "NAME"]),
+    (
+        &["netstat", "-l", "-t"],
+        &[
+            "NODE",
+            "Proto",
+            "Recv-Q",
+            "Send-Q",
+            "Local Address",
+            "Foreign Address",
+            "State",
+        ],
+    ),
+    (
+        &["containers"],
+        &["NODE", "NAMESPACE", "ID", "IMAGE", "PID", "STATUS"],
+    ),
+    (
+        &["containers", "-k"],
+        &["NODE", "NAMESPACE", "ID", "IMAGE", "PID", "STATUS"],
+    ),
+    (
+        &["stats"],
+        &["NODE", "NAMESPACE", "ID", "MEMORY(MB)", "CPU"],
+    ),
+    (
+        &["image", "list"],
+        &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"],
+    ),
+    (
+        &["processes"],
+        &[
+            "NODE", "PID", "STATE", "THREADS", "CPU-TIME", "VIRTMEM", "RESMEM", "LABEL", "COMMAND",
+        ],
+    ),
+    (
+        &["mounts"],
+        &[
+            "NODE",
+            "FILESYSTEM",
+            "SIZE(GB)",
+            "USED(GB)",
+            "AVAILABLE(GB)",
+            "PERCENT USED",
+            "MOUNTED ON",
+        ],
+    ),
+    (
+        &["memory"],
+        &[
+            "NODE",
+            "TOTAL",
+            "USED",
+            "FREE",
+            "SHARED",
+            "BUFFERS",
+            "CACHE",
+            "AVAILABLE",
+        ],
+    ),
+    (
+        &["service"],
+        &[
+            "NODE",
+            "SERVICE",
+            "STATE",
+            "HEALTH",
+            "LAST CHANGE",
+            "LAST EVENT",
+        ],
+    ),
+    (
+        &["get", "links"],
+        &[
+            "NODE",
+            "NAMESPACE",
+            "TYPE",
+            "ID",
+            "VERSION",
+            "ALIAS",
+            "TYPE",
+            "KIND",
+            "HW ADDR",
+            "OPER STATE",
+            "LINK STATE",
+        ],
+    ),
+    (
+        &["get", "extensions"],
+        &[
+            "NODE",
+            "NAMESPACE",
+            "TYPE",
+            "ID",
+            "VERSION",
+            "NAME",
+            "VERSION",
+        ],
+    ),
+];
+
+/// Verbs a node refuses, and what it must say.
+const REFUSALS: [(&[&str], &str); 6] = [
+    (&["read", "/proc/kmsg"], "regular"),
+    (&["read", "/no/such/file"], "no/such/file"),
+    (&["service", "apid", "stop"], "apid"),
+    (&["service", "udevd", "restart"], "udevd"),
+    (
+        &["image", "remove", "example.org/none:1"],
+        "example.org/none:1",
+    ),
+    (&["etcd", "members"], "etcd"),
+];
+
+#[test]
+#[ignore = "make test-vm"]
+fn every_verb_is_answered_by_a_node() {
+    let boot = images::direct();
+    let node = Node::start("verbs", |m| m.direct(boot));
+    node.configure();
+    let admin = node.admin();
+    node.until("containerd", SOON, || admin.call(&["containers"]));
+    let mut wrong = Vec::new();
+    for (arguments, headers) in TABLES {
+        match admin.call(arguments) {
+            Ok(text) if Table::parse(&text).headers == headers => {}
+            Ok(text) => wrong.push(format!("{arguments:?} shows:\n{text}")),
+            Err(error) => wrong.push(format!("{arguments:?} fails: {error}")),
+        }
+    }
+    for (arguments, word) in REFUSALS {
+        match admin.call(arguments) {
+            Err(error) if error.contains(word) => {}
+            other => wrong.push(format!("{arguments:?} ends with {other:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    let release = node.ask(&admin, &["read", "/etc/os-release"], SOON);
+    assert!(release.contains("corten"), "{release}");
+    let copied = node.vm.dir().join("copied");
+    let target = copied.display().to_string();
+    node.ask(&admin, &["copy", "/etc", &target], SOON);
+    let found = fs::read_to_string(copied.join("os-release"));
+    assert_eq!(found.expect("a copied file"), release);
+
+    let bundle = node.vm.dir().join("support.zip");
+    let bundle_path = bundle.display().to_string();
+    node.ask(&admin, &["support", "-O", &bundle_path], SOON);
+    let zip = fs::read(&bundle).expect("the bundle");
+    assert!(zip.starts_with(b"PK"), "no zip");
+}
