@@ -16,7 +16,7 @@ const TABLES: [(&[&str], &[&str]); 14] = [
             "NODE", "MODE", "UID", "GID", "SIZE(B)", "LASTMOD", "LABEL", "NAME",
         ],
     ),
-    (&["usage", "/etc"], &["NODE", "SIZE", "NAME"]),
+    (&["usage", "/etc"], &["SIZE", "NAME"]),
     (
         &["netstat", "-l", "-t"],
         &[
@@ -119,7 +119,7 @@ const TABLES: [(&[&str], &[&str]); 14] = [
 
 /// Verbs a node refuses, and what it must say.
 const REFUSALS: [(&[&str], &str); 6] = [
-    (&["read", "/proc/kmsg"], "regular"),
+    (&["read", "/proc/kmsg"], "/proc/kmsg"),
     (&["read", "/no/such/file"], "no/such/file"),
     (&["service", "apid", "stop"], "apid"),
     (&["service", "udevd", "restart"], "udevd"),
