@@ -65,6 +65,11 @@ pub fn steps(
         undo(name, had, mtu, found, &mut steps);
         return Ok(steps);
     };
+    // A link goes with its spec, also when the specs of its addresses are only about to go.
+    if wanted.link.is_none() && had.link.as_ref().is_some_and(|spec| spec.logical) {
+        undo(name, had, mtu, found, &mut steps);
+        return Ok(steps);
+    }
     let mut link = found.links.get(name).cloned();
     if let Some(spec) = &wanted.link {
         if spec.logical {

@@ -313,6 +313,21 @@ async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() 
 }
 
 #[tokio::test]
+async fn a_link_goes_before_its_addresses_specs_do() {
+    use corten_config::kinds::BondMode;
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let mut wanted = bond(BondMode::BalanceRr);
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    for unit in wanted.values_mut() {
+        unit.link = None;
+    }
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    assert!(apply_to(&fake, &mut memory, &Units::new()).await.is_empty());
+    let names: Vec<String> = fake.look().await.unwrap().links.into_keys().collect();
+    assert_eq!(names, ["eth0"]);
+}
+
+#[tokio::test]
 async fn a_device_is_not_taken_for_a_link_to_be_made() {
     let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
     let complaints = apply_to(
