@@ -16,7 +16,7 @@ pub fn write(proc_sys: &Path, key: &str, value: &str) -> io::Result<()> {
 /// Reads `key`, without the final line feed.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn read(proc_sys: &Path, key: &str) -> io::Result<String> {
     fs::read_to_string(file_of(proc_sys, key)).map(|text| text.trim_end().to_owned())
 }

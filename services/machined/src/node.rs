@@ -99,7 +99,7 @@ pub enum Action {
 /// What a reset wipes, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reset {
-    /// Names of partitions, of [`crate::volumes::WIPEABLE`].
+    /// Names of partitions, of `volumes::WIPEABLE`.
     pub partitions: Vec<&'static str>,
     /// Otherwise the machine is switched off.
     pub reboot: bool,

@@ -47,7 +47,7 @@ pub enum Refused {
     /// Not 1-64 of `[A-Za-z0-9._:-]`.
     #[error("log ids are 1 to 64 letters, digits, dots, underscores, colons and dashes")]
     BadId,
-    /// There are [`MAX_LOGS`] logs already.
+    /// There are `MAX_LOGS` logs already.
     #[error("there are {MAX_LOGS} logs already")]
     TooManyLogs,
 }

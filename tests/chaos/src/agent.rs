@@ -68,7 +68,7 @@ fn number(word: &str) -> io::Result<i32> {
         .map_err(|_| io::Error::other(format!("`{word}` is not a number")))
 }
 
-/// One line per process: pid, parent, state letter, base name of argv[0]
+/// One line per process: pid, parent, state letter, base name of `argv[0]`
 /// (kernel threads have none and are left out, zombies are shown by comm).
 fn list() -> io::Result<String> {
     let mut all = String::new();

@@ -12,7 +12,7 @@
 //! to: `tests/support/chaos.rs` on the host. On a laptop: `chaos --agent
 //! /proc /dev/tty` takes commands from a terminal, as root.
 //!
-//! Commands: `list` (pid, parent, state, name of argv[0] per line), `cat
+//! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat
 //! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`, `socket FAMILY`. An answer is `ok LENGTH`
 //! or `no LENGTH`, a newline, and that many bytes.
 
