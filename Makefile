@@ -58,7 +58,7 @@ iso: host-tools ## Build the ISO alone
 run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call it
 	[ -e $(OUT)/run/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
-	$(MKIMAGE) build --arch $(ARCH) --output raw --out $(OUT)/run \
+	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --out $(OUT)/run \
 	    --config $(OUT)/run/controlplane.yaml
 	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
 	    --client-config $(OUT)/run/cortenconfig

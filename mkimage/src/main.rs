@@ -107,6 +107,9 @@ struct BuildArgs {
     /// A system extension to add: an OCI archive, as FILE or FILE@sha256:HEX
     #[arg(long)]
     extension: Vec<Extension>,
+    /// Build soon instead of small: for development, refused with --release
+    #[arg(long, conflicts_with = "release")]
+    quick: bool,
     /// The key set, made by `mkimage keys` [default: the published development keys]
     #[arg(long)]
     keys: Option<PathBuf>,
@@ -145,6 +148,7 @@ impl BuildArgs {
         profile.meta.extend(self.meta);
         profile.config = self.config.or(profile.config);
         profile.extensions.extend(self.extension);
+        profile.quick |= self.quick;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Options {
             source: cli.source.clone(),

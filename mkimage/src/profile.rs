@@ -120,6 +120,8 @@ pub struct Profile {
     pub config: Option<PathBuf>,
     /// System extensions, lowest layer first.
     pub extensions: Vec<Extension>,
+    /// Soon built instead of small and fast to run: for who changes the programs and looks what they do.
+    pub quick: bool,
 }
 
 /// A system extension: an OCI archive, and perhaps which image of it; written `FILE` or `FILE@sha256:HEX`.
@@ -180,6 +182,7 @@ impl Default for Profile {
             meta: BTreeMap::new(),
             config: None,
             extensions: Vec::new(),
+            quick: false,
         }
     }
 }
@@ -236,12 +239,12 @@ mod tests {
     #[test]
     fn a_profile_holds_the_choices_of_the_command_line() {
         let profile = read(
-            "arch = \"amd64\"\noutput = [\"raw\", \"iso\"]\nkernel-arguments = [\"quiet\"]\n\
+            "arch = \"amd64\"\noutput = [\"raw\", \"iso\"]\nkernel-arguments = [\"quiet\"]\nquick = true\n\
              config = \"node.yaml\"\n[meta]\n0x0a = \"x\"\n",
         )
         .unwrap();
         assert_eq!(profile.arch, Arch::X86_64);
-        assert!(profile.config.as_ref().unwrap().is_absolute());
+        assert!(profile.quick && profile.config.as_ref().unwrap().is_absolute());
         assert_eq!(profile.output, [Output::Raw, Output::Iso]);
         let tag = corten_meta::Tag::new(10).unwrap();
         assert_eq!(profile.meta_values().unwrap().get(&tag).unwrap(), b"x");

@@ -269,6 +269,18 @@ fn a_release_takes_nothing_but_what_is_locked() {
 }
 
 #[test]
+fn a_quick_build_is_no_release() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::File(package()));
+    let profile = site.path("quick.toml");
+    fs::write(&profile, "quick = true\n").expect("a profile");
+    let profile = profile.to_str().expect("UTF-8");
+    let text = failed(&site.build(&mirror, &["--profile", profile, "--release"]));
+    assert!(text.contains("a quick build is no release"), "{text}");
+    assert!(!site.path("cache").exists(), "a cache");
+}
+
+#[test]
 fn a_substitute_must_be_signed_by_the_archive() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);

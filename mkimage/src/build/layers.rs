@@ -17,7 +17,7 @@ use crate::cache::{Key, KeyBuilder};
 use crate::error::{Failure, Result};
 use crate::kernel;
 use crate::profile::{Extension, Profile};
-use crate::rootfs::squashfs;
+use crate::rootfs::squashfs::{self, Effort};
 use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Node, Tree};
 use crate::tool::Tool;
@@ -48,7 +48,7 @@ pub fn key(profile: &Profile, kernel: &Key, mut key: KeyBuilder) -> Result<KeyBu
     if !profile.extensions.is_empty() {
         key = key
             .add("layers", REVISION)
-            .add("squashfs", squashfs::parameters())
+            .add("squashfs", Effort::Full.parameters())
             .add("release", release().to_string())
             .step(kernel);
     }
@@ -146,7 +146,7 @@ impl Packer<'_> {
             )?;
         }
         let image = self.scratch.join(name);
-        squashfs::write(&tree, self.tools, &work, &image)?;
+        squashfs::write(&tree, Effort::Full, self.tools, &work, &image)?;
         Ok(image)
     }
 

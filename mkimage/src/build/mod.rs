@@ -94,6 +94,12 @@ fn release(options: &Options) -> Result<Release> {
 
 fn context(options: &Options) -> Result<Context> {
     options.profile.meta_values()?;
+    if options.profile.quick && options.release {
+        return Err(Failure::new(
+            "a quick build is no release",
+            "leave --release away, or `quick` in the profile",
+        ));
+    }
     let context = Context {
         lock: Lock::read(&options.source.join("rootfs/packages.lock"))?,
         fetcher: options.fetcher(),

@@ -18,9 +18,11 @@ use crate::lock::Lock;
 use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
+use crate::rootfs::rust::{self, CargoProfile};
+use crate::rootfs::squashfs::{self, Effort};
 use crate::rootfs::toolchain::{self, Compilers, Locked};
 use crate::rootfs::tree::{self, Sources};
-use crate::rootfs::{REVISION, check, go, rust, squashfs};
+use crate::rootfs::{REVISION, check, go};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
@@ -50,6 +52,13 @@ impl Context {
 
     fn arch(&self) -> Arch {
         self.release.arch
+    }
+
+    fn cargo_profile(&self) -> CargoProfile {
+        match self.options.profile.quick {
+            true => CargoProfile::Quick,
+            false => CargoProfile::Release,
+        }
     }
 
     fn source(&self, path: &str) -> PathBuf {
@@ -217,11 +226,13 @@ fn daemons<'a>(
     let (toolchain, sysroot) = (toolchain.clone(), sysroot.clone());
     let key_of = {
         let arch = context.arch().to_string();
+        let profile = context.cargo_profile();
         let (toolchain, sysroot) = (toolchain.key.clone(), sysroot.key.clone());
         move |sources: &Path| {
             let key = KeyBuilder::new("daemons").step(&toolchain).step(&sysroot);
             let key = rust::Inputs::key(sources, version, key)?;
-            Ok::<_, anyhow::Error>(key.add("arch", &arch).finish())
+            let key = key.add("arch", &arch).add("profile", profile.name());
+            Ok::<_, anyhow::Error>(key.finish())
         }
     };
     let key = key_of(&context.options.source)?;
@@ -232,6 +243,7 @@ fn daemons<'a>(
             workspace: &context.options.source,
             compilers: &compilers,
             version,
+            profile: context.cargo_profile(),
             target: &context.options.cache.root().join("cargo"),
         };
         inputs.fetch(context.options.offline)?;
@@ -253,9 +265,13 @@ fn rootfs<'a>(
     [kernel, go, daemons, tools]: [&Handle; 4],
 ) -> Result<Handle> {
     let debian = context.arch().names().debian;
+    let effort = match context.options.profile.quick {
+        true => Effort::Quick,
+        false => Effort::Full,
+    };
     let mut key = KeyBuilder::new("rootfs")
         .add("revision", REVISION)
-        .add("squashfs", squashfs::parameters())
+        .add("squashfs", effort.parameters())
         .add("version", &context.release.version)
         .file(&context.source("rootfs/manifest.toml"))?
         .file(&context.source("rootfs/executables.txt"))?
@@ -289,7 +305,7 @@ fn rootfs<'a>(
             let allowed = fs::read_to_string(context.source("rootfs/executables.txt"))?;
             check::check(&tree, context.arch(), &allowed)?;
             let tools = Locked::new(built.dir(&tools));
-            squashfs::write(&tree, &tools, scratch, &out.join(ROOTFS))
+            squashfs::write(&tree, effort, &tools, scratch, &out.join(ROOTFS))
         }),
     )
 }

@@ -51,6 +51,25 @@ const SOURCES: [&str; 6] = [
     "services",
 ];
 
+/// The profile of `Cargo.toml` the programs are built with.
+#[derive(Debug, Clone, Copy)]
+pub enum CargoProfile {
+    /// What is shipped: minutes after any change, because every program is optimised as a whole.
+    Release,
+    /// Seconds after a change of one crate, for development.
+    Quick,
+}
+
+impl CargoProfile {
+    /// Its name, which is also that of cargo's output directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Quick => "quick",
+        }
+    }
+}
+
 /// What determines the programs.
 #[derive(Debug)]
 pub struct Inputs<'a> {
@@ -60,6 +79,8 @@ pub struct Inputs<'a> {
     pub compilers: &'a Compilers,
     /// The version the programs report.
     pub version: &'a str,
+    /// How they are optimised.
+    pub profile: CargoProfile,
     /// Where the sources are copied to and cargo keeps compiled crates; what is there changes no
     /// output.
     pub target: &'a Path,
@@ -114,7 +135,8 @@ impl Inputs<'_> {
                 .dir(&self.target.join(COPY))
                 .args([
                     "build",
-                    "--release",
+                    "--profile",
+                    self.profile.name(),
                     "--frozen",
                     "--target",
                     self.rust_target(),
@@ -127,7 +149,7 @@ impl Inputs<'_> {
             for program in group.programs {
                 let built = target
                     .join(self.rust_target())
-                    .join("release")
+                    .join(self.profile.name())
                     .join(program);
                 fs::copy(&built, out.join(program))
                     .with_context(|| format!("copying {}", built.display()))?;
@@ -165,7 +187,6 @@ impl Inputs<'_> {
             .env("PATH", path)
             .env("CORTEN_VERSION", self.version)
             .env("CARGO_TARGET_DIR", target)
-            .env("CARGO_INCREMENTAL", "0")
             .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(group, &maps))
             .env(&linker, compilers.c())
             .env(&format!("CC_{triple}"), compilers.c())
