@@ -2,7 +2,9 @@
 //! written outside of the target, and no device, socket or set-user-id file is
 //! made.
 
+use std::fs::{self, Permissions};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -19,7 +21,8 @@ pub(crate) struct LeadsOut(PathBuf);
 const MOST_TOLD: usize = 100;
 
 /// Unpacks files, directories and symbolic links; what else there is is left
-/// out, and told by the names returned.
+/// out, and told by the names returned. Directories stay open to their owner,
+/// whatever the archive says.
 ///
 /// # Errors
 /// At the first entry whose path is absolute, has a `..` or leads through a link
@@ -51,11 +54,25 @@ pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<S
             .unpack_in(target)
             .with_context(|| format!("{path:?}"))?;
         // The archive's own root is `.`, which is there.
-        if !unpacked && path.components().any(|part| part != Component::CurDir) {
+        if path.components().all(|part| part == Component::CurDir) {
+            continue;
+        }
+        if !unpacked {
             bail!("{path:?} cannot be unpacked");
+        }
+        if kind == EntryType::Directory {
+            open_to_owner(&target.join(&path)).with_context(|| format!("{path:?}"))?;
         }
     }
     Ok(left_out)
+}
+
+/// What is in a directory comes after it: one that nobody may write to could be
+/// filled by root only, and deleted by nobody else. `path` is a directory, not a
+/// link to one: the library has refused that.
+fn open_to_owner(path: &Path) -> std::io::Result<()> {
+    let mode = fs::symlink_metadata(path)?.permissions().mode();
+    fs::set_permissions(path, Permissions::from_mode((mode & 0o777) | 0o700))
 }
 
 fn inside(path: &Path) -> bool {
@@ -65,20 +82,21 @@ fn inside(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use tar::{Builder, Header};
 
     use super::*;
 
     /// The name is written as it is: the library would refuse the hostile ones.
     fn entry(kind: EntryType, name: &str, link: &str, data: &[u8]) -> Vec<u8> {
+        with_mode(0o4755, kind, name, link, data)
+    }
+
+    fn with_mode(mode: u32, kind: EntryType, name: &str, link: &str, data: &[u8]) -> Vec<u8> {
         let mut header = Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
-        header.set_mode(0o4755);
+        header.set_mode(mode);
         header.set_size(data.len() as u64);
         header.set_cksum();
         let mut builder = Builder::new(Vec::new());
@@ -115,6 +133,23 @@ mod tests {
         let mode = fs::metadata(log.join("a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o7000, 0, "{mode:o}");
         assert_eq!(fs::read_dir(log).unwrap().count(), 2);
+    }
+
+    /// Root may write anywhere, so the mode is looked at, too.
+    #[test]
+    fn directories_nobody_may_write_to_are_filled() {
+        let (directory, result) = unpack(&[
+            with_mode(0o555, EntryType::Directory, "etc/", "", b""),
+            with_mode(0o555, EntryType::Directory, "etc/ssl/", "", b""),
+            entry(EntryType::Regular, "etc/ssl/a", "", b"hello"),
+        ]);
+        result.unwrap();
+        for name in ["target/etc", "target/etc/ssl"] {
+            let metadata = fs::metadata(directory.path().join(name)).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o7777, 0o755, "{name}");
+        }
+        let text = fs::read_to_string(directory.path().join("target/etc/ssl/a")).unwrap();
+        assert_eq!(text, "hello");
     }
 
     #[test]
