@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::yaml;
+use crate::{files, yaml};
 
 /// The largest file read, in bytes; a hundred contexts are about 200 kB.
 const MAX_SIZE: u64 = 4 * 1024 * 1024;
@@ -120,14 +120,8 @@ impl Context {
 impl ClientConfig {
     /// Reads a file's text. The text is never quoted in an error: it has keys.
     pub(crate) fn parse(text: &str) -> anyhow::Result<ClientConfig> {
-        serde_saphyr::from_str(text).map_err(|error| match error.location() {
-            Some(at) => anyhow!(
-                "not a client config: line {}, column {}",
-                at.line(),
-                at.column()
-            ),
-            None => anyhow!("not a client config"),
-        })
+        serde_saphyr::from_str(text)
+            .map_err(|error| anyhow!("not a client config{}", yaml::place(&error)))
     }
 
     pub(crate) fn render(&self) -> anyhow::Result<String> {
@@ -216,8 +210,7 @@ impl Search {
             Ok(path) => path,
             Err(nowhere) => at_home().ok_or(nowhere)?,
         };
-        // A link stays one: what it points to is replaced.
-        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        let path = files::real(&path);
         if !path.exists() {
             return Ok((path, ClientConfig::default()));
         }
@@ -310,7 +303,7 @@ mod tests {
             .unwrap()
             .replace("endpoints:", "endpoints: x\n            y:");
         let error = ClientConfig::parse(&broken).unwrap_err().to_string();
-        assert!(error.starts_with("not a client config: line "), "{error}");
+        assert!(error.starts_with("not a client config at line "), "{error}");
         assert!(
             !error.contains("AAAA") && !error.contains(&secret[..20]),
             "{error}"

@@ -4,7 +4,6 @@ use corten_api::cluster::cluster_service_client::ClusterServiceClient;
 use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::inspect::inspect_service_client::InspectServiceClient;
 use corten_api::machine::image_service_client::ImageServiceClient;
-use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::time::time_service_client::TimeServiceClient;
 use tonic::transport::Channel;
@@ -13,7 +12,6 @@ pub(crate) type Machine = MachineServiceClient<Channel>;
 pub(crate) type Cluster = ClusterServiceClient<Channel>;
 pub(crate) type Images = ImageServiceClient<Channel>;
 pub(crate) type Inspect = InspectServiceClient<Channel>;
-pub(crate) type Lifecycle = LifecycleServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
 pub(crate) type Time = TimeServiceClient<Channel>;
 
@@ -34,4 +32,4 @@ macro_rules! services {
     };
 }
 
-services!(Machine, Cluster, Images, Inspect, Lifecycle, State, Time);
+services!(Machine, Cluster, Images, Inspect, State, Time);

@@ -1,18 +1,33 @@
 //! Files with secrets.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use tempfile::NamedTempFile;
 
+/// The file to write for `path`. A link stays one: what it points to is replaced.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Makes the directory a file shall be in, and those above it.
+pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
+    let parent = directory(path);
+    std::fs::create_dir_all(parent).with_context(|| format!("directory {}", parent.display()))
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// A file that becomes the one at `path` when it is whole, readable by its owner
 /// only.
 pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory(path);
     anyhow::ensure!(
         directory.is_dir(),
         "{}: there is no directory {}",

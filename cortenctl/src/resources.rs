@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clients::State;
 use crate::stream::{Node, Trouble, drain};
+use crate::yaml;
 
 const DEFINITIONS: (&str, &str) = ("meta", "ResourceDefinitions.meta.cosi.dev");
 
@@ -102,10 +103,7 @@ pub(crate) fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
             .metadata
             .as_ref()
             .map_or("", |metadata| &metadata.id);
-        // The spec may be secret: what the error quotes is left out.
-        let place = error.location().map_or_else(String::new, |at| {
-            format!(": line {}, column {}", at.line(), at.column())
-        });
+        let place = yaml::place(&error);
         Trouble::Said(format!("the spec of {id} cannot be read{place}"))
     })
 }
@@ -212,7 +210,7 @@ mod tests {
             panic!("it was read");
         };
         assert!(
-            text.starts_with("the spec of v1alpha1 cannot be read"),
+            text.starts_with("the spec of v1alpha1 cannot be read at line "),
             "{text}"
         );
         assert!(!text.contains("hunter2"), "{text}");

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 
+use corten_api::common::Data;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
@@ -153,6 +154,24 @@ pub(crate) async fn drain<M>(
         take(frame)?;
     }
     Ok(())
+}
+
+/// Puts the frames of a stream together, at most `limit` bytes of them. What came
+/// before an error is kept; `too_large` is what is said of a stream that is longer.
+pub(crate) async fn gather(
+    frames: &mut Streaming<Data>,
+    limit: usize,
+    too_large: &str,
+    bytes: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    drain(frames, |frame: Data| {
+        if bytes.len() + frame.bytes.len() > limit {
+            return Err(Trouble::Said(too_large.to_owned()));
+        }
+        bytes.extend_from_slice(&frame.bytes);
+        Ok(())
+    })
+    .await
 }
 
 /// Makes a call that streams and hands every frame to `take` with the node it

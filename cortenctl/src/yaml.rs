@@ -6,13 +6,14 @@ use serde_json::Value;
 
 /// Reads a text. No error quotes it: it may be secret.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_saphyr::from_str(text).map_err(|error| match error.location() {
-        Some(at) => anyhow!(
-            "not as expected at line {}, column {}",
-            at.line(),
-            at.column()
-        ),
-        None => anyhow!("not as expected"),
+    serde_saphyr::from_str(text).map_err(|error| anyhow!("not as expected{}", place(&error)))
+}
+
+/// Where an error is: ` at line 1, column 2`, or nothing. What the error quotes
+/// besides may be secret.
+pub(crate) fn place(error: &serde_saphyr::Error) -> String {
+    error.location().map_or_else(String::new, |at| {
+        format!(" at line {}, column {}", at.line(), at.column())
     })
 }
 

@@ -6,7 +6,6 @@ mod tree;
 
 use std::collections::BTreeMap;
 
-use corten_api::common::Data;
 use corten_api::machine::CopyRequest;
 
 use crate::answers::finish;
@@ -14,7 +13,7 @@ use crate::cli::{Cgroups, Preset};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::stream::{Node, Trouble, drain, each};
+use crate::stream::{Node, Trouble, each, gather};
 use crate::table::{Table, print};
 
 use columns::{Processes, columns};
@@ -63,14 +62,8 @@ async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     });
     let mut archive = Vec::new();
     let mut frames = node.client::<Machine>().copy(request).await?.into_inner();
-    let copied = drain(&mut frames, |Data { bytes, .. }| {
-        if archive.len() + bytes.len() > MAX_SIZE {
-            return Err(Trouble::Said("its cgroups are too many".to_owned()));
-        }
-        archive.extend_from_slice(&bytes);
-        Ok(())
-    })
-    .await;
+    let too_large = "its cgroups are too many";
+    let copied = gather(&mut frames, MAX_SIZE, too_large, &mut archive).await;
     match Tree::read(flate2::read::MultiGzDecoder::new(&*archive)) {
         Ok(tree) => Ok((tree, copied)),
         // Why it broke off says more than that it has no end.

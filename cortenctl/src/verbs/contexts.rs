@@ -74,13 +74,7 @@ fn edit(
 }
 
 fn save(path: &Path, config: &ClientConfig) -> Result<(), Failure> {
-    if let Some(parent) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("directory {}", parent.display()))?;
-    }
+    files::make_parent(path)?;
     Ok(files::write(path, &config.render()?, true)?)
 }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context as _, anyhow};
 use corten_api::common::Data;
 use corten_api::machine::{CopyRequest, ReadRequest};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::answers::finish;
 use crate::cli::{Copy, Read as ReadArgs};
@@ -47,7 +47,7 @@ pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure>
     fs::create_dir_all(&args.target)
         .with_context(|| format!("directory {}", args.target.display()))?;
     let failed = each(routes, async |node| {
-        let (frames, received) = sync_channel(WAITING);
+        let (frames, received) = channel(WAITING);
         let target = args.target.clone();
         let extracting = tokio::task::spawn_blocking(move || {
             untar::extract(
@@ -80,17 +80,15 @@ pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure>
 async fn send(
     node: &crate::stream::Node,
     args: &Copy,
-    frames: &SyncSender<Vec<u8>>,
+    frames: &Sender<Vec<u8>>,
 ) -> Result<(), Trouble> {
-    let mut open = true;
     let request = node.request(CopyRequest {
         root_path: args.source.clone(),
     });
     let mut answer = node.client::<Machine>().copy(request).await?.into_inner();
     while let Some(Data { bytes, .. }) = answer.message().await? {
         // Nobody reads on once unpacking has failed; that error is the one to tell.
-        open = open && frames.send(bytes).is_ok();
-        if !open {
+        if frames.send(bytes).await.is_err() {
             break;
         }
     }
@@ -119,7 +117,7 @@ async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
     finish(&failed)
 }
 
-/// Frames as one reader.
+/// Frames as one reader, for a thread that may block.
 struct Chunks {
     frames: Receiver<Vec<u8>>,
     current: io::Cursor<Vec<u8>>,
@@ -141,9 +139,9 @@ impl Read for Chunks {
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
             }
-            match self.frames.recv() {
-                Ok(frame) => self.current = io::Cursor::new(frame),
-                Err(_) => return Ok(0),
+            match self.frames.blocking_recv() {
+                Some(frame) => self.current = io::Cursor::new(frame),
+                None => return Ok(0),
             }
         }
     }

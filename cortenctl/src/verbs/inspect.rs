@@ -1,5 +1,6 @@
 //! `inspect dependencies`: which controller reads and writes what.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use corten_api::inspect::{ControllerRuntimeDependency, DependencyEdgeType};
@@ -25,10 +26,9 @@ pub(crate) async fn dependencies(routes: Vec<Route>) -> Result<(), Failure> {
 /// types of resources, and arrows point where the data goes.
 fn graph(node: &str, message: &ControllerRuntimeDependency) -> String {
     let mut text = format!("digraph {} {{\n", quoted(node));
-    let mut controllers: Vec<&str> = Vec::new();
+    let mut controllers: BTreeSet<&str> = BTreeSet::new();
     for edge in &message.edges {
-        if !controllers.contains(&edge.controller_name.as_str()) {
-            controllers.push(&edge.controller_name);
+        if controllers.insert(&edge.controller_name) {
             let name = quoted(&edge.controller_name);
             writeln!(text, "    {name} [shape=box];").ok();
         }

@@ -5,7 +5,6 @@ mod merge;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use corten_api::common::Data;
 use serde_json::Value;
 
 use crate::answers::finish;
@@ -13,7 +12,7 @@ use crate::cli::Kubeconfig;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::stream::{Trouble, drain, each, only_one};
+use crate::stream::{Trouble, each, gather, only_one};
 use crate::table::{harmless, print};
 use crate::verbs::copy::file_of;
 use crate::{files, yaml};
@@ -28,16 +27,8 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Fai
         let mut archive = Vec::new();
         let mut client = node.client::<Machine>();
         let mut frames = client.kubeconfig(node.request(())).await?.into_inner();
-        drain(&mut frames, |Data { bytes, .. }| {
-            if archive.len() + bytes.len() > MAX_SIZE {
-                return Err(Trouble::Said(
-                    "its kubeconfig is too large to be one".to_owned(),
-                ));
-            }
-            archive.extend_from_slice(&bytes);
-            Ok(())
-        })
-        .await?;
+        let too_large = "its kubeconfig is too large to be one";
+        gather(&mut frames, MAX_SIZE, too_large, &mut archive).await?;
         let text = file_of(&archive, "kubeconfig", MAX_SIZE as u64)
             .map_err(|error| Trouble::Said(format!("its archive cannot be read: {error}")))?;
         write(&text, &target, args)
@@ -53,9 +44,7 @@ fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {
     if target == Path::new("-") {
         return Ok(print(&harmless(&render(&made.document())?))?);
     }
-    // A link stays one: what it points to is replaced.
-    let real = std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-    let target = real.as_path();
+    let target = &files::real(target);
     let there = target.exists();
     let document = if args.merge && there {
         let old = files::read(target, MAX_SIZE as u64).map_err(Failure::from)?;
@@ -68,12 +57,7 @@ fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {
     } else {
         made.document()
     };
-    if let Some(parent) = target
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(parent)?;
-    }
+    files::make_parent(target).map_err(Failure::from)?;
     files::write(target, &render(&document)?, args.force || args.merge).map_err(Failure::from)?;
     eprintln!("wrote {}", target.display());
     Ok(())

@@ -54,7 +54,7 @@ pub(crate) fn csr(args: &GenCsr) -> Result<(), Failure> {
 
 pub(crate) fn crt(args: &GenCrt) -> Result<(), Failure> {
     let name = file_name("--name", &args.name)?;
-    let (ca_crt, ca_key) = (appended(&args.ca, "crt"), appended(&args.ca, "key"));
+    let (ca_crt, ca_key) = (with(&args.ca, "crt"), with(&args.ca, "key"));
     let crt = files::read(&ca_crt, MAX_SIZE)?;
     let ca = Ca::from_pem(&crt, &files::read(&ca_key, MAX_SIZE)?)
         .with_context(|| format!("authority {}", args.ca.display()))?;
@@ -81,12 +81,9 @@ fn file_name<'a>(flag: &str, name: &'a str) -> Result<&'a str, Failure> {
     }
 }
 
-fn with(name: &str, extension: &str) -> PathBuf {
-    PathBuf::from(format!("{name}.{extension}"))
-}
-
-fn appended(path: &Path, extension: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+/// The path with an extension put behind what it has.
+fn with(path: impl AsRef<Path>, extension: &str) -> PathBuf {
+    let mut name = path.as_ref().as_os_str().to_owned();
     name.push(".");
     name.push(extension);
     name.into()
