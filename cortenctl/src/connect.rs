@@ -1,5 +1,6 @@
 //! Connections to nodes: the first endpoint that answers carries the call.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -75,7 +76,29 @@ pub(crate) fn count(routes: &[Route]) -> usize {
     routes.iter().map(nodes).sum()
 }
 
+/// No endpoint could be reached: each of them, with why.
+#[derive(Debug)]
+pub(crate) struct Unreached(pub(crate) Vec<(Endpoint, String)>);
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |(endpoint, why): &(Endpoint, String)| format!("{endpoint}: {why}");
+        match self.0.as_slice() {
+            [one] => f.write_str(&line(one)),
+            many => {
+                let lines: Vec<String> = many.iter().map(line).collect();
+                write!(f, "no endpoint answers:\n  {}", lines.join("\n  "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unreached {}
+
 /// Opens what the global flags ask for.
+///
+/// # Errors
+/// [`Unreached`] among them.
 pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     if global.insecure {
         return insecure_routes(global).await;
@@ -115,7 +138,7 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     let identity = context.identity()?;
     let roles = tls::roles(&identity);
     let tls = Arc::new(tls::mutual(&identity, SystemTime::now())?);
-    let (endpoint, channel) = first(&endpoints, &tls).await.map_err(Failure::call)?;
+    let (endpoint, channel) = first(&endpoints, &tls).await?;
     let name = match nodes.as_slice() {
         [] => endpoint.host().to_owned(),
         some => some
@@ -148,9 +171,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
                 "--insecure needs the node's address: -n ADDRESS",
             ));
         }
-        let (endpoint, channel) = first(&global.endpoints, &tls)
-            .await
-            .map_err(Failure::call)?;
+        let (endpoint, channel) = first(&global.endpoints, &tls).await?;
         let name = endpoint.host().to_owned();
         return Ok(vec![Route {
             name,
@@ -180,23 +201,22 @@ pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), F
         .ok_or_else(|| Failure::usage(format!("{node:?} is not a node's name or address")))
 }
 
-/// The first endpoint that answers. When none does, the error has a line for
-/// each.
+/// The first endpoint that answers.
+///
+/// # Errors
+/// [`Unreached`] when none does.
 async fn first<'a>(
     endpoints: &'a [Endpoint],
     tls: &Arc<ClientConfig>,
-) -> Result<(&'a Endpoint, Channel), String> {
+) -> anyhow::Result<(&'a Endpoint, Channel)> {
     let mut failures = Vec::new();
     for endpoint in endpoints {
         match open(endpoint, tls).await {
             Ok(channel) => return Ok((endpoint, channel)),
-            Err(why) => failures.push(format!("{endpoint}: {why}")),
+            Err(why) => failures.push((endpoint.clone(), why)),
         }
     }
-    Err(match failures.as_slice() {
-        [one] => one.clone(),
-        many => format!("no endpoint answers:\n  {}", many.join("\n  ")),
-    })
+    Err(Unreached(failures).into())
 }
 
 async fn open(endpoint: &Endpoint, tls: &Arc<ClientConfig>) -> Result<Channel, String> {

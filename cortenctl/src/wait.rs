@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use corten_api::cosi::resource::Resource;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 use crate::cli::Global;
-use crate::connect::{Route, routes};
+use crate::connect::{Route, Unreached, routes};
+use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::resources;
 use crate::stream::{Failed, Node, Trouble, each};
@@ -61,38 +62,75 @@ async fn boot(node: &Node) -> Result<String, Trouble> {
 }
 
 /// Waits for these nodes. Connections are opened anew each time, as theirs end.
+/// Nodes that are not as they should be at the limit are named, with why.
 pub(crate) async fn wait(
     global: &Global,
     boots: Boots,
     until: Until,
     limit: Duration,
 ) -> Result<Failed, Failure> {
-    let end = Instant::now() + limit;
-    let mut left: Vec<Waiting> = boots.into_iter().map(Waiting::new).collect();
-    while !left.is_empty() {
-        if Instant::now() >= end {
-            let late = |one: Waiting| {
-                let why = format!("not within {} s: {}", limit.as_secs(), one.last);
-                (one.node, why)
-            };
-            return Ok(left.into_iter().map(late).collect());
+    let look = async |left: &mut [Waiting]| look(global, until, left).await;
+    watch(boots, PAUSE, limit, look).await
+}
+
+/// Looks again and again, until all is said of every node or the time is over,
+/// also in the middle of a look.
+async fn watch(
+    boots: Boots,
+    pause: Duration,
+    limit: Duration,
+    mut look: impl AsyncFnMut(&mut [Waiting]) -> Result<(), Failure>,
+) -> Result<Failed, Failure> {
+    let mut all: Vec<Waiting> = boots.into_iter().map(Waiting::new).collect();
+    let looking = async {
+        while all.iter().any(|one| one.end.is_none()) {
+            sleep(pause).await;
+            look(&mut all).await?;
         }
-        sleep(PAUSE).await;
-        look(global, until, &mut left).await?;
-        left.retain(|one| !one.done);
+        Ok::<_, Failure>(())
+    };
+    if let Ok(ended) = timeout(limit, looking).await {
+        ended?;
     }
-    Ok(Failed::new())
+    let failed = all.into_iter().filter_map(|one| {
+        let why = match one.end {
+            Some(End::Good) => return None,
+            Some(End::Unknown) => one.last,
+            None => format!("not within {} s: {}", limit.as_secs(), one.last),
+        };
+        Some((one.node, why))
+    });
+    Ok(failed.collect())
 }
 
 /// A node that is waited for.
 struct Waiting {
     node: String,
     boot: String,
-    /// Looks in a row without an answer.
+    /// Looks in a row without an answer, or without a way to ask.
     silent: u32,
     /// How it was at the last look.
     last: String,
-    done: bool,
+    end: Option<End>,
+}
+
+/// Why a node is not waited for any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is as it should be.
+    Good,
+    /// Nobody is left who could say how it is.
+    Unknown,
+}
+
+/// What a look at a node found.
+enum Seen {
+    /// It is up in this boot; and why it is not ready, unless it is.
+    Up(String, Option<String>),
+    /// It does not answer.
+    Silent(String),
+    /// No endpoint answers that could ask it.
+    NoWay(String),
 }
 
 impl Waiting {
@@ -101,44 +139,55 @@ impl Waiting {
             node,
             boot,
             silent: 0,
-            last: "it has not been asked".to_owned(),
-            done: false,
+            last: "no answer yet".to_owned(),
+            end: None,
         }
     }
 
     /// Takes note of a look; what is new is told.
-    fn saw(&mut self, until: Until, found: Result<(String, Option<String>), String>) {
-        let (state, done) = match (found, until) {
-            (Err(why), Until::Back) => {
-                self.silent += 1;
-                (format!("it does not answer: {why}"), false)
+    fn saw(&mut self, until: Until, seen: Seen) {
+        if self.end.is_some() {
+            return;
+        }
+        self.silent = match seen {
+            Seen::Up(..) => 0,
+            Seen::Silent(_) | Seen::NoWay(_) => self.silent + 1,
+        };
+        let gone = until == Until::Gone && self.silent >= GONE;
+        let (state, end) = match (seen, until) {
+            (Seen::NoWay(why), _) => (
+                format!("the way to it is gone: {why}"),
+                gone.then_some(End::Unknown),
+            ),
+            (Seen::Silent(why), Until::Back) => (format!("it does not answer: {why}"), None),
+            (Seen::Silent(_), Until::Gone) => {
+                ("it does not answer".to_owned(), gone.then_some(End::Good))
             }
-            (Err(_), Until::Gone) => {
-                self.silent += 1;
-                ("it does not answer".to_owned(), self.silent >= GONE)
+            (Seen::Up(boot, _), _) if boot == self.boot => {
+                ("it has not gone down yet".to_owned(), None)
             }
-            (Ok((boot, _)), _) if boot == self.boot => {
-                self.silent = 0;
-                ("it has not gone down yet".to_owned(), false)
+            (Seen::Up(..), Until::Gone) => ("it has rebooted".to_owned(), Some(End::Good)),
+            (Seen::Up(_, None), Until::Back) => {
+                ("it is back, and ready".to_owned(), Some(End::Good))
             }
-            (Ok(_), Until::Gone) => ("it has rebooted".to_owned(), true),
-            (Ok((_, None)), Until::Back) => ("it is back, and ready".to_owned(), true),
-            (Ok((_, Some(why))), Until::Back) => (format!("it is back, but {why}"), false),
+            (Seen::Up(_, Some(why)), Until::Back) => (format!("it is back, but {why}"), None),
         };
         if state != self.last {
             eprintln!("{}: {}", printable(&self.node), printable(&state));
         }
         self.last = state;
-        self.done = done;
+        self.end = end;
     }
 }
 
-async fn look(global: &Global, until: Until, left: &mut [Waiting]) -> Result<(), Failure> {
+async fn look(global: &Global, until: Until, all: &mut [Waiting]) -> Result<(), Failure> {
     let opened = match routes(global).await {
         Ok(opened) => opened,
         Err(Failure::Call(error)) => {
-            for one in left.iter_mut() {
-                one.saw(until, Err(format!("{error:#}")));
+            let unreached: Unreached = error.downcast()?;
+            for one in all {
+                let seen = without_way(&unreached, &one.node);
+                one.saw(until, seen);
             }
             return Ok(());
         }
@@ -151,16 +200,34 @@ async fn look(global: &Global, until: Until, left: &mut [Waiting]) -> Result<(),
         Ok(())
     })
     .await?;
-    for one in left.iter_mut() {
-        let seen = found.iter().find(|(node, _, _)| *node == one.node);
+    for one in all {
+        let up = found.iter().find(|(node, _, _)| *node == one.node);
         let why = failed.iter().find(|(node, _)| *node == one.node);
-        match (seen, why) {
-            (Some((_, boot, why)), _) => one.saw(until, Ok((boot.clone(), why.clone()))),
-            (None, Some((_, why))) => one.saw(until, Err(why.clone())),
-            (None, None) => one.saw(until, Err("no answer".to_owned())),
-        }
+        let seen = match (up, why) {
+            (Some((_, boot, why)), _) => Seen::Up(boot.clone(), why.clone()),
+            (None, Some((_, why))) => Seen::Silent(why.clone()),
+            (None, None) => Seen::Silent("no answer".to_owned()),
+        };
+        one.saw(until, seen);
     }
     Ok(())
+}
+
+/// When no endpoint answers, that says something of the endpoints only: other
+/// nodes may well be up.
+fn without_way(unreached: &Unreached, node: &str) -> Seen {
+    let Unreached(endpoints) = unreached;
+    match endpoints
+        .iter()
+        .find(|(endpoint, _)| endpoint.host() == node)
+    {
+        Some((_, why)) => Seen::Silent(why.clone()),
+        None => {
+            let each = |(endpoint, why): &(Endpoint, String)| format!("{endpoint}: {why}");
+            let all: Vec<String> = endpoints.iter().map(each).collect();
+            Seen::NoWay(all.join("; "))
+        }
+    }
 }
 
 /// Why the node is not up yet; nothing when it is.
@@ -207,39 +274,88 @@ mod tests {
         Waiting::new(("n".to_owned(), "old".to_owned()))
     }
 
-    fn up(boot: &str, why: Option<&str>) -> Result<(String, Option<String>), String> {
-        Ok((boot.to_owned(), why.map(str::to_owned)))
+    fn up(boot: &str, why: Option<&str>) -> Seen {
+        Seen::Up(boot.to_owned(), why.map(str::to_owned))
+    }
+
+    fn silent() -> Seen {
+        Seen::Silent("refused".to_owned())
     }
 
     #[test]
     fn another_boot_that_is_ready_is_the_end() {
         let mut one = node();
-        for seen in [
-            up("old", None),
-            Err("refused".to_owned()),
-            up("new", Some("booting")),
-        ] {
+        for seen in [up("old", None), silent(), up("new", Some("booting"))] {
             one.saw(Until::Back, seen);
-            assert!(!one.done, "{}", one.last);
+            assert_eq!(one.end, None, "{}", one.last);
         }
         assert_eq!(one.last, "it is back, but booting");
         one.saw(Until::Back, up("new", None));
-        assert!(one.done);
+        assert_eq!(one.end, Some(End::Good));
     }
 
     #[test]
     fn one_lost_answer_does_not_make_a_node_gone() {
         let mut one = node();
-        let lost = || Err("refused".to_owned());
-        for seen in [lost(), lost(), up("old", None), lost(), lost()] {
+        for seen in [silent(), silent(), up("old", None), silent(), silent()] {
             one.saw(Until::Gone, seen);
-            assert!(!one.done);
+            assert_eq!(one.end, None);
         }
-        one.saw(Until::Gone, lost());
-        assert!(one.done);
+        one.saw(Until::Gone, silent());
+        assert_eq!(one.end, Some(End::Good));
         let mut other = node();
         other.saw(Until::Gone, up("new", None));
-        assert!(other.done);
+        assert_eq!(other.end, Some(End::Good));
+    }
+
+    #[test]
+    fn an_endpoint_that_is_gone_says_nothing_of_the_nodes_behind_it() {
+        let endpoint = "10.0.0.1:50000".parse().unwrap();
+        let unreached = Unreached(vec![(endpoint, "refused".to_owned())]);
+        for (name, until, end) in [
+            ("10.0.0.1", Until::Gone, Some(End::Good)),
+            ("10.0.0.2", Until::Gone, Some(End::Unknown)),
+            ("10.0.0.2", Until::Back, None),
+        ] {
+            let mut one = Waiting::new((name.to_owned(), "old".to_owned()));
+            for _ in 0..GONE {
+                assert_eq!(one.end, None);
+                one.saw(until, without_way(&unreached, name));
+            }
+            assert_eq!(one.end, end, "{name}: {}", one.last);
+            let told = one.last.contains("the way to it is gone: 10.0.0.1");
+            assert_eq!(told, name == "10.0.0.2", "{}", one.last);
+        }
+    }
+
+    fn boots() -> Boots {
+        let boot = |node: &str| (node.to_owned(), "old".to_owned());
+        vec![boot("a"), boot("b")]
+    }
+
+    #[tokio::test]
+    async fn the_limit_ends_a_look_that_does_not_end() {
+        let limit = Duration::from_millis(10);
+        let look = async |all: &mut [Waiting]| {
+            all[0].saw(Until::Back, up("new", None));
+            std::future::pending().await
+        };
+        let failed = watch(boots(), Duration::ZERO, limit, look).await.unwrap();
+        let expected = [("b".to_owned(), "not within 0 s: no answer yet".to_owned())];
+        assert_eq!(failed, expected);
+    }
+
+    #[tokio::test]
+    async fn who_cannot_be_asked_any_more_has_failed() {
+        let look = async |all: &mut [Waiting]| {
+            all[0].saw(Until::Gone, silent());
+            all[1].saw(Until::Gone, Seen::NoWay("a: refused".to_owned()));
+            Ok(())
+        };
+        let limit = Duration::from_secs(3600);
+        let failed = watch(boots(), Duration::ZERO, limit, look).await.unwrap();
+        let why = "the way to it is gone: a: refused".to_owned();
+        assert_eq!(failed, [("b".to_owned(), why)]);
     }
 
     #[test]
