@@ -2,13 +2,14 @@
 //! and the others are had.
 
 use std::future::Future;
+use std::time::Duration;
 
 use corten_api::common::Data;
 use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
 use corten_api::machine as api;
 use corten_config::Document;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Response, Status, Streaming};
 
 use super::Missing;
@@ -25,19 +26,26 @@ use crate::yaml;
 /// The most that is kept of one source, in bytes; its end is the newest.
 const MAX_SOURCE: usize = 32 * 1024 * 1024;
 /// How long no event comes until there are no more: the stream has no end.
-const QUIET: std::time::Duration = std::time::Duration::from_secs(1);
+const QUIET: Duration = Duration::from_secs(1);
+/// How long events are taken from a node that always has another.
+const EVENTS: Duration = Duration::from_secs(10);
 
+/// Collects what a node has.
+///
+/// # Errors
+/// When it does not even tell its version: then it tells nothing else.
 pub(super) async fn node(
     node: &Node,
     archive: &mut Archive,
     missing: &mut Missing,
-) -> Result<(), Failure> {
+) -> Result<(), Trouble> {
     let mut sources = Sources {
         root: part(&node.name),
         archive,
         missing,
     };
-    sources.put("version.yaml", version(node)).await?;
+    let version = limited(version(node)).await?;
+    sources.put("version.yaml", async { Ok(version) }).await?;
     sources.put("dmesg.log", dmesg(node)).await?;
     sources.put("events.log", event_lines(node)).await?;
     sources.put("processes.txt", process_table(node)).await?;
@@ -133,17 +141,42 @@ async fn log(node: &Node, id: &str) -> Result<String, Trouble> {
 
 /// The end of a stream of text.
 async fn text(answer: Result<Response<Streaming<Data>>, Status>) -> Result<String, Trouble> {
-    let mut bytes = Vec::new();
+    let mut end = End::new(MAX_SOURCE);
     drain(&mut answer?.into_inner(), |frame: Data| {
-        bytes.extend_from_slice(&frame.bytes);
-        if bytes.len() > 2 * MAX_SOURCE {
-            bytes.drain(..bytes.len() - MAX_SOURCE);
-        }
+        end.push(&frame.bytes);
         Ok(())
     })
     .await?;
-    let first = bytes.len().saturating_sub(MAX_SOURCE);
-    Ok(String::from_utf8_lossy(bytes.get(first..).unwrap_or_default()).into_owned())
+    Ok(end.text())
+}
+
+/// The newest bytes of a source.
+struct End {
+    bytes: Vec<u8>,
+    /// How many are kept.
+    most: usize,
+}
+
+impl End {
+    fn new(most: usize) -> End {
+        End {
+            bytes: Vec::new(),
+            most,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        // Now and then: moving the rest for every frame would be slow.
+        if self.bytes.len() > 2 * self.most {
+            self.bytes.drain(..self.bytes.len() - self.most);
+        }
+    }
+
+    fn text(self) -> String {
+        let first = self.bytes.len().saturating_sub(self.most);
+        String::from_utf8_lossy(self.bytes.get(first..).unwrap_or_default()).into_owned()
+    }
 }
 
 async fn event_lines(node: &Node) -> Result<String, Trouble> {
@@ -152,16 +185,34 @@ async fn event_lines(node: &Node) -> Result<String, Trouble> {
         ..Default::default()
     });
     let mut frames = node.client::<Machine>().events(request).await?.into_inner();
-    let mut lines = String::new();
-    while let Ok(frame) = timeout(QUIET, frames.message()).await {
-        let Some(event) = frame? else { break };
-        if let Some(line) = events::text(&node.name, &event)
-            && lines.len() < MAX_SOURCE
-        {
-            lines.push_str(&line);
+    let mut end = End::new(MAX_SOURCE);
+    let next = async || frames.message().await;
+    until_quiet(QUIET, EVENTS, next, |event| {
+        let line = events::text(&node.name, &event).unwrap_or_default();
+        end.push(line.as_bytes());
+    })
+    .await?;
+    Ok(end.text())
+}
+
+/// Takes what comes until nothing does for as long as `quiet`, and for as long as
+/// `most` in all.
+async fn until_quiet<M>(
+    quiet: Duration,
+    most: Duration,
+    mut next: impl AsyncFnMut() -> Result<Option<M>, Status>,
+    mut take: impl FnMut(M),
+) -> Result<(), Status> {
+    let end = Instant::now() + most;
+    while Instant::now() < end {
+        let silence = Instant::now() + quiet;
+        match timeout_at(silence.min(end), next()).await {
+            Ok(Ok(Some(message))) => take(message),
+            Ok(Err(status)) => return Err(status),
+            Ok(Ok(None)) | Err(_) => break,
         }
     }
-    Ok(lines)
+    Ok(())
 }
 
 async fn process_table(node: &Node) -> Result<String, Trouble> {
@@ -223,4 +274,47 @@ async fn documents(node: &Node, namespace: &str, kind: &str) -> Result<String, T
         }
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_source_is_kept() {
+        let mut end = End::new(5);
+        for byte in b'a'..=b'z' {
+            end.push(&[byte]);
+        }
+        assert_eq!(end.text(), "vwxyz");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_always_has_another_event_is_left_with_what_came() {
+        let mut number = 0;
+        let next = async || {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            number += 1;
+            Ok(Some(number))
+        };
+        let mut taken = Vec::new();
+        let (quiet, most) = (Duration::from_secs(3600), Duration::from_millis(50));
+        let take = |number| taken.push(number);
+        until_quiet(quiet, most, next, take).await.unwrap();
+        assert_eq!(taken.first(), Some(&1));
+    }
+
+    #[tokio::test]
+    async fn silence_is_the_end_of_the_events() {
+        let mut left = vec![2, 1];
+        let next = async || match left.pop() {
+            Some(number) => Ok(Some(number)),
+            None => std::future::pending().await,
+        };
+        let mut taken = Vec::new();
+        let (quiet, most) = (Duration::from_millis(1), Duration::from_secs(3600));
+        let take = |number| taken.push(number);
+        until_quiet(quiet, most, next, take).await.unwrap();
+        assert_eq!(taken, [1, 2]);
+    }
 }

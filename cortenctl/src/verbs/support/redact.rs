@@ -10,8 +10,8 @@ const HIDDEN: &str = "******";
 /// What looks like a secret, with the part before it and after it kept.
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
-        // Private keys, whole.
-        r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----)",
+        // Private keys, whole; one whose end was cut off hides what follows.
+        r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\z)",
         // The same as base64 of PEM: "LS0tLS1CRUdJTi" begins each of them.
         r"()LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}()",
         // Credentials in URLs.
@@ -19,8 +19,11 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         // Bearer tokens, and Kubernetes' and trustd's tokens.
         r"((?i:bearer)\s+)[A-Za-z0-9._~+/=-]{8,}()",
         r"\b()[a-z0-9]{6}\.[a-z0-9]{16}()\b",
-        // A field that says what it is.
-        r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*["']?)[^\s"',}]+()"#,
+        // A field that says what it is: in quotes, in quotes within quotes, and bare.
+        r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*")(?:[^"\\\n]|\\.)+("?)"#,
+        r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*')[^'\n]+('?)"#,
+        r#"((?i:password|passwd|secret|token)\\"\s*[=:]\s*\\")[^"\\\n]+()"#,
+        r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*)[^\s"',}]+()"#,
     ];
     patterns
         .iter()
@@ -44,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_pattern_is_read() {
-        assert_eq!(SECRETS.len(), 6);
+        assert_eq!(SECRETS.len(), 9);
     }
 
     #[test]
@@ -73,6 +76,20 @@ mod tests {
             (
                 r#"{"password": "hunter2", "a": 1}"#,
                 r#"{"password": "******", "a": 1}"#,
+            ),
+            (
+                r#"{"password": "two \"words\"", "a": 1}"#,
+                r#"{"password": "******", "a": 1}"#,
+            ),
+            ("password='a,b' x=1", "password='******' x=1"),
+            ("token: \"cut off here\nb", "token: \"******\nb"),
+            (
+                r#"{"msg":"{\"secret\":\"two words\"}","a":1}"#,
+                r#"{"msg":"{\"secret\":\"******\"}","a":1}"#,
+            ),
+            (
+                "a -----BEGIN PRIVATE KEY-----\nAAAA\nBB",
+                "a -----BEGIN PRIVATE KEY-----******",
             ),
             (
                 "kubelet is healthy at https://10.0.0.1:6443",
