@@ -22,7 +22,7 @@ pub(crate) struct List {
     /// Below the directory, too
     #[arg(short, long)]
     pub(crate) recurse: bool,
-    /// How far below; 0 is without end
+    /// How many levels below; 0 is one, and with --recurse all
     #[arg(short, long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) depth: i32,
@@ -57,7 +57,7 @@ pub(crate) struct Usage {
     /// Sizes for people
     #[arg(short = 'H', long)]
     pub(crate) humanize: bool,
-    /// How far below the paths lines are given
+    /// How many levels below the paths have lines of their own
     #[arg(short, long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) depth: i32,

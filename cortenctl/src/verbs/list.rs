@@ -5,14 +5,13 @@ use std::time::SystemTime;
 use corten_api::machine::list_request::Type;
 use corten_api::machine::{FileInfo, ListRequest};
 
-use crate::answers::finish;
 use crate::cli::{FileKind, List};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::stream::stream;
-use crate::table::{Rows, print, printable};
 use crate::units;
+use crate::verbs::listing::{Listing, size};
 
 const HEADER: &[&str] = &["NODE", "NAME"];
 const LONG_HEADER: &[&str] = &[
@@ -31,25 +30,15 @@ pub(crate) async fn run(routes: Vec<Route>, args: &List) -> Result<(), Failure> 
     };
     let now = SystemTime::now();
     let header = if args.long { LONG_HEADER } else { HEADER };
-    let mut rows = Rows::new(header.iter().map(|cell| (*cell).to_owned()).collect());
-    let mut broken = false;
+    let mut listing = Listing::new(header.iter().map(|cell| (*cell).to_owned()).collect());
     let call = |mut client: Machine, request| async move { client.list(request).await };
     let failed = stream(routes, body, call, |node, file: FileInfo| {
-        if !file.error.is_empty() {
-            broken = true;
-            let (node, name) = (printable(node), printable(&file.name));
-            eprintln!("error: {node}: {name}: {}", printable(&file.error));
-            return Ok(());
-        }
-        rows.row(cells(node, &file, args, now));
-        Ok(print(&rows.render_many())?)
+        listing.file(node, &file.name, &file.error, || {
+            cells(node, &file, args, now)
+        })
     })
     .await?;
-    if rows.used() || failed.is_empty() {
-        print(&rows.render())?;
-    }
-    finish(&failed)?;
-    if broken { Err(Failure::Told) } else { Ok(()) }
+    listing.finish(&failed)
 }
 
 fn of(kind: FileKind) -> Type {
@@ -69,10 +58,6 @@ fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<Strin
     if !args.long {
         return vec![node.to_owned(), name];
     }
-    let size = match u64::try_from(file.size) {
-        Ok(size) if args.humanize => units::size(size),
-        _ => file.size.to_string(),
-    };
     let label = file.xattrs.iter().find(|attribute| attribute.name == LABEL);
     let label = label.map_or_else(String::new, |attribute| {
         // The kernel's text ends in a zero byte.
@@ -84,7 +69,7 @@ fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<Strin
         mode(file.mode),
         file.uid.to_string(),
         file.gid.to_string(),
-        size,
+        size(file.size, args.humanize),
         units::file_time(file.modified, now),
         label,
         name,

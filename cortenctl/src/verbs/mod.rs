@@ -15,6 +15,7 @@ mod image;
 mod inspect;
 mod kubeconfig;
 mod list;
+mod listing;
 mod logs;
 mod machineconfig;
 mod memory;

@@ -2,21 +2,20 @@
 
 use corten_api::machine::{DiskUsageInfo, DiskUsageRequest};
 
-use crate::answers::finish;
 use crate::cli::Usage;
 use crate::clients::Machine;
 use crate::connect::{Route, count};
 use crate::failure::Failure;
 use crate::stream::stream;
-use crate::table::{Rows, print, printable};
-use crate::units;
+use crate::verbs::listing::{Listing, size};
 
 const HEADER: [&str; 3] = ["NODE", "SIZE", "NAME"];
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Usage) -> Result<(), Failure> {
     let several = count(&routes) > 1;
     let body = DiskUsageRequest {
-        recursion_depth: args.depth,
+        // For nodes the path itself is the first level, and 0 all of them.
+        recursion_depth: args.depth.saturating_add(1),
         all: args.all,
         threshold: args.threshold,
         paths: args.paths.clone(),
@@ -26,27 +25,14 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Usage) -> Result<(), Failure>
         let cells = cells.iter().skip(usize::from(!several));
         cells.map(|cell| (*cell).to_owned()).collect()
     };
-    let mut rows = Rows::new(with_node(HEADER));
-    let mut broken = false;
+    let mut listing = Listing::new(with_node(HEADER));
     let call = |mut client: Machine, request| async move { client.disk_usage(request).await };
     let failed = stream(routes, body, call, |node, info: DiskUsageInfo| {
-        if !info.error.is_empty() {
-            broken = true;
-            let (node, name) = (printable(node), printable(&info.name));
-            eprintln!("error: {node}: {name}: {}", printable(&info.error));
-            return Ok(());
-        }
-        let size = match u64::try_from(info.size) {
-            Ok(size) if args.humanize => units::size(size),
-            _ => info.size.to_string(),
-        };
-        rows.row(with_node([node, &size, &info.relative_name]));
-        Ok(print(&rows.render_many())?)
+        listing.file(node, &info.name, &info.error, || {
+            let size = size(info.size, args.humanize);
+            with_node([node, &size, &info.relative_name])
+        })
     })
     .await?;
-    if rows.used() || failed.is_empty() {
-        print(&rows.render())?;
-    }
-    finish(&failed)?;
-    if broken { Err(Failure::Told) } else { Ok(()) }
+    listing.finish(&failed)
 }

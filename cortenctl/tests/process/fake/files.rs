@@ -120,14 +120,17 @@ pub(super) fn list(
 pub(super) fn disk_usage(
     request: &Request<api::DiskUsageRequest>,
 ) -> Result<Response<BoxStream<api::DiskUsageInfo>>, Status> {
-    let paths = request.get_ref().paths.clone();
+    let asked = request.get_ref().clone();
+    // The path is the first level.
+    let levels = match asked.recursion_depth {
+        0 => usize::MAX,
+        levels => usize::try_from(levels).unwrap(),
+    };
     let all = each(
         request,
         |node, metadata| {
-            let paths = paths.iter();
-            let line = |path: &String| api::DiskUsageInfo {
+            let line = |path: String| api::DiskUsageInfo {
                 metadata: metadata.clone(),
-                name: path.clone(),
                 size: if node == "evil" { -5 } else { 123_456 },
                 error: if path == "/missing" {
                     "no such file".into()
@@ -135,8 +138,15 @@ pub(super) fn disk_usage(
                     String::new()
                 },
                 relative_name: path.clone(),
+                name: path,
             };
-            paths.map(line).collect::<Vec<_>>()
+            let of_path = |path: &String| {
+                let below = ["", "/log", "/log/pods"].into_iter().take(levels);
+                below
+                    .map(|name| line(format!("{path}{name}")))
+                    .collect::<Vec<_>>()
+            };
+            asked.paths.iter().flat_map(of_path).collect::<Vec<_>>()
         },
         |metadata| {
             vec![api::DiskUsageInfo {
