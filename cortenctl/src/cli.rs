@@ -22,7 +22,7 @@ pub(crate) use act::{
     RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, WipeMode,
 };
 pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, Machineconfig, PatchConfig, Validate,
+    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, PatchConfig, Validate,
     ValidateMode,
 };
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ApplyMode, parse_duration};
+use super::{How, parse_duration};
 
 /// Whether a verb returns when the work is accepted or when it is done.
 #[derive(Debug, Clone, Copy, Args)]
@@ -214,15 +214,8 @@ pub(crate) struct Applying {
     /// The resource: only machineconfig can be changed
     #[arg(value_name = "TYPE", value_parser = ["machineconfig", "machineconfigs", "mc"])]
     pub(crate) kind: String,
-    /// How the node takes it over
-    #[arg(short, long, value_enum, default_value = "auto")]
-    pub(crate) mode: ApplyMode,
-    /// Only say what would change
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// With --mode try: how long until the node goes back to the old config
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 /// `patch`.

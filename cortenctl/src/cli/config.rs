@@ -133,6 +133,15 @@ pub(crate) struct ApplyConfig {
     /// Change the config first: text, or @FILE; may be repeated
     #[arg(short = 'p', long, value_name = "PATCH")]
     pub(crate) config_patch: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: How,
+    #[command(flatten)]
+    pub(crate) short: Short,
+}
+
+/// How a machine config is applied.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct How {
     /// How the node takes it over
     #[arg(short, long, value_enum, default_value = "auto")]
     pub(crate) mode: ApplyMode,
@@ -142,11 +151,9 @@ pub(crate) struct ApplyConfig {
     /// With --mode try: how long until the node goes back to the old config
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) short: Short,
 }
 
-/// How a config is applied.
+/// How a node takes a config over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ApplyMode {
     /// As the node thinks best

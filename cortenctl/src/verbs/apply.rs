@@ -1,12 +1,10 @@
 //! `apply-config`: a machine config for one or more nodes.
 
-use std::time::Duration;
-
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::{ApplyConfiguration, ApplyConfigurationRequest};
 
 use crate::answers::ask;
-use crate::cli::{ApplyConfig, ApplyMode};
+use crate::cli::{ApplyConfig, ApplyMode, How};
 use crate::clients::Machine;
 use crate::configfile;
 use crate::connect::Route;
@@ -16,21 +14,16 @@ use crate::table::printable;
 /// The request, with the file read. No error quotes the file: it has secrets.
 pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
     let data = configfile::patched(configfile::read(&args.file)?, &args.config_patch)?;
-    Ok(body(data, args.mode, args.dry_run, args.timeout))
+    Ok(body(data, &args.how))
 }
 
 /// The request for a config.
-pub(super) fn body(
-    data: Vec<u8>,
-    mode: ApplyMode,
-    dry_run: bool,
-    timeout: Duration,
-) -> ApplyConfigurationRequest {
-    let try_mode_timeout = match mode {
-        ApplyMode::Try => prost_types::Duration::try_from(timeout).ok(),
+pub(super) fn body(data: Vec<u8>, how: &How) -> ApplyConfigurationRequest {
+    let try_mode_timeout = match how.mode {
+        ApplyMode::Try => prost_types::Duration::try_from(how.timeout).ok(),
         _ => None,
     };
-    let mode = match mode {
+    let mode = match how.mode {
         ApplyMode::Auto => Mode::Auto,
         ApplyMode::NoReboot => Mode::NoReboot,
         ApplyMode::Reboot => Mode::Reboot,
@@ -40,7 +33,7 @@ pub(super) fn body(
     ApplyConfigurationRequest {
         data,
         mode: mode.into(),
-        dry_run,
+        dry_run: how.dry_run,
         try_mode_timeout,
     }
 }
@@ -76,6 +69,7 @@ pub(super) fn tell(node: Option<&str>, message: &ApplyConfiguration) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use super::*;
     use crate::cli::Short;
@@ -84,9 +78,11 @@ mod tests {
         ApplyConfig {
             file: file.into(),
             config_patch: Vec::new(),
-            mode,
-            dry_run: true,
-            timeout: Duration::from_secs(90),
+            how: How {
+                mode,
+                dry_run: true,
+                timeout: Duration::from_secs(90),
+            },
             short: Short { insecure: false },
         }
     }

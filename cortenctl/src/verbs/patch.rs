@@ -86,7 +86,7 @@ async fn config(node: &Node) -> Result<String, Trouble> {
 }
 
 async fn give(node: &Node, config: Vec<u8>, args: &Applying, several: bool) -> Result<(), Trouble> {
-    let body = apply::body(config, args.mode, args.dry_run, args.timeout);
+    let body = apply::body(config, &args.how);
     let mut client = node.client::<Machine>();
     let answer = client.apply_configuration(node.brief(body)).await?;
     let ApplyConfigurationResponse { messages } = answer.into_inner();
