@@ -4,7 +4,7 @@ use corten_api::common::ContainerDriver;
 use corten_api::machine::{Container, ContainersRequest, RestartRequest, Stats, StatsRequest};
 use serde_json::{Value, json};
 
-use crate::answers::ask;
+use crate::answers::{Answers, ask};
 use crate::cli::{Containers, Kubernetes, Restart};
 use crate::clients::Machine;
 use crate::connect::Route;
@@ -23,16 +23,24 @@ pub(super) fn namespace(which: Kubernetes) -> (String, ContainerDriver) {
     }
 }
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Containers) -> Result<(), Failure> {
-    let (namespace, driver) = namespace(args.kubernetes);
+/// The containers of nodes.
+pub(super) async fn all(
+    routes: Vec<Route>,
+    which: Kubernetes,
+) -> Result<Answers<Container>, Failure> {
+    let (namespace, driver) = namespace(which);
     let body = ContainersRequest {
         namespace,
         driver: driver.into(),
     };
-    let answers = ask(routes, body, |mut client: Machine, request| async move {
+    ask(routes, body, |mut client: Machine, request| async move {
         client.containers(request).await
     })
-    .await?;
+    .await
+}
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Containers) -> Result<(), Failure> {
+    let answers = all(routes, args.kubernetes).await?;
     super::show(answers, args.output.output, table, fields)
 }
 

@@ -2,7 +2,7 @@
 
 use corten_api::machine::connect_record::{State, TimerActive};
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
-use corten_api::machine::{ConnectRecord, ContainersRequest, Netstat as Answer, NetstatRequest};
+use corten_api::machine::{ConnectRecord, Netstat as Answer, NetstatRequest};
 use serde_json::{Value, json};
 
 use crate::answers::ask;
@@ -10,8 +10,8 @@ use crate::cli::{Kubernetes, Netstat};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::Table;
-use crate::verbs::containers::namespace;
+use crate::table::{Table, printable};
+use crate::verbs::containers;
 
 /// Which pod a network namespace of a node belongs to.
 type Pods = Vec<(String, String, String)>;
@@ -89,17 +89,14 @@ fn asked(body: &NetstatRequest) -> String {
     names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which pods there are. Without them the sockets are still shown.
+/// Which pods there are. Without them the sockets are still shown, and it is
+/// said why they have no names.
 async fn pods(routes: Vec<Route>) -> Result<Pods, Failure> {
-    let (namespace, driver) = namespace(Kubernetes { kubernetes: true });
-    let body = ContainersRequest {
-        namespace,
-        driver: driver.into(),
-    };
-    let answers = ask(routes, body, |mut client: Machine, request| async move {
-        client.containers(request).await
-    })
-    .await?;
+    let answers = containers::all(routes, Kubernetes { kubernetes: true }).await?;
+    for (node, why) in &answers.failed {
+        let (node, why) = (printable(node), printable(why));
+        eprintln!("{node}: its pods have no names here: {why}");
+    }
     let mut pods = Pods::new();
     for (node, message) in answers.good {
         let with_pods = message.containers.into_iter();
