@@ -15,49 +15,80 @@ use ratatui::DefaultTerminal;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::cli::Dashboard;
-use crate::connect::Route;
+use crate::cli::{Dashboard, Global};
+use crate::connect::{Route, routes};
 use crate::failure::Failure;
 
+use sample::Sample;
 use state::{Key, State};
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Dashboard) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, args: &Dashboard) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::usage(
             "a dashboard needs a terminal; `memory`, `processes` and `logs` print to files",
         ));
     }
+    let opened = routes(global).await?;
     // Puts the terminal back in order when the program panics, too.
     let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, routes, args.update_interval).await;
+    let result = show(&mut terminal, global, opened, args.update_interval).await;
     ratatui::restore();
     result
 }
 
 async fn show(
     terminal: &mut DefaultTerminal,
-    routes: Vec<Route>,
+    global: &Global,
+    mut opened: Vec<Route>,
     interval: Duration,
 ) -> Result<(), Failure> {
     let mut keys = keys();
-    let mut state = State::new(&routes);
-    let ask = async |delay, chosen| {
+    let mut state = State::new(&opened);
+    let ask = async |delay, ways, chosen| {
         sleep(delay).await;
-        sample::sample(routes.clone(), chosen).await
+        look(ways, chosen, async || routes(global).await).await
     };
-    let mut asking = Box::pin(ask(Duration::ZERO, state.chosen()));
+    let mut asking = Box::pin(ask(Duration::ZERO, opened.clone(), state.chosen()));
     loop {
         terminal.draw(|frame| draw::draw(frame, &state))?;
         tokio::select! {
             key = keys.recv() => match key {
                 Some(Key::Quit) | None => return Ok(()),
-                Some(key) => state.press(key),
+                Some(key) => {
+                    let before = state.chosen();
+                    state.press(key);
+                    // Its log is not shown yet.
+                    if state.chosen() != before {
+                        asking = Box::pin(ask(Duration::ZERO, opened.clone(), state.chosen()));
+                    }
+                }
             },
-            sampled = &mut asking => {
-                state.take(sampled?);
-                asking = Box::pin(ask(interval, state.chosen()));
+            looked = &mut asking => {
+                let (ways, sample) = looked?;
+                opened = ways;
+                state.take(sample);
+                state.follow(&opened);
+                asking = Box::pin(ask(interval, opened.clone(), state.chosen()));
             }
         }
+    }
+}
+
+/// Asks the nodes. A connection that ended stays so: when no node answers, the
+/// next look goes over new ones, if there are any.
+async fn look(
+    ways: Vec<Route>,
+    chosen: String,
+    anew: impl AsyncFn() -> Result<Vec<Route>, Failure>,
+) -> Result<(Vec<Route>, Sample), Failure> {
+    let sample = sample::sample(ways.clone(), chosen).await?;
+    if !sample.versions.good.is_empty() {
+        return Ok((ways, sample));
+    }
+    match anew().await {
+        Ok(new) => Ok((new, sample)),
+        Err(Failure::Call(_)) => Ok((ways, sample)),
+        Err(other) => Err(other),
     }
 }
 
@@ -91,4 +122,27 @@ fn meaning(event: &Event) -> Option<Key> {
         KeyCode::Char('s') => Key::Sort,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(name: &str) -> Vec<Route> {
+        vec![Route {
+            name: name.to_owned(),
+            session: Err("the connection to the node was lost".to_owned()),
+        }]
+    }
+
+    #[tokio::test]
+    async fn the_way_to_nodes_is_opened_anew_when_it_is_lost() {
+        let anew = async || Ok(lost("new"));
+        let (ways, sample) = look(lost("old"), "old".to_owned(), anew).await.unwrap();
+        assert_eq!(ways[0].name, "new");
+        assert_eq!(sample.versions.failed[0].0, "old");
+        let nowhere = async || Err(Failure::call("no endpoint answers"));
+        let (ways, _) = look(lost("old"), "old".to_owned(), nowhere).await.unwrap();
+        assert_eq!(ways[0].name, "old");
+    }
 }

@@ -99,7 +99,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Kubeconfig(args) => kubeconfig::run(routes(&global).await?, &args).await,
         Verb::Patch(args) => patch::patch(routes(&global).await?, &args).await,
         Verb::Support(args) => support::run(routes(&global).await?, &args).await,
-        Verb::Dashboard(args) => dashboard::run(routes(&global).await?, &args).await,
+        Verb::Dashboard(args) => dashboard::run(&global, &args).await,
         Verb::Completion(args) => shell::completion(&args),
         Verb::Man(args) => shell::man(&args),
         Verb::Edit(args) => patch::edit(routes(&global).await?, &args).await,

@@ -7,7 +7,7 @@ use crate::answers::{Answers, ask};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::stream::{Trouble, drain, each};
+use crate::stream::{each, gather};
 
 /// How many lines of the log are kept.
 pub(super) const LINES: i32 = 100;
@@ -25,7 +25,8 @@ pub(super) struct Sample {
     pub(super) loads: Answers<api::LoadAvg>,
     pub(super) processes: Answers<api::Process>,
     pub(super) networks: Answers<api::NetworkDeviceStats>,
-    /// Of the chosen node only.
+    /// The node whose log this is.
+    pub(super) chosen: String,
     pub(super) log: Vec<String>,
 }
 
@@ -37,14 +38,25 @@ pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample,
     let processes = |mut client: Machine, request| async move { client.processes(request).await };
     let networks =
         |mut client: Machine, request| async move { client.network_device_stats(request).await };
+    // At once: a node that is slow takes its time once, not for each call.
+    let (versions, stats, memory, loads, processes, networks, log) = tokio::try_join!(
+        ask(routes.clone(), (), versions),
+        ask(routes.clone(), (), stats),
+        ask(routes.clone(), (), memory),
+        ask(routes.clone(), (), loads),
+        ask(routes.clone(), (), processes),
+        ask(routes.clone(), (), networks),
+        log(routes, &chosen),
+    )?;
     Ok(Sample {
-        versions: ask(routes.clone(), (), versions).await?,
-        stats: ask(routes.clone(), (), stats).await?,
-        memory: ask(routes.clone(), (), memory).await?,
-        loads: ask(routes.clone(), (), loads).await?,
-        processes: ask(routes.clone(), (), processes).await?,
-        networks: ask(routes.clone(), (), networks).await?,
-        log: log(routes, &chosen).await?,
+        versions,
+        stats,
+        memory,
+        loads,
+        processes,
+        networks,
+        log,
+        chosen,
     })
 }
 
@@ -61,14 +73,8 @@ async fn log(routes: Vec<Route>, chosen: &str) -> Result<Vec<String>, Failure> {
             ..Default::default()
         });
         let mut frames = node.client::<Machine>().logs(request).await?.into_inner();
-        drain(&mut frames, |frame: corten_api::common::Data| {
-            if bytes.len() > corten_api::MAX_MESSAGE {
-                return Err(Trouble::Said("its log is too long".to_owned()));
-            }
-            bytes.extend_from_slice(&frame.bytes);
-            Ok(())
-        })
-        .await
+        let too_large = "its log is too long";
+        gather(&mut frames, corten_api::MAX_MESSAGE, too_large, &mut bytes).await
     })
     .await?;
     let text = String::from_utf8_lossy(&bytes);

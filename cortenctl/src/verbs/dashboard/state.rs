@@ -84,6 +84,22 @@ impl State {
         }
     }
 
+    /// Takes note of other ways to the nodes. What is known of nodes stays, unless
+    /// others answer now: without `-n` that is whichever endpoint was reached.
+    pub(super) fn follow(&mut self, routes: &[Route]) {
+        let new = State::new(routes);
+        let names = |state: &State| -> Vec<String> {
+            let names = state.nodes.iter().map(|node| node.name.clone());
+            names.collect()
+        };
+        if names(&new) != names(self) {
+            *self = State {
+                order: self.order,
+                ..new
+            };
+        }
+    }
+
     /// The name of the node that is shown in full.
     pub(super) fn chosen(&self) -> String {
         self.node()
@@ -137,7 +153,10 @@ impl State {
             node.processes = answer.map(|answer| answer.processes).unwrap_or_default();
         });
         self.each(sample.networks, |node, answer| node.counters(answer));
-        self.log = sample.log;
+        // Another node may have been chosen since it was asked for.
+        if sample.chosen == self.chosen() {
+            self.log = sample.log;
+        }
         self.sort();
     }
 
@@ -284,6 +303,37 @@ mod tests {
         }
         node.counters(None);
         assert!(node.links.is_empty());
+    }
+
+    #[test]
+    fn a_log_is_not_shown_as_another_nodes() {
+        let mut state = state();
+        let of = |chosen: &str| Sample {
+            chosen: chosen.to_owned(),
+            log: vec![format!("a line of {chosen}")],
+            ..Sample::default()
+        };
+        state.take(of("a"));
+        assert_eq!(state.log, ["a line of a"]);
+        state.press(Key::Next);
+        state.take(of("a"));
+        assert!(state.log.is_empty(), "{:?}", state.log);
+        state.take(of("b"));
+        assert_eq!(state.log, ["a line of b"]);
+    }
+
+    #[test]
+    fn another_endpoint_is_another_node_and_the_same_stays() {
+        let route = |name: &str| Route {
+            name: name.to_owned(),
+            session: Err("lost".to_owned()),
+        };
+        let mut state = State::new(&[route("a"), route("b")]);
+        state.press(Key::Next);
+        state.follow(&[route("a"), route("b")]);
+        assert_eq!(state.chosen(), "b");
+        state.follow(&[route("c")]);
+        assert_eq!(state.chosen(), "c");
     }
 
     #[test]
