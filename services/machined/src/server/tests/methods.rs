@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use corten_api::roles::METHODS;
+use corten_api::roles::{METHODS, Method, Role, allows};
 use corten_config::Document;
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
@@ -36,6 +36,9 @@ async fn every_method_is_answered_or_says_what_it_waits_for() {
     for method in METHODS {
         let answer = answer(&world, method.path).await;
         let is_absent = ABSENT.iter().any(|(path, _)| *path == method.path);
+        let read_only = |status: &Status| status.message().starts_with("resources are read-only");
+        let is_refused = answer.as_ref().is_err_and(read_only);
+        assert_eq!(is_refused, writes_resources(method.path), "{answer:?}");
         match answer {
             Err(status) if status.message() == sentence(method.path) => {
                 assert_eq!(status.code(), Code::Unimplemented);
@@ -49,14 +52,37 @@ async fn every_method_is_answered_or_says_what_it_waits_for() {
     }
 }
 
+/// Resources are read only: these methods are refused to everybody.
+fn writes_resources(path: &str) -> bool {
+    let method = path.strip_prefix("/cosi.resource.State/");
+    method.is_some_and(|method| !["Get", "List", "Watch"].contains(&method))
+}
+
+/// The role's name, and whether only a node without a config lets it pass.
+fn role(method: &Method, role: Role) -> String {
+    let condition = if allows(method.path, &[role], false) {
+        ""
+    } else {
+        " (maintenance)"
+    };
+    format!("{}{condition}", role.name())
+}
+
+fn state(path: &str) -> String {
+    match ABSENT.iter().find(|(absent, _)| *absent == path) {
+        Some((_, what)) => format!("waits for {what}"),
+        None if writes_resources(path) => "refused".to_owned(),
+        None => "served".to_owned(),
+    }
+}
+
 fn table() -> String {
     let mut table = "| method | roles | |\n|---|---|---|\n".to_owned();
     for method in METHODS {
-        let roles: Vec<&str> = method.roles.iter().map(|role| role.name()).collect();
-        let what = ABSENT.iter().find(|(path, _)| *path == method.path);
-        let state = what.map_or("served".to_owned(), |(_, what)| format!("waits for {what}"));
+        let roles = method.roles.iter().map(|one| role(method, *one));
+        let roles = roles.collect::<Vec<_>>().join(", ");
         let name = method.path.trim_start_matches('/');
-        writeln!(table, "| `{name}` | {} | {state} |", roles.join(", ")).unwrap();
+        writeln!(table, "| `{name}` | {roles} | {} |", state(method.path)).unwrap();
     }
     table
 }
