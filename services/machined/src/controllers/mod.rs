@@ -4,6 +4,7 @@
 //! read resources. None of them knows another.
 
 mod block;
+mod config;
 mod extensions;
 mod facts;
 mod kernel;
@@ -68,6 +69,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     }
     let mut runtime = Runtime::new(store);
     certificates(&mut runtime, &sources)?;
+    runtime.add(config::Config {
+        config: sources.config.clone(),
+    })?;
     runtime.add(facts::Facts::default())?;
     runtime.add(extensions::Extensions::default())?;
     runtime.add(block::BlockDevices)?;

@@ -46,6 +46,8 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(20);
 const ANSWER_GRACE: Duration = Duration::from_millis(300);
 /// For all services together to stop in order; what is left then is killed by `finish`.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// The task by whose event clients that follow a shutdown know that it goes on without them.
+const STOP_ALL: &str = "stopAllServices";
 
 /// Why a boot cannot go on.
 #[derive(Debug)]
@@ -223,9 +225,9 @@ impl Machine {
 
     async fn perform(&self, task: Task) -> Result<(), Fatal> {
         let name = task.to_string();
-        self.tell_task(&name, task_event::Action::Start);
+        self.tell_task(&name, "", task_event::Action::Start);
         let done = self.carry_out(task).await;
-        self.tell_task(&name, task_event::Action::Stop);
+        self.tell_task(&name, "", task_event::Action::Stop);
         done
     }
 
@@ -336,6 +338,9 @@ impl Machine {
         self.node.set_stage(stage);
         console::say(text);
         let in_order = action != Action::ForcedReboot;
+        if in_order {
+            self.tell_task(STOP_ALL, actor, task_event::Action::Start);
+        }
         if in_order
             && timeout(STOP_PATIENCE, self.supervisor.stop_all())
                 .await

@@ -45,12 +45,12 @@ impl Machine {
         self.node.events().publish("", &event);
     }
 
-    pub(super) fn tell_task(&self, name: &str, action: task_event::Action) {
+    pub(super) fn tell_task(&self, name: &str, actor: &str, action: task_event::Action) {
         let event = api::TaskEvent {
             task: name.to_owned(),
             action: action.into(),
         };
-        self.node.events().publish("", &event);
+        self.node.events().publish(actor, &event);
     }
 
     /// A config that was there and could not be used.

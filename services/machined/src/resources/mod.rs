@@ -1,8 +1,11 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
 pub mod block;
+pub mod config;
 pub mod firewall;
 pub mod kernel;
+mod message;
+pub mod names;
 pub mod network;
 pub mod network_dns;
 pub mod network_names;

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
 use corten_resources::{Definition, Spec};
+use prost::Message as _;
 use serde::Serialize;
 
-use super::{column, open};
+use super::{column, message, open};
 
 const NAMESPACE: &str = "network";
 
@@ -43,6 +45,14 @@ impl Spec for HostnameStatus {
             column("Domainname", ".domainname"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = HostnameStatusSpec {
+            hostname: self.hostname.clone(),
+            domainname: self.domainname.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// A link as the kernel has it; its id is its name.
@@ -125,6 +135,10 @@ impl Spec for LinkStatus {
             column("Link State", ".linkState"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::link(self))
+    }
 }
 
 /// An address on a link; its id is `<link>/<address>/<prefix length>`.
@@ -158,6 +172,10 @@ impl Spec for AddressStatus {
         &["address", "addresses"],
         &[column("Address", ".address"), column("Link", ".linkName")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::address(self))
+    }
 }
 
 /// A route as the kernel has it; its id is as [`super::network_spec::RouteSpec`]'s.
@@ -201,6 +219,10 @@ impl Spec for RouteStatus {
             column("Metric", ".priority"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::route(self))
+    }
 }
 
 /// Addresses of the node, chosen: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
@@ -239,4 +261,8 @@ impl Spec for NodeAddress {
             column("SortAlgorithm", ".sortAlgorithm"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::node_address(self))
+    }
 }

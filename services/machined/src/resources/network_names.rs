@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use corten_api::talos::resource::definitions::network::{StatusSpec, TimeServerStatusSpec};
 use corten_resources::{Definition, Sensitivity, Spec};
+use prost::Message as _;
 use serde::Serialize;
 
 use super::network_spec::Layer;
-use super::{column, open};
+use super::{column, message, open};
 
 const NAMESPACE: &str = "network";
 
@@ -78,6 +80,10 @@ impl Spec for ResolverStatus {
             column("Search Domains", ".searchDomains"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::resolvers(self))
+    }
 }
 
 /// Who tells the time; id `timeservers`.
@@ -119,6 +125,11 @@ impl Spec for TimeServerStatus {
         &["timeserver", "timeservers"],
         &[column("Timeservers", ".timeServers")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let ntp_servers = self.time_servers.clone();
+        Some(TimeServerStatusSpec { ntp_servers }.encode_to_vec())
+    }
 }
 
 /// How a node says who it is to a DHCP server.
@@ -218,4 +229,14 @@ impl Spec for NetworkStatus {
             column("Etc", ".etcFilesReady"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = StatusSpec {
+            address_ready: self.address_ready,
+            connectivity_ready: self.connectivity_ready,
+            hostname_ready: self.hostname_ready,
+            etc_files_ready: self.etc_files_ready,
+        };
+        Some(message.encode_to_vec())
+    }
 }

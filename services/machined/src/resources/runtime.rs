@@ -1,7 +1,11 @@
 //! What the node is and does.
 
+use corten_api::talos::resource::definitions::hardware::SystemInformationSpec;
+use corten_api::talos::resource::definitions::runtime as wire;
+use corten_api::talos::resource::definitions::v1alpha1::ServiceSpec;
 use corten_extension::manifest::Metadata;
 use corten_resources::{Definition, Spec};
+use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, open};
@@ -49,6 +53,31 @@ impl Spec for MachineStatus {
         &[],
         &[column("Stage", ".stage"), column("Ready", ".status.ready")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let condition = |unmet: &UnmetCondition| wire::UnmetCondition {
+            name: unmet.name.clone(),
+            reason: unmet.reason.clone(),
+        };
+        let status = wire::MachineStatusStatus {
+            ready: self.status.ready,
+            unmet_conditions: self.status.unmet_conditions.iter().map(condition).collect(),
+        };
+        let stage = match self.stage {
+            "booting" => wire::MachineStage::Booting,
+            "maintenance" => wire::MachineStage::Maintenance,
+            "running" => wire::MachineStage::Running,
+            "rebooting" => wire::MachineStage::Rebooting,
+            "shutting down" => wire::MachineStage::ShuttingDown,
+            "resetting" => wire::MachineStage::Resetting,
+            _ => wire::MachineStage::Unknown,
+        };
+        let message = wire::MachineStatusSpec {
+            stage: stage.into(),
+            status: Some(status),
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// A service; its id is the service's.
@@ -73,6 +102,15 @@ impl Spec for Service {
             column("Health Unknown", ".unknown"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = ServiceSpec {
+            running: self.running,
+            healthy: self.healthy,
+            unknown: self.unknown,
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// A value of META; its id is the tag as `0x0a`.
@@ -89,6 +127,11 @@ impl Spec for MetaKey {
         &["meta"],
         &[column("Value", ".value")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let value = self.value.clone();
+        Some(wire::MetaKeySpec { value }.encode_to_vec())
+    }
 }
 
 /// A system extension in the root file system; its id is its place among them, 0 being the lowest.
@@ -222,6 +265,14 @@ impl Spec for Version {
         &[],
         &[column("Name", ".name"), column("Version", ".version")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::VersionSpec {
+            version: self.version.clone(),
+            name: self.name.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// What the firmware says of the machine (SMBIOS type 1); id `systeminformation`. What it does not say is
@@ -253,4 +304,18 @@ impl Spec for SystemInformation {
             column("SKUNumber", ".skuNumber"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = SystemInformationSpec {
+            manufacturer: self.manufacturer.clone(),
+            product_name: self.product_name.clone(),
+            version: self.version.clone(),
+            serial_number: self.serialnumber.clone(),
+            uuid: self.uuid.clone(),
+            wake_up_type: String::new(),
+            sku_number: self.sku_number.clone(),
+            bios_version: self.bios_version.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }

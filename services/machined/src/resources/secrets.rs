@@ -10,7 +10,7 @@ use corten_pki::CertificateAndKey;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
-use super::{column, open};
+use super::{column, message, open};
 
 const NAMESPACE: &str = "secrets";
 
@@ -122,6 +122,10 @@ pub fn joined(certificates: &[Pem]) -> String {
 
 impl Spec for OsRoot {
     const DEFINITION: Definition = secret("OSRootSecrets.secrets.talos.dev");
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::os_root(self))
+    }
 }
 
 /// What the node's certificates are for; id [`CertSans::ID`].

@@ -10,24 +10,9 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 
-use super::{Kernel, names};
+use super::Kernel;
+use crate::resources::names::{ADDRESS_FLAGS, flags};
 use crate::resources::network::AddressStatus;
-
-/// `if_addr.h`, by the names clients show.
-const FLAGS: [(u32, &str); 12] = [
-    (1, "temporary"),
-    (1 << 1, "nodad"),
-    (1 << 2, "optimistic"),
-    (1 << 3, "dadfailed"),
-    (1 << 4, "homeaddress"),
-    (1 << 5, "deprecated"),
-    (1 << 6, "tentative"),
-    (1 << 7, "permanent"),
-    (1 << 8, "mngmtmpaddr"),
-    (1 << 9, "noprefixroute"),
-    (1 << 10, "mcautojoin"),
-    (1 << 11, "stableprivacy"),
-];
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Addresses;
@@ -88,14 +73,14 @@ pub(super) fn named(message: &LinkMessage) -> Option<(u32, &str)> {
 fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
     let header = &message.header;
     let (mut address, mut local, mut broadcast) = (None, None, None);
-    let mut flags = u32::from(header.flags.bits());
+    let mut bits = u32::from(header.flags.bits());
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(found) => address = Some(*found),
             AddressAttribute::Local(found) => local = Some(*found),
             AddressAttribute::Broadcast(found) => broadcast = Some(*found),
             // The header has only the first eight of them.
-            AddressAttribute::Flags(all) => flags = all.bits(),
+            AddressAttribute::Flags(all) => bits = all.bits(),
             _ => {}
         }
     }
@@ -118,7 +103,7 @@ fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
             AddressScope::Host => "host",
             _ => "nowhere",
         },
-        flags: names(flags, &FLAGS),
+        flags: flags(bits, ADDRESS_FLAGS),
     })
 }
 

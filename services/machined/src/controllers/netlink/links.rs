@@ -7,38 +7,14 @@ use std::sync::Arc;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use rtnetlink::MulticastGroup;
-use rtnetlink::packet_route::link::{
-    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop, State,
-};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 
 use tokio::sync::watch;
 
-use super::{Kernel, hardware_address, names};
+use super::{Kernel, hardware_address};
 use crate::network::Setup;
+use crate::resources::names::{LINK_FLAGS, LINK_TYPES, flags, name};
 use crate::resources::network::LinkStatus;
-
-/// `if.h`, without `IFF_`.
-const FLAGS: [(u32, &str); 19] = [
-    (1, "UP"),
-    (1 << 1, "BROADCAST"),
-    (1 << 2, "DEBUG"),
-    (1 << 3, "LOOPBACK"),
-    (1 << 4, "POINTTOPOINT"),
-    (1 << 5, "NOTRAILERS"),
-    (1 << 6, "RUNNING"),
-    (1 << 7, "NOARP"),
-    (1 << 8, "PROMISC"),
-    (1 << 9, "ALLMULTI"),
-    (1 << 10, "MASTER"),
-    (1 << 11, "SLAVE"),
-    (1 << 12, "MULTICAST"),
-    (1 << 13, "PORTSEL"),
-    (1 << 14, "AUTOMEDIA"),
-    (1 << 15, "DYNAMIC"),
-    (1 << 16, "LOWER_UP"),
-    (1 << 17, "DORMANT"),
-    (1 << 18, "ECHO"),
-];
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Links {
@@ -81,13 +57,13 @@ impl Controller for Links {
 /// What a message says; `None` when it lacks a name.
 fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
     let header = &message.header;
-    let mut name = None;
+    let mut own_name = None;
     let mut status = LinkStatus {
         alt_names: Vec::new(),
         index: header.index,
-        link_type: link_type(header.link_layer_type),
+        link_type: name(u16::from(header.link_layer_type).into(), LINK_TYPES),
         link_index: 0,
-        flags: names(header.flags.bits(), &FLAGS),
+        flags: flags(header.flags.bits(), LINK_FLAGS),
         hardware_addr: String::new(),
         permanent_addr: String::new(),
         broadcast_addr: String::new(),
@@ -104,7 +80,7 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
     };
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::IfName(text) => own_name = Some(text.clone()),
             LinkAttribute::Address(bytes) => status.hardware_addr = hardware_address(bytes),
             LinkAttribute::PermAddress(bytes) => status.permanent_addr = hardware_address(bytes),
             LinkAttribute::Broadcast(bytes) => status.broadcast_addr = hardware_address(bytes),
@@ -128,21 +104,13 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
             _ => {}
         }
     }
-    Some((name?, status))
+    Some((own_name?, status))
 }
 
 fn other_name(property: &Prop) -> Option<String> {
     match property {
         Prop::AltIfName(name) => Some(name.clone()),
         _ => None,
-    }
-}
-
-fn link_type(layer: LinkLayerType) -> String {
-    match layer {
-        LinkLayerType::Ether => "ether".to_owned(),
-        LinkLayerType::Loopback => "loopback".to_owned(),
-        other => other.to_string().to_lowercase(),
     }
 }
 
@@ -179,6 +147,8 @@ fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+
+    use rtnetlink::packet_route::link::LinkLayerType;
 
     use super::*;
 

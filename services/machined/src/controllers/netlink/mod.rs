@@ -65,9 +65,3 @@ fn hardware_address(bytes: &[u8]) -> String {
     let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     bytes.join(":")
 }
-
-/// The names of the bits that are set, joined by commas.
-fn names(bits: u32, table: &[(u32, &str)]) -> String {
-    let set = table.iter().filter(|(bit, _)| bits & bit != 0);
-    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
-}

@@ -8,13 +8,14 @@ use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteMessage, RouteScope, RouteType,
 };
 
 use super::Kernel;
 use super::addresses::named;
 use crate::network::apply::found_routes;
 use crate::network::layers::route_id;
+use crate::resources::names::{ROUTE_PROTOCOLS, name};
 use crate::resources::network::RouteStatus;
 use crate::resources::network_spec::{family, table_name};
 
@@ -102,27 +103,11 @@ fn statuses(message: &RouteMessage, links: &BTreeMap<u32, &str>) -> Vec<(String,
             } else {
                 "unicast"
             },
-            protocol: protocol(message.header.protocol),
+            protocol: name(u8::from(message.header.protocol).into(), ROUTE_PROTOCOLS),
         };
         (id, status)
     };
     found_routes(message).into_iter().map(status).collect()
-}
-
-fn protocol(protocol: RouteProtocol) -> String {
-    match protocol {
-        RouteProtocol::IcmpRedirect => "redirect".to_owned(),
-        RouteProtocol::Unspec => "unspec".to_owned(),
-        RouteProtocol::Kernel => "kernel".to_owned(),
-        RouteProtocol::Boot => "boot".to_owned(),
-        RouteProtocol::Static => "static".to_owned(),
-        RouteProtocol::Ra => "ra".to_owned(),
-        RouteProtocol::Bird => "bird".to_owned(),
-        RouteProtocol::Dhcp => "dhcp".to_owned(),
-        RouteProtocol::Bgp => "bgp".to_owned(),
-        RouteProtocol::Ospf => "ospf".to_owned(),
-        other => u8::from(other).to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -130,6 +115,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use rtnetlink::RouteMessageBuilder;
+    use rtnetlink::packet_route::route::RouteProtocol;
 
     use super::*;
 

@@ -54,6 +54,8 @@ fn write_all(
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         match step {
+            // Clients have made the directory themselves, and would make it again.
+            Step::Entry(entry) if entry.depth == 0 && entry.metadata.is_dir() => {}
             Step::Entry(entry) => {
                 let name = walk.relative(&entry.path, entry.metadata.is_dir());
                 write(archive, &entry, &name, failures)?;

@@ -284,7 +284,6 @@ async fn a_tree_is_copied_as_an_archive() {
     assert_eq!(
         shown,
         [
-            ("./", tar::EntryType::Directory, 0),
             ("a", tar::EntryType::Regular, 3),
             ("b/", tar::EntryType::Directory, 0),
             ("b/c/", tar::EntryType::Directory, 0),
@@ -295,7 +294,7 @@ async fn a_tree_is_copied_as_an_archive() {
         ]
     );
     let mut archive = tar::Archive::new(GzDecoder::new(archive.as_slice()));
-    let a = archive.entries().unwrap().nth(1).unwrap().unwrap();
+    let a = archive.entries().unwrap().next().unwrap().unwrap();
     assert_eq!(a.header().mode().unwrap(), 0o640);
 
     // One file is copied under its name.
@@ -322,7 +321,7 @@ async fn the_kernels_files_are_copied_and_what_cannot_be_is_named() {
     hole.set_len(1 << 47)
         .unwrap_or_else(|_| hole.set_len(1 << 40).unwrap());
     let (archive, end) = copied(&mut client, &tree.path().join("b")).await;
-    assert_eq!(unpacked(&archive).len(), 3);
+    assert_eq!(unpacked(&archive).len(), 2);
     let end = end.unwrap();
     assert_eq!(end.code(), Code::DataLoss);
     assert!(end.message().contains("b/hole"), "{end}");

@@ -4,6 +4,7 @@ use corten_api::cosi::resource as api;
 use corten_api::cosi::resource::EventType;
 use corten_api::cosi::resource::label_term::Operation;
 use corten_api::cosi::resource::state_client::StateClient;
+use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
 use corten_resources::{Column, Definition, Draft, Pointer, Sensitivity, Spec};
 use prost::Message as _;
 use serde::Serialize;
@@ -76,8 +77,10 @@ async fn one_resource_with_all_that_is_known_of_it() {
     );
     assert_eq!(metadata.labels["by"], "first");
     assert!(metadata.created.is_some());
-    let yaml = resource.spec.unwrap().yaml_spec;
-    assert_eq!(yaml, "hostname: first\ndomainname: \"\"\n");
+    let spec = resource.spec.unwrap();
+    assert_eq!(spec.yaml_spec, "hostname: first\ndomainname: \"\"\n");
+    let typed = HostnameStatusSpec::decode(spec.proto_spec.as_slice()).unwrap();
+    assert_eq!(typed.hostname, "first");
 }
 
 #[tokio::test]

@@ -1,0 +1,97 @@
+//! The machine config as resources.
+
+use corten_config::Document;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use tokio::sync::watch;
+
+use crate::resources::config::{ClusterInfo, MachineConfig, MachineType};
+
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for Config {
+    fn name(&self) -> &'static str {
+        "config.MachineConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<MachineConfig>(),
+            Output::exclusive::<MachineType>(),
+            Output::exclusive::<ClusterInfo>(),
+        ]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        loop {
+            let config = self.config.borrow_and_update().clone();
+            context.start_outputs();
+            if let Some(document) = config {
+                put(context, &document)?;
+            }
+            context.remove_others::<MachineConfig>()?;
+            context.remove_others::<MachineType>()?;
+            context.remove_others::<ClusterInfo>()?;
+            if self.config.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
+    let source = document.source().to_owned();
+    let (key, value) = MachineConfig::IS_TEXT;
+    let config = Draft::new(MachineConfig::ID, MachineConfig { source });
+    context.put(config.annotation(key, value))?;
+    let kind = MachineType::from(document.machine.kind);
+    context.put(Draft::new(MachineType::ID, kind))?;
+    let info = ClusterInfo {
+        id: document.cluster.id.clone().unwrap_or_default(),
+        name: document.cluster.name.clone(),
+    };
+    context.put(Draft::new(ClusterInfo::ID, info))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::Store;
+    use corten_resources::controller::Runtime;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_text_as_given_and_who_the_node_is() {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "# by hand\nversion: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\ncluster:\n  \
+             clusterName: one\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        let document = Document::parse(text.as_bytes());
+        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let (sender, config) = watch::channel(Some(document));
+        drop(sender);
+        runtime.add(Config { config }).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        let config = store.get_as::<MachineConfig>(MachineConfig::ID).unwrap();
+        assert_eq!(config.source, text);
+        assert!(!config.metadata().annotations.is_empty());
+        assert!(!format!("{config:?}").contains("worker"));
+        let kind = store.get_as::<MachineType>(MachineType::ID).unwrap();
+        assert_eq!(kind.name, "worker");
+        let info = store.get_as::<ClusterInfo>(ClusterInfo::ID).unwrap();
+        assert_eq!(info.name, "one");
+    }
+}

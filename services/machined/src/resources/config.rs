@@ -1,0 +1,124 @@
+//! The machine config, and what follows from it at once.
+
+use corten_api::resource::config as wire;
+use corten_api::talos::resource::definitions::cluster::InfoSpec;
+use corten_config::MachineType as Kind;
+use corten_resources::{Definition, Sensitivity, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::{column, open};
+
+const NAMESPACE: &str = "config";
+
+/// The config the node runs by, as it was given, secrets and all; id [`MachineConfig::ID`].
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct MachineConfig {
+    /// The text.
+    pub source: String,
+}
+
+impl MachineConfig {
+    /// There is one.
+    pub const ID: &str = "v1alpha1";
+    /// Says that the spec is a text, not a tree; clients look for the key alone.
+    pub const IS_TEXT: (&str, &str) = ("talos.dev/yaml-spec", "1");
+}
+
+impl std::fmt::Debug for MachineConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MachineConfig").finish_non_exhaustive()
+    }
+}
+
+impl Spec for MachineConfig {
+    const DEFINITION: Definition = Definition {
+        sensitivity: Sensitivity::Sensitive,
+        ..open("MachineConfigs.config.talos.dev", NAMESPACE, &[], &[])
+    };
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let yaml_marshalled = self.source.clone().into_bytes();
+        Some(wire::MachineConfigSpec { yaml_marshalled }.encode_to_vec())
+    }
+}
+
+/// What the node is in its cluster; id [`MachineType::ID`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct MachineType {
+    /// `controlplane`, `worker`, `init`.
+    pub name: &'static str,
+}
+
+impl MachineType {
+    /// There is one.
+    pub const ID: &str = "machine-type";
+}
+
+impl From<Kind> for MachineType {
+    fn from(kind: Kind) -> MachineType {
+        let name = match kind {
+            Kind::ControlPlane => "controlplane",
+            Kind::Worker => "worker",
+            Kind::Init => "init",
+        };
+        MachineType { name }
+    }
+}
+
+impl Spec for MachineType {
+    const DEFINITION: Definition = open(
+        "MachineTypes.config.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Type", "@")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let machine_type = match self.name {
+            "controlplane" => wire::MachineType::ControlPlane,
+            "worker" => wire::MachineType::Worker,
+            _ => wire::MachineType::Init,
+        };
+        let machine_type = machine_type.into();
+        Some(wire::MachineTypeSpec { machine_type }.encode_to_vec())
+    }
+}
+
+/// The cluster the node belongs to; id [`ClusterInfo::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClusterInfo {
+    /// Names it to the discovery service; often empty.
+    #[serde(rename = "clusterId")]
+    pub id: String,
+    /// Its name.
+    #[serde(rename = "clusterName")]
+    pub name: String,
+}
+
+impl ClusterInfo {
+    /// There is one.
+    pub const ID: &str = "current";
+}
+
+impl Spec for ClusterInfo {
+    const DEFINITION: Definition = open(
+        "Infos.cluster.talos.dev",
+        "cluster",
+        &[],
+        &[
+            column("Cluster ID", ".clusterId"),
+            column("Cluster Name", ".clusterName"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = InfoSpec {
+            cluster_id: self.id.clone(),
+            cluster_name: self.name.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}

@@ -1,0 +1,146 @@
+//! What the kernel numbers and clients name, both ways.
+
+/// Numbers and their names; the name alone is in a resource's YAML, the number alone in its message.
+pub type Table = [(u32, &'static str)];
+
+/// Flags of a link: `if.h`, without `IFF_`.
+pub const LINK_FLAGS: &Table = &[
+    (1, "UP"),
+    (1 << 1, "BROADCAST"),
+    (1 << 2, "DEBUG"),
+    (1 << 3, "LOOPBACK"),
+    (1 << 4, "POINTTOPOINT"),
+    (1 << 5, "NOTRAILERS"),
+    (1 << 6, "RUNNING"),
+    (1 << 7, "NOARP"),
+    (1 << 8, "PROMISC"),
+    (1 << 9, "ALLMULTI"),
+    (1 << 10, "MASTER"),
+    (1 << 11, "SLAVE"),
+    (1 << 12, "MULTICAST"),
+    (1 << 13, "PORTSEL"),
+    (1 << 14, "AUTOMEDIA"),
+    (1 << 15, "DYNAMIC"),
+    (1 << 16, "LOWER_UP"),
+    (1 << 17, "DORMANT"),
+    (1 << 18, "ECHO"),
+];
+
+/// Flags of an address: `if_addr.h`.
+pub const ADDRESS_FLAGS: &Table = &[
+    (1, "temporary"),
+    (1 << 1, "nodad"),
+    (1 << 2, "optimistic"),
+    (1 << 3, "dadfailed"),
+    (1 << 4, "homeaddress"),
+    (1 << 5, "deprecated"),
+    (1 << 6, "tentative"),
+    (1 << 7, "permanent"),
+    (1 << 8, "mngmtmpaddr"),
+    (1 << 9, "noprefixroute"),
+    (1 << 10, "mcautojoin"),
+    (1 << 11, "stableprivacy"),
+];
+
+/// Kinds of hardware: `if_arp.h`.
+pub const LINK_TYPES: &Table = &[
+    (1, "ether"),
+    (32, "infiniband"),
+    (512, "ppp"),
+    (768, "tunnel"),
+    (769, "tunnel6"),
+    (772, "loopback"),
+    (776, "sit"),
+    (778, "ipgre"),
+    (823, "ip6gre"),
+    (0xfffe, "none"),
+    (0xffff, "void"),
+];
+
+/// States of a link: `if.h`, `IF_OPER_*` (RFC 2863).
+pub const OPERATIONAL_STATES: &Table = &[
+    (0, "unknown"),
+    (1, "notPresent"),
+    (2, "down"),
+    (3, "lowerLayerDown"),
+    (4, "testing"),
+    (5, "dormant"),
+    (6, "up"),
+];
+
+/// Address families: `socket.h`.
+pub const FAMILIES: &Table = &[(2, "inet4"), (10, "inet6")];
+
+/// How far an address or a route reaches: `rtnetlink.h`.
+pub const SCOPES: &Table = &[
+    (0, "global"),
+    (200, "site"),
+    (253, "link"),
+    (254, "host"),
+    (255, "nowhere"),
+];
+
+/// Kinds of routes: `rtnetlink.h`.
+pub const ROUTE_TYPES: &Table = &[(1, "unicast"), (6, "blackhole")];
+
+/// Routing tables with a name: `rtnetlink.h`.
+pub const ROUTING_TABLES: &Table = &[(253, "default"), (254, "main"), (255, "local")];
+
+/// Where a route comes from: `rtnetlink.h`.
+pub const ROUTE_PROTOCOLS: &Table = &[
+    (0, "unspec"),
+    (1, "redirect"),
+    (2, "kernel"),
+    (3, "boot"),
+    (4, "static"),
+    (9, "ra"),
+    (12, "bird"),
+    (16, "dhcp"),
+    (186, "bgp"),
+    (188, "ospf"),
+];
+
+/// The name of `number`, or the number where it has none.
+#[must_use]
+pub fn name(number: u32, table: &Table) -> String {
+    let found = table.iter().find(|(one, _)| *one == number);
+    found.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// What [`name`] was made of; `None` for a name that is not in the table.
+#[must_use]
+pub fn number(name: &str, table: &Table) -> Option<u32> {
+    let found = table.iter().find(|(_, one)| *one == name);
+    found.map_or_else(|| name.parse().ok(), |(number, _)| Some(*number))
+}
+
+/// The names of the bits that are set, joined by commas.
+#[must_use]
+pub fn flags(bits: u32, table: &Table) -> String {
+    let set = table.iter().filter(|(bit, _)| bits & bit != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}
+
+/// What [`flags`] was made of, without bits that have no name.
+#[must_use]
+pub fn bits(flags: &str, table: &Table) -> u32 {
+    let names = flags.split(',').filter_map(|flag| number(flag, table));
+    names.fold(0, |all, bit| all | bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_and_back() {
+        assert_eq!(flags(0b1_0000_0000_0000_0001, LINK_FLAGS), "UP,LOWER_UP");
+        assert_eq!(bits("UP,LOWER_UP", LINK_FLAGS), 0x1_0001);
+        assert_eq!((bits("", LINK_FLAGS), bits("NEW", LINK_FLAGS)), (0, 0));
+        assert_eq!(name(186, ROUTE_PROTOCOLS), "bgp");
+        assert_eq!(name(77, ROUTE_PROTOCOLS), "77");
+        assert_eq!(number("77", ROUTE_PROTOCOLS), Some(77));
+        assert_eq!(number("main", ROUTING_TABLES), Some(254));
+        assert_eq!(number("x", SCOPES), None);
+    }
+}
