@@ -1,5 +1,6 @@
 //! Promise: the network is what the kernel's parameters and the config say it is.
 
+use tests::client::Table;
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -51,16 +52,16 @@ addresses:
   - address: fd07::7/64
 ";
 
-/// Waits until the table of `kind` has a row that holds every word.
-fn has_row(node: &Node, kind: &str, words: &[&str]) {
+/// Waits until the table of `kind` has a row with all these cells.
+fn has_row(node: &Node, kind: &str, cells: &[&str]) {
     let admin = node.admin();
-    node.until(&format!("{words:?} in {kind}"), SOON, || {
-        let table = admin.call(&["get", kind])?;
-        let row = |line: &str| words.iter().all(|word| line.contains(word));
-        if table.lines().any(row) {
+    node.until(&format!("{cells:?} in {kind}"), SOON, || {
+        let text = admin.call(&["get", kind])?;
+        let has = |row: &Vec<String>| cells.iter().all(|cell| row.iter().any(|one| one == cell));
+        if Table::parse(&text).rows.iter().any(has) {
             Ok(())
         } else {
-            Err(table)
+            Err(text)
         }
     });
 }
@@ -74,7 +75,7 @@ fn the_kernels_parameter_takes_the_place_of_dhcp() {
     node.configure();
     has_row(&node, "addresses", &["10.0.2.15/25"]);
     has_row(&node, "routes", &["10.0.2.2"]);
-    has_row(&node, "resolvers", &["10.0.2.3"]);
+    has_row(&node, "resolvers", &[r#"["10.0.2.3"]"#]);
     has_row(&node, "hostname", &["iron-7"]);
 }
 
@@ -100,12 +101,12 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
     node.apply_patch("machine: {}\n");
     let admin = node.admin();
     node.until("the links gone", SOON, || {
-        let table = admin.call(&["get", "links"])?;
-        if ["bond7", "yard", "one"]
-            .iter()
-            .any(|name| table.contains(name))
-        {
-            Err(table)
+        let text = admin.call(&["get", "links"])?;
+        let table = Table::parse(&text);
+        let links = table.column("ID");
+        let old = ["bond7", "bond7.42", "yard", "one", "two", "three"];
+        if old.iter().any(|name| links.contains(name)) {
+            Err(text)
         } else {
             Ok(())
         }
