@@ -71,7 +71,7 @@ test: build ## Unit, golden and process tests, then every way to boot
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
 
-fuzz: deps ## Feed every parser of foreign bytes hostile input, CASES (20,000) times each
+fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
 
 repro: deps ## Build twice in different environments and compare every byte

@@ -261,12 +261,12 @@ metadata:
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = Manifest::parse(&bytes);
         }
 
         #[test]
-        fn no_text_breaks_the_reader(
+        fn hostile_text_makes_no_hostile_name(
             at in 0_usize..200,
             text in "[ \\n:&*!|>{}\\[\\]'\"%@a-z0-9-]{0,40}",
         ) {

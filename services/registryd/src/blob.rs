@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_is_within_the_blob(header in "bytes=[0-9]{0,22}-[0-9]{0,22}", length in 0_u64..1000) {
+        fn hostile_ranges_stay_within_the_blob(header in "bytes=[0-9]{0,22}-[0-9]{0,22}", length in 0_u64..1000) {
             if let Asked::Part(part) = range(Some(&header), length) {
                 prop_assert!(part.length > 0 && part.start + part.length <= length);
             }

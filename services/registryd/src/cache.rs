@@ -310,12 +310,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
         }
 
         #[test]
-        fn no_document_breaks_the_reader(text in r#"\{("(mediaType|config|manifests)":("[a-z/+.]{0,9}"|[0-9]|\{\}|\[\]|null),?){0,4}\}?"#) {
+        fn hostile_documents_never_panic(text in r#"\{("(mediaType|config|manifests)":("[a-z/+.]{0,9}"|[0-9]|\{\}|\[\]|null),?){0,4}\}?"#) {
             let _ = read(text.as_bytes());
         }
     }

@@ -162,7 +162,7 @@ mod tests {
     proptest! {
         /// Whatever was accepted names a file below the cache, and nothing above it.
         #[test]
-        fn no_request_leaves_the_cache(
+        fn hostile_requests_stay_in_the_cache(
             path in "(/(v2|\\.\\.?|[a-z.%:_-]{0,6}|manifests|blobs|sha256:[0-9a-f]{60,66})){1,8}",
             ns in "[a-z./%:\\[\\]0-9-]{0,12}",
         ) {

@@ -301,8 +301,17 @@ fn a_changed_byte_is_found_whatever_it_is_in() {
     assert!(problem.remedy.contains("oci-archive"));
 }
 
+/// As many cases as the environment asks for (`make fuzz`), else 64: each unpacks an archive.
+fn cases() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return asked;
+    }
+    ProptestConfig { cases: 64, ..asked }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases())]
 
     /// Whatever a layer holds, what is taken of it obeys the rules, and nothing is written elsewhere.
     #[test]

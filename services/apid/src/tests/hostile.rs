@@ -25,10 +25,16 @@ const DMESG: &str = "/machine.MachineService/Dmesg";
 /// Keys and values.
 type Pairs = Vec<(&'static str, Vec<u8>)>;
 
+/// Runs as many cases as the environment asks for (`make fuzz`), else `cases`.
 fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(Config {
+    let asked = Config {
         failure_persistence: None,
-        ..Config::with_cases(cases)
+        ..Config::default()
+    };
+    TestRunner::new(if std::env::var_os("PROPTEST_CASES").is_some() {
+        asked
+    } else {
+        Config { cases, ..asked }
     })
 }
 

@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_line_becomes_one_line_of_json(line: Vec<u8>, at in any::<u64>(), kernel: bool) {
+        fn hostile_lines_become_one_line_of_json(line: Vec<u8>, at in any::<u64>(), kernel: bool) {
             let log = if kernel { "kernel" } else { "a" };
             let message = encode(log, &line, at, &Tags::new());
             prop_assert!(message.ends_with(b"\n"));

@@ -270,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..BLOCK * 2), sequence: u64) {
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..BLOCK * 2), sequence: u64) {
             let _ = read(&bytes);
             let mut block = super::head(sequence);
             block.extend_from_slice(&bytes);
