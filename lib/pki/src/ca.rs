@@ -106,7 +106,7 @@ impl Ca {
     /// An authority from its PEM certificate and key.
     ///
     /// # Errors
-    /// When either cannot be read, or the key belongs to another certificate.
+    /// When either cannot be read, the key belongs to another certificate, or that is no authority's.
     pub fn from_pem(crt: &str, key: &str) -> Result<Ca, PkiError> {
         let certificates = certificates_from_pem(crt.as_bytes())?;
         let certificate = certificates
@@ -115,6 +115,9 @@ impl Ca {
         let pair = key_pair_from_pem(key.as_bytes())?;
         if crate::inspect::public_key(certificate)? != pair.public_key_raw() {
             return Err(PkiError::KeyMismatch);
+        }
+        if !crate::inspect::is_authority(certificate)? {
+            return Err(PkiError::NotAnAuthority);
         }
         let issuer =
             Issuer::from_ca_cert_der(certificate, pair).map_err(|_| PkiError::NotACertificate)?;
@@ -169,10 +172,6 @@ impl Ca {
         self.issue(params, now, lifetime)
     }
 
-    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
-        &self.issuer
-    }
-
     /// Signs a request as a server's certificate for `names`, which the caller has chosen among those of the
     /// request. Of the request it takes the key and the common name: `serverAuth` only, no organization, never
     /// an authority. Returns PEM.
@@ -190,11 +189,7 @@ impl Ca {
         params.distinguished_name = name::subject(&[], &request.common_name)?;
         params.subject_alt_names = name::alternatives(names)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        // By default it is made from the key, and one key may be shown twice (RFC 5280, section 4.1.2.2).
-        params.serial_number = Some(random_serial()?);
-        let key = &request.inner.public_key;
-        let certificate = self.sign_leaf(params, key, now, lifetime)?;
-        Ok(certificate_pem(&certificate))
+        self.sign_leaf(params, &request.inner.public_key, now, lifetime)
     }
 
     fn issue(
@@ -204,27 +199,30 @@ impl Ca {
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
         let key = Algorithm::Ed25519.key()?;
-        let certificate = self.sign_leaf(params, &key, now, lifetime)?;
         Ok(CertificateAndKey {
-            crt: certificate_pem(&certificate),
+            crt: self.sign_leaf(params, &key, now, lifetime)?,
             key: key_to_pem(&key)?,
         })
     }
 
-    fn sign_leaf(
+    /// Signs a certificate that may sign no others. Returns PEM.
+    pub(crate) fn sign_leaf(
         &self,
         mut params: CertificateParams,
         key: &impl PublicKeyData,
         now: SystemTime,
         lifetime: Duration,
-    ) -> Result<Certificate, PkiError> {
+    ) -> Result<String, PkiError> {
+        // By default it is made from the key, and one key may be shown twice (RFC 5280, section 4.1.2.2).
+        params.serial_number = Some(random_serial()?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, now, lifetime)?;
-        params
+        let certificate = params
             .signed_by(key, &self.issuer)
-            .map_err(PkiError::Signing)
+            .map_err(PkiError::Signing)?;
+        Ok(certificate_pem(&certificate))
     }
 }
 
@@ -267,7 +265,7 @@ fn certificate_pem(certificate: &Certificate) -> String {
     to_pem("CERTIFICATE", certificate.der())
 }
 
-pub(crate) fn set_validity(
+fn set_validity(
     params: &mut CertificateParams,
     now: SystemTime,
     lifetime: Duration,

@@ -62,9 +62,6 @@ pub enum PkiError {
     /// A certificate that cannot be parsed.
     #[error("not a certificate")]
     NotACertificate,
-    /// A certificate request that cannot be parsed or is not signed by its key.
-    #[error("not a certificate request signed by its own key")]
-    NotARequest,
     /// A certificate that may sign no others.
     #[error("the certificate is not that of an authority")]
     NotAnAuthority,
@@ -80,7 +77,7 @@ pub enum PkiError {
     /// A time outside of what certificates can say.
     #[error("the time does not fit into a certificate")]
     BadTime,
-    /// A request that must not be signed.
+    /// A request that must not be signed; the text says why.
     #[error("the certificate request {0}")]
     BadRequest(&'static str),
     /// The system's random source failed.

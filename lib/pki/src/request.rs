@@ -4,20 +4,20 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose, IsCa,
-    KeyUsagePurpose,
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, ExtendedKeyUsagePurpose,
+    KeyPair,
 };
 use rustls_pki_types::CertificateSigningRequestDer;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
-use crate::ca::set_validity;
-use crate::inspect::is_authority;
 use crate::keys::{key_pair_from_pem, key_to_pem, to_pem};
-use crate::{Algorithm, Ca, PkiError, certificates_from_pem, name};
+use crate::{Algorithm, Ca, PkiError, name};
 
-/// The PEM type of a request.
+/// The PEM type of a request (RFC 7468, section 7).
 const TAG: &str = "CERTIFICATE REQUEST";
+/// What some programs write instead.
+const OLD_TAG: &str = "NEW CERTIFICATE REQUEST";
 
 /// A new private key, PEM.
 ///
@@ -34,12 +34,47 @@ pub fn new_key(algorithm: Algorithm) -> Result<String, PkiError> {
 /// For a text without a usable key, a name that is none, or more than two roles.
 pub fn request(key: &str, roles: &[&str], names: &[String]) -> Result<String, PkiError> {
     let key = key_pair_from_pem(key.as_bytes())?;
+    csr(&key, name::subject(roles, "")?, names)
+}
+
+/// A request (PKCS#10, RFC 2986), PEM.
+pub(crate) fn csr(
+    key: &KeyPair,
+    subject: DistinguishedName,
+    names: &[String],
+) -> Result<String, PkiError> {
     let mut params = CertificateParams::default();
-    params.distinguished_name = name::subject(roles, "")?;
+    params.distinguished_name = subject;
     params.subject_alt_names = name::alternatives(names)?;
-    let request = params.serialize_request(&key).map_err(PkiError::Signing)?;
+    let request = params.serialize_request(key).map_err(PkiError::Signing)?;
     Ok(to_pem(TAG, request.der()))
 }
+
+/// The first request in a PEM text, in DER and read. Its signature has been checked.
+pub(crate) fn read(text: &[u8]) -> Result<(Vec<u8>, CertificateSigningRequestParams), PkiError> {
+    let missing = || PkiError::Missing("certificate request");
+    let blocks = pem::parse_many(text).map_err(|_| missing())?;
+    let block = blocks
+        .into_iter()
+        .find(|block| matches!(block.tag(), TAG | OLD_TAG));
+    let der = block.ok_or_else(missing)?.into_contents();
+    let read =
+        CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(&*der));
+    let read = read.map_err(|error| match error {
+        rcgen::Error::InvalidCertificationRequestSignature => {
+            PkiError::BadRequest("is not signed by its own key")
+        }
+        rcgen::Error::UnsupportedExtension => {
+            PkiError::BadRequest("asks for an extension that is never granted")
+        }
+        rcgen::Error::UnsupportedSignatureAlgorithm => PkiError::BadRequest(KEYS),
+        _ => PkiError::BadRequest("cannot be read"),
+    })?;
+    Ok((der, read))
+}
+
+/// What is wrong with a key of another kind.
+pub(crate) const KEYS: &str = "has a key that is neither Ed25519 nor ECDSA on P-256";
 
 impl Ca {
     /// The certificate, PEM, a request asks for: its key, its organizations as
@@ -47,55 +82,38 @@ impl Ca {
     /// requester has shown to hold the key; who they are is for the caller to know.
     ///
     /// # Errors
-    /// [`PkiError::NotARequest`] for a text that is none or is not signed by its
-    /// own key, [`PkiError::TooManyRoles`] for more than two organizations,
-    /// [`PkiError::NotAnAuthority`] when this one's own certificate is a leaf's.
+    /// [`PkiError::Missing`] for a text without a request, [`PkiError::BadRequest`]
+    /// for one that must not be signed, [`PkiError::TooManyRoles`] for more than
+    /// two organizations.
     pub fn sign(
         &self,
         request: &str,
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<String, PkiError> {
-        let own = certificates_from_pem(self.pem().crt.as_bytes())?;
-        let own = own.first().ok_or(PkiError::Missing("certificate"))?;
-        if !is_authority(own)? {
-            return Err(PkiError::NotAnAuthority);
-        }
-        let blocks = pem::parse_many(request).map_err(|_| PkiError::NotARequest)?;
-        let block = blocks.into_iter().find(|block| block.tag() == TAG);
-        let der = block.ok_or(PkiError::NotARequest)?.into_contents();
-        let (_, parsed) =
-            X509CertificationRequest::from_der(&der).map_err(|_| PkiError::NotARequest)?;
-        let subject = &parsed.certification_request_info.subject;
-        let organizations = subject.iter_organization();
+        let (der, asked) = read(request.as_bytes())?;
+        // Read once more: rcgen keeps one organization.
+        let unreadable = || PkiError::BadRequest("cannot be read");
+        let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| unreadable())?;
+        let organizations = parsed
+            .certification_request_info
+            .subject
+            .iter_organization();
         let roles: Vec<&str> = organizations
-            .map(|name| name.as_str().map_err(|_| PkiError::NotARequest))
+            .map(|name| name.as_str().map_err(|_| unreadable()))
             .collect::<Result<_, _>>()?;
-        let subject = name::subject(&roles, "")?;
-        // Checks the signature.
-        let asked = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(
-            der.as_slice(),
-        ))
-        .map_err(|_| PkiError::NotARequest)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = subject;
+        params.distinguished_name = name::subject(&roles, "")?;
         params.subject_alt_names = asked.params.subject_alt_names;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.use_authority_key_identifier_extension = true;
-        set_validity(&mut params, now, lifetime)?;
-        let certificate = params
-            .signed_by(&asked.public_key, self.issuer())
-            .map_err(PkiError::Signing)?;
-        Ok(to_pem("CERTIFICATE", certificate.der()))
+        self.sign_leaf(params, &asked.public_key, now, lifetime)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NODE_LIFETIME, verify_client};
+    use crate::{NODE_LIFETIME, certificates_from_pem, verify_client};
 
     fn now() -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
@@ -115,6 +133,11 @@ mod tests {
             let pair = key_pair_from_pem(key.as_bytes()).unwrap();
             let own = crate::inspect::public_key(chain.first().unwrap()).unwrap();
             assert_eq!(own, pair.public_key_raw());
+            // One key signed twice gets two numbers: logs and revocations tell them apart.
+            let again = ca.sign(&asked, now(), NODE_LIFETIME).unwrap();
+            let again = certificates_from_pem(again.as_bytes()).unwrap();
+            let [first, second] = [&chain, &again].map(|chain| crate::serial(&chain[0]).unwrap());
+            assert_ne!(first, second);
         }
     }
 
@@ -134,15 +157,11 @@ mod tests {
             &to_pem(TAG, &[0x30, 0x80]),
         ] {
             let refusal = ca.sign(text, now(), NODE_LIFETIME);
-            assert!(matches!(refusal, Err(PkiError::NotARequest)), "{refusal:?}");
+            assert!(
+                matches!(refusal, Err(PkiError::Missing(_) | PkiError::BadRequest(_))),
+                "{refusal:?}"
+            );
         }
-        let leaf = ca.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
-        let leaf = Ca::from_pem(&leaf.crt, &leaf.key).unwrap();
-        let refusal = leaf.sign(&good, now(), NODE_LIFETIME);
-        assert!(
-            matches!(refusal, Err(PkiError::NotAnAuthority)),
-            "{refusal:?}"
-        );
         let refusal = request("no key", &[], &[]);
         assert!(matches!(refusal, Err(PkiError::Missing(_))), "{refusal:?}");
     }

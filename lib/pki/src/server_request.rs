@@ -7,7 +7,8 @@ use rcgen::{
     PublicKeyData, SanType,
 };
 
-use crate::keys::{key_to_pem, to_pem};
+use crate::keys::key_to_pem;
+use crate::request::{KEYS, csr, read};
 use crate::{PkiError, name};
 
 /// How many names one request may have. A node has an address per link and family, and some names.
@@ -23,14 +24,8 @@ const COMMON_NAME: usize = 64;
 /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
 pub fn server_request(common_name: &str, names: &[String]) -> Result<(String, String), PkiError> {
     let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(PkiError::Signing)?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = name::subject(&[], common_name)?;
-    params.subject_alt_names = name::alternatives(names)?;
-    let request = params.serialize_request(&key).map_err(PkiError::Signing)?;
-    Ok((
-        to_pem("CERTIFICATE REQUEST", request.der()),
-        key_to_pem(&key)?,
-    ))
+    let request = csr(&key, name::subject(&[], common_name)?, names)?;
+    Ok((request, key_to_pem(&key)?))
 }
 
 /// A request that was checked: whoever made it holds its key, and it asks for nothing but a server's
@@ -48,28 +43,10 @@ impl ServerRequest {
     /// Reads and checks a request.
     ///
     /// # Errors
-    /// [`PkiError::Missing`] for text that is not one PEM request, [`PkiError::BadRequest`] for one that must
+    /// [`PkiError::Missing`] for text without a PEM request, [`PkiError::BadRequest`] for one that must
     /// not be signed; the text says why.
     pub fn from_pem(text: &[u8]) -> Result<ServerRequest, PkiError> {
-        let block = pem::parse(text).map_err(|_| PkiError::Missing("certificate request"))?;
-        if !matches!(
-            block.tag(),
-            "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST"
-        ) {
-            return Err(PkiError::Missing("certificate request"));
-        }
-        let der = block.contents().into();
-        let inner =
-            CertificateSigningRequestParams::from_der(&der).map_err(|error| match error {
-                rcgen::Error::InvalidCertificationRequestSignature => {
-                    PkiError::BadRequest("is not signed by its own key")
-                }
-                rcgen::Error::UnsupportedExtension => {
-                    PkiError::BadRequest("asks for an extension that is never granted")
-                }
-                rcgen::Error::UnsupportedSignatureAlgorithm => PkiError::BadRequest(KEYS),
-                _ => PkiError::BadRequest("cannot be read"),
-            })?;
+        let (_, inner) = read(text)?;
         check_key(&inner)?;
         if matches!(inner.params.is_ca, IsCa::Ca(_)) {
             return Err(PkiError::BadRequest("asks for an authority's certificate"));
@@ -83,8 +60,6 @@ impl ServerRequest {
         })
     }
 }
-
-const KEYS: &str = "has a key that is neither Ed25519 nor ECDSA on P-256";
 
 /// The lengths tell a key of another curve that was signed with a fitting hash.
 fn check_key(request: &CertificateSigningRequestParams) -> Result<(), PkiError> {

@@ -77,6 +77,12 @@ fn an_authority_survives_its_pem_and_signs_on() {
         Ca::from_pem(&one.pem().crt, &two.pem().key),
         Err(PkiError::KeyMismatch)
     ));
+    // A leaf's certificate and key are a pair, too, and sign nothing.
+    let leaf = one.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
+    assert!(matches!(
+        Ca::from_pem(&leaf.crt, &leaf.key),
+        Err(PkiError::NotAnAuthority)
+    ));
 }
 
 #[test]
