@@ -115,16 +115,17 @@ impl Limits {
 
     /// Whether this peer may open one more connection; if so, [`Limits::close`] must follow.
     pub(crate) fn open(&mut self, peer: IpAddr, now: Instant) -> Verdict {
-        let verdict = self.take(peer, now);
-        let Some(known) = self.peer(peer, now) else {
-            return verdict;
-        };
-        if verdict == Verdict::Admitted && known.open >= OPEN_PER_PEER {
-            let first = !known.allowance.refused;
-            known.allowance.refused = true;
+        // Looked at first: what is refused for this takes nothing of the allowances.
+        if let Some(known) = self.peer(peer, now)
+            && known.open >= OPEN_PER_PEER
+        {
+            let first = !std::mem::replace(&mut known.allowance.refused, true);
             return Verdict::Refused { first };
         }
-        if verdict == Verdict::Admitted {
+        let verdict = self.take(peer, now);
+        if verdict == Verdict::Admitted
+            && let Some(known) = self.peer(peer, now)
+        {
             known.open = known.open.saturating_add(1);
         }
         verdict
@@ -236,6 +237,7 @@ mod tests {
             assert_eq!(limits.open(peer, now), Verdict::Admitted);
         }
         assert_eq!(limits.open(peer, now), Verdict::Refused { first: true });
+        assert_eq!(limits.open(peer, now), Verdict::Refused { first: false });
         assert_eq!(limits.open(ip("10.0.0.2"), now), Verdict::Admitted);
         limits.close(peer);
         assert_eq!(limits.open(peer, now), Verdict::Admitted);
