@@ -29,7 +29,7 @@ pub(crate) struct Trust {
     pub(crate) authorities: String,
     /// What a node must show.
     pub(crate) token: Token,
-    /// The names of this control plane node, which nobody else gets a certificate for.
+    /// The names of this control plane node, which nobody else gets a certificate for here.
     pub(crate) own_names: Vec<String>,
 }
 

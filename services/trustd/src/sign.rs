@@ -90,7 +90,8 @@ impl Signer {
         Ok(crt)
     }
 
-    /// A node that joined must not be able to pass for the control plane.
+    /// A node that joins must not be able to pass for the one of the control plane that signs: this one. The
+    /// names of the others it does not know; they are as safe as the token is.
     fn is_own(&self, name: &str) -> bool {
         let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
         self.trust

@@ -169,7 +169,7 @@ async fn what_is_no_request_is_refused_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn nobody_gets_a_certificate_for_the_control_planes_names() {
+async fn nobody_gets_a_certificate_for_the_names_of_the_node_that_is_asked() {
     let world = world(Limits::default()).await;
     let mut client = world.client().await;
     let (csr_text, _) = csr(&[
