@@ -1,7 +1,7 @@
 //! HTTP/2 connections to one answerer: made when needed, shared by calls, replaced when they end.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
@@ -27,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const STREAMS: usize = 100;
 /// What an answerer may send of one stream before somebody reads it; what all streams hold unread is this
 /// times their number. It is HTTP/2's own default.
-const STREAM_WINDOW: u32 = 65_535;
+pub(crate) const STREAM_WINDOW: u32 = 65_535;
 /// No limit to all streams together, so that one nobody reads does not hold up the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What of a stream waits to be sent.
@@ -61,9 +60,16 @@ where
 /// A connection in the making.
 pub(crate) type Connecting<'a> = BoxFuture<'a, Result<SendRequest<Body>, Status>>;
 
+/// A place for a stream on a connection: taken as long as the second part lives.
+type Place = (SendRequest<Body>, Arc<()>);
+
 /// All connections to one answerer.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<State>);
+pub(crate) struct Links {
+    state: Mutex<State>,
+    /// Held by the one who connects: whoever needs a connection meanwhile waits for that one.
+    connecting: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -87,7 +93,7 @@ impl Links {
     ) -> Result<Response<Answer>, Status> {
         let mut again = true;
         loop {
-            let (mut sender, stream) = self.open(connect()).await?;
+            let (mut sender, stream) = self.open(&connect).await?;
             let mut error = match sender.try_send_request(request).await {
                 Ok(response) => {
                     return Ok(response.map(|body| Answer {
@@ -109,26 +115,25 @@ impl Links {
     }
 
     /// A place for a stream, on a new connection if need be.
-    pub(crate) async fn open(
+    pub(crate) async fn open<'a>(
         &self,
-        connect: Connecting<'_>,
-    ) -> Result<(SendRequest<Body>, Arc<()>), Status> {
-        let mut state = self.0.lock().await;
-        state.links.retain(|link| !link.sender.is_closed());
-        if let Some(link) = state.links.iter().find(|link| link.streams() < STREAMS) {
-            return Ok((link.sender.clone(), link.streams.clone()));
+        connect: impl FnOnce() -> Connecting<'a>,
+    ) -> Result<Place, Status> {
+        if let Some(known) = self.state().place() {
+            return known;
         }
-        if let Some((at, status)) = &state.failed
-            && at.elapsed() < PAUSE
-        {
-            return Err(status.clone());
+        let _alone = self.connecting.lock().await;
+        // Who connected before, or a stream that ended, may have made a place.
+        if let Some(known) = self.state().place() {
+            return known;
         }
-        let connected = timeout(CONNECT, connect).await.unwrap_or_else(|_| {
+        let connected = timeout(CONNECT, connect()).await.unwrap_or_else(|_| {
             Err(Status::unavailable(format!(
                 "no connection within {} s",
                 CONNECT.as_secs()
             )))
         });
+        let mut state = self.state();
         match connected {
             Ok(sender) => {
                 let streams = Arc::new(());
@@ -148,9 +153,23 @@ impl Links {
 
     /// Whether no call is on any of them.
     pub(crate) fn are_idle(&self) -> bool {
-        self.0
-            .try_lock()
-            .is_ok_and(|state| state.links.iter().all(|link| link.streams() == 0))
+        self.state().links.iter().all(|link| link.streams() == 0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A place for a stream on a connection there is, or how connecting has just failed.
+    fn place(&mut self) -> Option<Result<Place, Status>> {
+        self.links.retain(|link| !link.sender.is_closed());
+        if let Some(link) = self.links.iter().find(|link| link.streams() < STREAMS) {
+            return Some(Ok((link.sender.clone(), link.streams.clone())));
+        }
+        let (at, status) = self.failed.as_ref()?;
+        (at.elapsed() < PAUSE).then(|| Err(status.clone()))
     }
 }
 
@@ -197,4 +216,32 @@ pub(crate) fn describe(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_that_gets_free_is_found_while_another_connects() {
+        let links = Links::default();
+        let (stream, _other_end) = tokio::io::duplex(1 << 16);
+        let sender = handshake(stream).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..STREAMS {
+            let sender = sender.clone();
+            let connect = || -> Connecting<'static> { Box::pin(async { Ok(sender) }) };
+            held.push(links.open(connect).await.unwrap());
+        }
+        let mut waiting = pin!(links.open(|| Box::pin(std::future::pending())));
+        let pending = std::future::poll_fn(|context| {
+            Poll::Ready(Future::poll(waiting.as_mut(), context).is_pending())
+        });
+        assert!(pending.await);
+        held.pop();
+        let connect = || -> Connecting<'static> { panic!("there is a place") };
+        links.open(connect).await.unwrap();
+    }
 }

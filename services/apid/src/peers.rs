@@ -62,8 +62,8 @@ impl Peers {
 
     /// Connects to a node unless there is a connection.
     pub(crate) async fn reach(&self, node: &str, config: &Arc<ClientConfig>) -> Result<(), Status> {
-        let connect = Box::pin(self.connect(node, config));
-        let opened = self.links(node, config).open(connect).await;
+        let links = self.links(node, config);
+        let opened = links.open(|| Box::pin(self.connect(node, config))).await;
         opened.map(drop).map_err(|status| named(node, &status))
     }
 
