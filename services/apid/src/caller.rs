@@ -10,13 +10,15 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::identity::Current;
+use crate::identity::{Current, Identity};
 use crate::quota::Peer;
 
 /// From the end of the handshake to the first call.
 const FIRST_CALL: Duration = Duration::from_secs(30);
 /// Without a call for so long, a connection is ended.
 const IDLE: Duration = Duration::from_secs(15 * 60);
+/// How often it is looked at whether a connection's certificate is still good.
+pub(crate) const RECHECK: Duration = Duration::from_secs(30);
 
 /// The caller of a connection.
 #[derive(Debug)]
@@ -118,8 +120,9 @@ impl Caller {
         }
     }
 
-    /// Returns when the connection is no longer of use.
-    pub(crate) async fn done(&self) {
+    /// Returns when the connection is no longer of use: idle, or its certificate not accepted any more, which is
+    /// seen at a call and, for those that go on for long, once in `recheck`.
+    pub(crate) async fn done(&self, identity: &Identity, recheck: Duration) {
         let idle = async {
             loop {
                 let before = self.calls.load(Ordering::Relaxed);
@@ -130,8 +133,14 @@ impl Caller {
                 }
             }
         };
+        let outlived = async {
+            while self.is_accepted(&identity.current()) {
+                sleep(recheck).await;
+            }
+        };
         tokio::select! {
             () = idle => {}
+            () = outlived => {}
             () = self.refused.notified() => {}
         }
     }
@@ -157,8 +166,10 @@ impl Certificate {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
     use super::*;
-    use crate::identity::Identity;
     use crate::tests::support::{Cluster, new_ca, write_identity};
 
     #[test]
@@ -183,5 +194,25 @@ mod tests {
         write_identity(directory.path(), &new_ca(), "node", false);
         assert!(!certificate.is_accepted(&identity.current(), now));
         assert!(!caller.is_accepted(&identity.current()));
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_authority_also_while_nobody_calls() {
+        let cluster = Cluster::new();
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path(), &cluster.ca, "node", true);
+        let identity = Identity::load(directory.path().into(), false).unwrap();
+        let own = cluster.certificate(&["os:reader"]);
+        let chain = corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 1));
+        let caller = Caller::new(Some(&chain), identity.current(), here, here.ip()).unwrap();
+        let _stream_that_goes_on = caller.begin();
+        let mut done = pin!(caller.done(&identity, Duration::from_millis(1)));
+        let pending = std::future::poll_fn(|context| {
+            Poll::Ready(Future::poll(done.as_mut(), context).is_pending())
+        });
+        assert!(pending.await);
+        write_identity(directory.path(), &new_ca(), "node", false);
+        done.await;
     }
 }

@@ -25,6 +25,7 @@ mod frames;
 mod identity;
 mod link;
 mod local;
+mod log_limit;
 mod merge;
 mod notify;
 mod peers;

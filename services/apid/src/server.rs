@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, RECHECK};
+use crate::log_limit::LogLimit;
 use crate::places::{Bounds, Place, Places};
 use crate::proxy::Proxy;
 use crate::quota::Peer;
@@ -56,6 +57,7 @@ pub struct Server {
     places: Places,
 }
 
+    refusals: Arc<LogLimit>,
 impl Server {
     pub(crate) fn new(proxy: Proxy, bounds: Bounds) -> Server {
         Server {
@@ -63,6 +65,7 @@ impl Server {
             places: Places::new(bounds),
         }
     }
+            refusals: Arc::default(),
 
     /// Serves for ever.
     pub async fn run(&self, listener: TcpListener) {
@@ -77,7 +80,8 @@ impl Server {
             };
             // Who gets no place hears it at once: the connection is closed.
             if let Some((place, evicted)) = self.places.enter(Peer::of(from.ip())) {
-                let connection = connection(stream, self.proxy.clone(), place);
+                let refusals = self.refusals.clone();
+                let connection = connection(stream, self.proxy.clone(), place, refusals);
                 tokio::spawn(async {
                     tokio::select! {
                         () = connection => {}
@@ -99,7 +103,7 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place) {
+async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place, refusals: Arc<LogLimit>) {
     let _ = stream.set_nodelay(true);
     let (Ok(reached), Ok(from)) = (stream.local_addr(), stream.peer_addr()) else {
         return;
@@ -111,7 +115,7 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place) {
         Ok(Err(error)) => {
             // Port scans and health checks close at once: not worth a line.
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
-                eprintln!("apid: {}: {error}", from.ip());
+                refusals.say(&format!("{}: {error}", from.ip()));
             }
             return;
         }
@@ -130,7 +134,7 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place) {
             }
             serve(stream, proxy, Arc::new(caller)).await;
         }
-        Err(why) => eprintln!("apid: {}: {why}", from.ip()),
+        Err(why) => refusals.say(&format!("{}: {why}", from.ip())),
     }
 }
 
@@ -152,9 +156,9 @@ async fn serve(stream: TlsStream<TcpStream>, proxy: Arc<Proxy>, caller: Arc<Call
     } else {
         Duration::MAX
     };
-    let calling = caller.clone();
+    let calling = (proxy.clone(), caller.clone());
     let service = service_fn(move |request| {
-        let (proxy, caller) = (proxy.clone(), calling.clone());
+        let (proxy, caller) = calling.clone();
         async move { Ok::<_, Infallible>(proxy.call(&caller, request).await) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -173,7 +177,7 @@ async fn serve(stream: TlsStream<TcpStream>, proxy: Arc<Proxy>, caller: Arc<Call
         tokio::select! {
             _ = connection.as_mut() => return,
             () = caller.silent() => return,
-            () = caller.done() => {}
+            () = caller.done(&proxy.identity, RECHECK) => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = timeout(DRAIN, connection).await;

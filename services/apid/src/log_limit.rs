@@ -1,0 +1,59 @@
+//! Lines of the log that strangers can cause: one a second, so that they do not push out of it what matters.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between one line and the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The limit of one kind of line, for all peers together.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimit(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    said: Option<Instant>,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// Says `text`, or counts it for the next line.
+    pub(crate) fn say(&self, text: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.admit(Instant::now()) {
+            Some(0) => eprintln!("apid: {text}"),
+            Some(left_out) => eprintln!("apid: {text} (and {left_out} like it before)"),
+            None => {}
+        }
+    }
+}
+
+impl State {
+    /// Whether a line may be said now, and then how many were left out since the last.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let early = |said| now.saturating_duration_since(said) < INTERVAL;
+        if self.said.is_some_and(early) {
+            self.left_out += 1;
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_a_line_a_second_that_counts_the_rest() {
+        let mut state = State::default();
+        let now = Instant::now();
+        assert_eq!(state.admit(now), Some(0));
+        let flood = (0..1000).filter(|_| state.admit(now + INTERVAL / 2).is_some());
+        assert_eq!(flood.count(), 0);
+        assert_eq!(state.admit(now + INTERVAL), Some(1000));
+        assert_eq!(state.admit(now + INTERVAL), None);
+        assert_eq!(state.admit(now + 3 * INTERVAL), Some(1));
+    }
+}
