@@ -126,9 +126,12 @@ async fn serve(options: Options) -> Result<(), String> {
         .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let dial = peers::network();
     let server = server(options.pki, options.machined, options.maintenance, dial)?;
-    let listener = listen(options.listen)
-        .await
-        .map_err(|error| format!("cannot listen on port {}: {error}", corten_api::PORT))?;
+    let listener = listen(options.listen).await.map_err(|error| {
+        let port = options
+            .listen
+            .map_or(corten_api::PORT, |address| address.port());
+        format!("cannot listen on port {port}: {error}")
+    })?;
     notify::ready();
     tokio::select! {
         () = server.run(listener) => Ok(()),
