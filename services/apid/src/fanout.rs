@@ -25,6 +25,7 @@ use crate::proxy::{Answerer, Forward, Proxy};
 use crate::quota::{Peer, Taken};
 use crate::replies::{self, Reply};
 use crate::reply::{Body, BoxError};
+use crate::wire;
 
 /// Nodes that are connected to, or answer a unary call, at once.
 const AT_ONCE: usize = 128;
@@ -34,6 +35,9 @@ const READ: Duration = Duration::from_secs(30);
 const CHANGE: Duration = Duration::from_secs(30 * 60);
 /// How long the caller has for the one message that goes to all.
 const REQUEST: Duration = Duration::from_secs(60);
+/// Fields of one message of another node, so that it takes no more memory than it should while it is looked at:
+/// an element of two bytes is hundreds of them here.
+pub(crate) const FIELDS: usize = 64 * 1024;
 
 /// A node of those asked, as the caller named it.
 #[derive(Debug)]
@@ -180,8 +184,8 @@ impl FanOut {
         }
         outcome(frames.into_trailers())?;
         let reply = reply.ok_or_else(|| Status::internal("it answered nothing"))?;
-        checked(row, &reply, is_reply)?;
         let bytes = merge::labelled_reply(&reply, &row.node).ok_or_else(nonsense)?;
+        checked(row, &reply, is_reply)?;
         let _held = reply.into_held();
         Ok(Part { bytes, _held })
     }
@@ -293,8 +297,14 @@ enum Progress {
 /// Another node's bytes are looked at; machined's are not.
 fn checked(row: &Row, message: &[u8], is_right: fn(&[u8]) -> bool) -> Result<(), Status> {
     match row.answerer {
+        Answerer::Here => Ok(()),
+        Answerer::Node(..) if wire::has_more_fields(message, FIELDS) => {
+            Err(Status::resource_exhausted(
+                "its answer has too many parts to be looked at: ask this node alone",
+            ))
+        }
         Answerer::Node(..) if !is_right(message) => Err(nonsense()),
-        _ => Ok(()),
+        Answerer::Node(..) => Ok(()),
     }
 }
 

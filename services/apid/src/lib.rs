@@ -39,6 +39,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod upstream;
+mod wire;
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -22,6 +22,14 @@ fn is<M: Message + Default>(bytes: &[u8]) -> bool {
     M::decode(bytes).is_ok()
 }
 
+/// What lists numbers: each of its bytes may become one of eight bytes while it is read, so it must not be long.
+fn is_short<M: Message + Default>(bytes: &[u8]) -> bool {
+    bytes.len() <= SHORT && is::<M>(bytes)
+}
+
+/// A node's counters are a few KiB; in bytes.
+const SHORT: usize = 1 << 20;
+
 /// How the method at `path` answers, if it is one of those that can be asked of several nodes.
 pub(crate) fn of(path: &str) -> Option<Reply> {
     REPLIES
@@ -197,7 +205,7 @@ const REPLIES: &[(&str, Reply)] = &[
     ),
     (
         "/machine.MachineService/SystemStat",
-        One(is::<machine::SystemStatResponse>),
+        One(is_short::<machine::SystemStatResponse>),
     ),
     (
         "/machine.MachineService/Upgrade",
@@ -295,3 +303,16 @@ mod tests {
         assert!(of("/machine.ImageService/List").is_none());
     }
 }
+        let Some(One(is_stat)) = of("/machine.MachineService/SystemStat") else {
+            panic!("not unary")
+        };
+        let stat = |numbers| {
+            let irq = vec![1; numbers];
+            let stat = machine::SystemStat {
+                irq,
+                ..Default::default()
+            };
+            let messages = vec![stat];
+            machine::SystemStatResponse { messages }.encode_to_vec()
+        };
+        assert!(is_stat(&stat(1000)) && !is_stat(&stat(SHORT)));

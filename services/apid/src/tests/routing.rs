@@ -13,7 +13,9 @@ use tonic::Code;
 
 use super::client::{Client, full};
 use super::support::{Cluster, Manner, Node, Setup, data, memory_reply, write_identity};
+use crate::fanout::FIELDS;
 use crate::frames::framed;
+use crate::merge;
 use crate::reply::{Body, BoxError};
 
 const MEMORY: &str = "/machine.MachineService/Memory";
@@ -173,11 +175,12 @@ async fn dead_slow_and_lying_nodes_cost_their_own_rows() {
         vec![Bytes::from_static(b"HTTP/1.1 200 OK")],
         vec![framed(&whole).slice(..7)],
         vec![Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff])],
-        // Nothing; two answers; something else; and a list whose inside cannot be read.
+        // Nothing; two answers; something else; a list whose inside cannot be read; and one that is much.
         Vec::new(),
         vec![framed(&whole), framed(&whole)],
         vec![framed(b"something else")],
         vec![framed(&[0x0a, 0x03, 0x12, 0x05, 0x00])],
+        vec![framed(&merge::wrapped(&[0x12, 0x00].repeat(FIELDS)))],
     ] {
         liar.machined.now(Manner::Bytes(lie.clone()));
         let reply: Vec<api::MemoryResponse> = reader.call(MEMORY, &asked, &[]).await.messages();
