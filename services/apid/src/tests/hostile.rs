@@ -144,7 +144,7 @@ fn metadata_of_any_bytes_names_hosts_or_is_refused() {
     let run = |pairs: Pairs| {
         let targets = match targets::of(&headers(&pairs), MEMORY, false) {
             Ok(targets::Targets::One(node)) => vec![node],
-            Ok(targets::Targets::Many(nodes)) => nodes,
+            Ok(targets::Targets::Many(nodes, _)) => nodes,
             Ok(targets::Targets::Here) | Err(_) => Vec::new(),
         };
         for node in targets {
