@@ -24,7 +24,7 @@ use crate::merge;
 use crate::proxy::{Answerer, Forward, Proxy};
 use crate::quota::{Peer, Taken};
 use crate::replies::Reply;
-use crate::reply::{Body, BoxError};
+use crate::reply::{Body, BoxError, counted};
 use crate::wire;
 
 /// Nodes that are connected to, or answer a unary call, at once.
@@ -52,8 +52,6 @@ pub(crate) struct FanOut {
     proxy: Arc<Proxy>,
     forward: Forward,
     memory: Memory,
-    /// The part of the memory that the message to the nodes takes.
-    request: Option<Taken>,
     /// Nodes that are being connected to.
     connecting: Semaphore,
     nodes: Nodes,
@@ -72,7 +70,6 @@ impl FanOut {
             proxy,
             forward,
             memory: Memory { quota, peer },
-            request: None,
             connecting: Semaphore::new(AT_ONCE),
             nodes,
             asked_by: patience.and_then(|patience| Instant::now().checked_add(patience)),
@@ -81,15 +78,14 @@ impl FanOut {
 
     /// Asks every node and joins the labelled answers, which are of the kind `reply`.
     pub(crate) fn ask(
-        mut self,
+        self,
         rows: Vec<Row>,
         reply: Reply,
         body: Incoming,
     ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         Box::pin(async move {
             self.nodes.asked(rows.len());
-            let (rows, request) = self.with_bodies(rows, body).await?;
-            self.request = request;
+            let rows = self.with_bodies(rows, body).await?;
             match reply {
                 Reply::One(is_reply) => {
                     let frame = self.unary(rows, is_reply).await;
@@ -112,10 +108,10 @@ impl FanOut {
         &self,
         rows: Vec<Row>,
         body: Incoming,
-    ) -> Result<(Vec<(Row, Body)>, Option<Taken>), Status> {
+    ) -> Result<Vec<(Row, Body)>, Status> {
         if rows.len() == 1 {
             let body = body.map_err(BoxError::from).boxed_unsync();
-            return Ok((rows.into_iter().zip([body]).collect(), None));
+            return Ok(rows.into_iter().zip([body]).collect());
         }
         let mut frames = Frames::new(body, self.memory.clone());
         let whole = async {
@@ -127,9 +123,9 @@ impl FanOut {
                     "what sends a stream can be asked of one node at a time",
                 ));
             }
-            Ok((framed(&message), message.into_held()))
+            Ok(counted(framed(&message), message.into_held()))
         };
-        let (frame, held) = timeout_at(Instant::now() + REQUEST, whole)
+        let frame = timeout_at(Instant::now() + REQUEST, whole)
             .await
             .map_err(|_| Status::deadline_exceeded("the message did not come to its end"))??;
         let body = || {
@@ -137,7 +133,7 @@ impl FanOut {
                 .map_err(|never| match never {})
                 .boxed_unsync()
         };
-        Ok((rows.into_iter().map(|row| (row, body())).collect(), held))
+        Ok(rows.into_iter().map(|row| (row, body())).collect())
     }
 
     async fn unary(&self, rows: Vec<(Row, Body)>, is_reply: fn(&[u8]) -> bool) -> Bytes {
@@ -181,10 +177,11 @@ impl FanOut {
         }
         outcome(frames.into_trailers())?;
         let reply = reply.ok_or_else(|| Status::internal("it answered nothing"))?;
-        let bytes = merge::labelled_reply(&reply, &row.node).ok_or_else(nonsense)?;
+        let label = merge::label_of(&row.node);
+        let bytes = merge::labelled_reply(&reply, &label).ok_or_else(nonsense)?;
         checked(row, &reply, is_reply)?;
-        let _held = reply.into_held();
-        Ok(Part { bytes, _held })
+        let held = reply.into_held();
+        Ok(Part { bytes, held })
     }
 
     /// A node's labelled messages, framed; the last says why when it is not the end of a good answer.
@@ -194,9 +191,10 @@ impl FanOut {
         body: Body,
         is_message: fn(&[u8]) -> bool,
     ) -> impl futures_util::Stream<Item = Bytes> + Send {
-        let begin = Some((self, row, Progress::Asking(body)));
+        let label = merge::label_of(&row.node);
+        let begin = Some((self, row, label, Progress::Asking(body)));
         stream::unfold(begin, move |state| async move {
-            let (this, row, progress) = state?;
+            let (this, row, label, progress) = state?;
             let next = this.next(&row, progress, is_message);
             let next = match this.asked_by {
                 Some(deadline) => timeout_at(deadline, next)
@@ -206,8 +204,14 @@ impl FanOut {
             };
             match next {
                 Ok(Some((message, frames))) => {
-                    let labelled = framed(&merge::labelled_message(&message, &row.node));
-                    Some((labelled, Some((this, row, Progress::Reading(frames)))))
+                    let length = message.len() + label.len();
+                    let labelled = joined_frame(length, [&*message, &label]);
+                    let labelled = match message.into_held() {
+                        Some(held) => counted(labelled, held),
+                        None => labelled,
+                    };
+                    let state = (this, row, label, Progress::Reading(frames));
+                    Some((labelled, Some(state)))
                 }
                 Ok(None) => None,
                 Err(status) => {
@@ -254,7 +258,7 @@ impl FanOut {
 /// What a node adds to a merged reply.
 struct Part {
     bytes: Vec<u8>,
-    _held: Option<Taken>,
+    held: Option<Taken>,
 }
 
 /// One reply out of all, framed. It is never longer than a message may be: the longest answers make room.
@@ -262,7 +266,7 @@ fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Sta
     let failed = |node: &str, status: &Status| {
         nodes.one_failed();
         let bytes = merge::wrapped(&merge::failure(node, status));
-        Part { bytes, _held: None }
+        Part { bytes, held: None }
     };
     let mut parts: Vec<_> = answers
         .map(|(node, answer)| {
@@ -282,7 +286,12 @@ fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Sta
         *longest = failed(node, &status);
         total += longest.bytes.len();
     }
-    joined_frame(total, parts.iter().map(|(_, part)| part.bytes.as_slice()))
+    let held: Vec<Taken> = parts
+        .iter_mut()
+        .filter_map(|(_, part)| part.held.take())
+        .collect();
+    let frame = joined_frame(total, parts.into_iter().map(|(_, part)| part.bytes));
+    counted(frame, held)
 }
 
 /// How far a node's stream is.
@@ -377,7 +386,7 @@ mod tests {
     fn the_longest_answers_make_room_when_all_are_more_than_a_message() {
         let part = |length: usize| {
             let bytes = merge::wrapped(&vec![0; length]);
-            Ok(Part { bytes, _held: None })
+            Ok(Part { bytes, held: None })
         };
         let nodes = Nodes::default();
         let answers = [

@@ -15,7 +15,7 @@ use crate::quota::{Peer, Quota, Taken};
 /// Flag and length.
 const HEAD: usize = 5;
 /// Messages up to this size are bounded by the number of calls; longer ones share [`Memory`].
-const SMALL: usize = 64 * 1024;
+pub(crate) const SMALL: usize = 64 * 1024;
 
 /// What long messages of merged calls take while they are here, in bytes.
 #[derive(Debug, Clone)]
@@ -140,16 +140,19 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Status> {
 
 /// A message with its frame's head.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
-    joined_frame(message.len(), std::iter::once(message))
+    joined_frame(message.len(), [message])
 }
 
-/// A message that is there in parts, `length` bytes in all.
-pub(crate) fn joined_frame<'a>(length: usize, parts: impl Iterator<Item = &'a [u8]>) -> Bytes {
+/// A message that is there in parts, `length` bytes in all. Each part is dropped when it has been copied.
+pub(crate) fn joined_frame(
+    length: usize,
+    parts: impl IntoIterator<Item = impl AsRef<[u8]>>,
+) -> Bytes {
     let mut out = BytesMut::with_capacity(HEAD + length);
     out.extend_from_slice(&[0]);
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     for part in parts {
-        out.extend_from_slice(part);
+        out.extend_from_slice(part.as_ref());
     }
     out.freeze()
 }

@@ -64,13 +64,32 @@ const LOOKUPS: usize = 16;
 pub use peers::Dial;
 pub use server::Server;
 
-/// Calls at once: of all callers and of one. Each holds up to 64 KiB of what its
-/// answerer sent and nobody reads.
-const CALLS: (usize, usize) = (1_536, 1_100);
+/// Calls at once: of all callers and of one. A call to several nodes is as many.
+const CALLS: (usize, usize) = (1_280, 1_100);
+/// What a call costs, in bytes: what its answerer sent and nobody reads, a short
+/// message that is put together, an answer that waits to be sent with one frame
+/// of HTTP/2 (RFC 9113, section 4.2), and its metadata.
+const CALL: usize = link::STREAM_WINDOW as usize
+    + frames::SMALL
+    + server::SEND_BUFFER
+    + 16 * 1024
+    + proxy::METADATA;
 /// Bytes of long messages that are put together, for all callers and for one:
 /// while they are, they are here up to three times. What is longer is answered
 /// by one node alone, whose answer is passed on as it comes.
 const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
+/// What decoding another node's message takes, one at a time: for each field at
+/// most half a KiB, and half as much again while a list grows.
+const LOOK: usize = fanout::FIELDS * 768;
+/// The program and everything else.
+const REST: usize = 16 << 20;
+/// What machined lets apid have (`system/apid` in its `boot/cgroups.rs`): beyond
+/// it the kernel ends apid, and with it everybody's calls.
+const ALLOWED: usize = 448 << 20;
+const _: () = assert!(
+    BOUNDS.connections * server::CONNECTION + CALLS.0 * CALL + 3 * MEMORY.0 + LOOK + REST
+        <= ALLOWED
+);
 
 /// The API's door: mTLS, roles, and frames handed on to machined.
 #[derive(Debug, Parser)]

@@ -17,6 +17,11 @@ const ELEMENTS: usize = 128;
 /// A failure's text, in bytes.
 const TEXT: usize = 1024;
 
+/// What is appended to a message to say that it is of `node`.
+pub(crate) fn label_of(node: &str) -> Vec<u8> {
+    label(&of_node(node))
+}
+
 /// The metadata field as it is appended: key, length, message.
 fn label(metadata: &Metadata) -> Vec<u8> {
     let mut out = Vec::new();
@@ -33,15 +38,9 @@ fn of_node(node: &str) -> Metadata {
     }
 }
 
-/// A stream's message with its node.
-pub(crate) fn labelled_message(message: &[u8], node: &str) -> Vec<u8> {
-    [message, &label(&of_node(node))].concat()
-}
-
-/// A unary reply whose every element has its node, so that none can pass for another's. `None` for what is not
-/// such a reply.
-pub(crate) fn labelled_reply(reply: &[u8], node: &str) -> Option<Vec<u8>> {
-    let label = label(&of_node(node));
+/// A unary reply whose every element has the label of its node, so that none can pass for another's. `None` for
+/// what is not such a reply.
+pub(crate) fn labelled_reply(reply: &[u8], label: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(reply.len() + 2 * label.len());
     let mut rest = reply;
     for _ in 0..ELEMENTS {
@@ -51,7 +50,7 @@ pub(crate) fn labelled_reply(reply: &[u8], node: &str) -> Option<Vec<u8>> {
         let (element, after) = first_element(rest)?;
         begin_element(element.len() + label.len(), &mut out);
         out.extend_from_slice(element);
-        out.extend_from_slice(&label);
+        out.extend_from_slice(label);
         rest = after;
     }
     rest.is_empty().then_some(out)
@@ -127,8 +126,8 @@ mod tests {
     fn replies_and_failures_join_into_one_list() {
         let refused = wrapped(&failure("c", &Status::unimplemented("no")));
         let joined = [
-            labelled_reply(&reply("one"), "a").unwrap(),
-            labelled_reply(&reply("two"), "b").unwrap(),
+            labelled_reply(&reply("one"), &label_of("a")).unwrap(),
+            labelled_reply(&reply("two"), &label_of("b")).unwrap(),
             refused,
         ];
         let all = HostnameResponse::decode(joined.concat().as_slice())
@@ -156,7 +155,8 @@ mod tests {
             bytes: b"line\n".to_vec(),
         }
         .encode_to_vec();
-        let labelled = Data::decode(labelled_message(&data, "a").as_slice()).unwrap();
+        let labelled = [data, label_of("a")].concat();
+        let labelled = Data::decode(labelled.as_slice()).unwrap();
         assert_eq!(labelled.bytes, b"line\n");
         assert_eq!(labelled.metadata.unwrap().hostname, "a");
     }
@@ -172,7 +172,7 @@ mod tests {
             lies.messages.push(lie.clone());
             lie.metadata = Some(Metadata::default());
         }
-        let labelled = labelled_reply(&lies.encode_to_vec(), "liar").unwrap();
+        let labelled = labelled_reply(&lies.encode_to_vec(), &label_of("liar")).unwrap();
         let all = HostnameResponse::decode(labelled.as_slice())
             .unwrap()
             .messages;
@@ -184,21 +184,20 @@ mod tests {
 
     #[test]
     fn what_is_not_a_reply_is_refused() {
-        assert_eq!(labelled_reply(&[], "a"), Some(Vec::new()));
+        let label = label_of("a");
+        assert_eq!(labelled_reply(&[], &label), Some(Vec::new()));
         for odd in [
             &[0xff][..],
             &[0x0a, 0x05, 1],
             &[0x12, 0x01, 0x00],
             &[0x08, 0x01],
         ] {
-            assert_eq!(labelled_reply(odd, "a"), None, "{odd:?}");
+            assert_eq!(labelled_reply(odd, &label), None, "{odd:?}");
         }
         let many = [0x0a, 0x00].repeat(ELEMENTS);
-        assert!(labelled_reply(&many, "a").is_some());
-        assert_eq!(
-            labelled_reply(&[0x0a, 0x00].repeat(ELEMENTS + 1), "a"),
-            None
-        );
+        assert!(labelled_reply(&many, &label).is_some());
+        let more = [0x0a, 0x00].repeat(ELEMENTS + 1);
+        assert_eq!(labelled_reply(&more, &label), None);
     }
 
     #[test]

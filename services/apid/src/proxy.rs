@@ -24,9 +24,12 @@ use crate::link::Answer;
 use crate::local;
 use crate::peers::Peers;
 use crate::quota::{Quota, Taken};
-use crate::reply::{Body, BoxError, refusal};
+use crate::reply::{Body, BoxError, counted, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
+
+/// What a call is handed on with, in bytes.
+pub(crate) const METADATA: usize = 8 * 1024;
 
 /// What every call needs.
 #[derive(Debug)]
@@ -75,8 +78,7 @@ impl Proxy {
             Body::new(Call {
                 body,
                 line,
-                _share: share,
-                _active: active,
+                place: Arc::new((share, active)),
             })
         })
     }
@@ -279,6 +281,16 @@ fn forwarded(headers: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
         headers.remove(own);
     }
     headers.remove(CONTENT_LENGTH);
+    // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
+    let lengths = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 32);
+    if lengths.sum::<usize>() > METADATA {
+        return Err(Status::resource_exhausted(format!(
+            "more than {} KiB of metadata beside the nodes",
+            METADATA / 1024
+        )));
+    }
     let name = HeaderName::from_static(metadata::ROLE);
     for role in roles {
         let value = HeaderValue::from_static(role.name());
@@ -289,12 +301,12 @@ fn forwarded(headers: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
     Ok(headers)
 }
 
-/// An answer on its way. As long as it is, the call counts, and then its line of the audit log is written.
+/// An answer on its way. When it is at its end, the call's line of the audit log is written.
 struct Call {
     body: Body,
     line: Option<Line>,
-    _share: Option<Taken>,
-    _active: Arc<()>,
+    /// The call counts as long as some of its answer has still to be sent.
+    place: Arc<(Option<Taken>, Arc<()>)>,
 }
 
 impl http_body::Body for Call {
@@ -306,6 +318,8 @@ impl http_body::Body for Call {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
+        let place = &self.place;
+        let polled = polled.map_ok(|frame| frame.map_data(|data| counted(data, place.clone())));
         if let Some(line) = &mut self.line {
             match &polled {
                 Poll::Ready(Some(Ok(frame))) => {

@@ -12,6 +12,23 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A body on its way to the caller.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
+/// Bytes that keep `held` until the last of them has been sent: HTTP/2 takes a body's data as it comes, and the
+/// body is long gone while they wait for a caller that reads slowly.
+pub(crate) fn counted(bytes: Bytes, held: impl Send + 'static) -> Bytes {
+    Bytes::from_owner(Counted { bytes, _held: held })
+}
+
+struct Counted<T> {
+    bytes: Bytes,
+    _held: T,
+}
+
+impl<T> AsRef<[u8]> for Counted<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// An answer that is only a status (gRPC's "trailers-only").
 pub(crate) fn refusal(status: &Status) -> Response<Body> {
     let empty = || Empty::new().map_err(|never| match never {}).boxed_unsync();

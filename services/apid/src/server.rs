@@ -19,8 +19,8 @@ use crate::places::{Bounds, Place, Places};
 use crate::proxy::Proxy;
 use crate::quota::Peer;
 
-/// Connections at once. Each costs about 50 KiB; apid may use 128 MiB. One peer may be a gateway with many
-/// operators behind it, or another node that forwards, and yet not take all.
+/// Connections at once. One peer may be a gateway with many operators behind it, or another node that forwards,
+/// and yet not take all.
 pub(crate) const BOUNDS: Bounds = Bounds {
     connections: 512,
     each: 128,
@@ -40,13 +40,15 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// In maintenance anybody can connect: nobody may keep a connection for ever.
 const MAINTENANCE_CONNECTION: Duration = Duration::from_secs(10 * 60);
+/// What a connection costs: TLS and HTTP/2, and what its callers send and nobody reads yet, in bytes.
+pub(crate) const CONNECTION: usize = 50 * 1024 + CONNECTION_WINDOW as usize;
 /// What calls get to come to an end after their connection did.
 const DRAIN: Duration = Duration::from_secs(30 * 60);
-/// Flow-control windows of uploads (a config, an image).
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What of an answer waits for a caller that reads slowly.
-const SEND_BUFFER: usize = 64 * 1024;
+/// Flow-control windows of uploads (a config, a snapshot): what a peer may send before somebody reads it.
+const STREAM_WINDOW: u32 = 32 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
+/// What of an answer waits for a caller that reads slowly; HTTP/2 takes one frame more.
+pub(crate) const SEND_BUFFER: usize = 16 * 1024;
 /// After a failure to accept (no descriptors left) a pause, not a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,17 +57,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Server {
     proxy: Arc<Proxy>,
     places: Places,
+    refusals: Arc<LogLimit>,
 }
 
-    refusals: Arc<LogLimit>,
 impl Server {
     pub(crate) fn new(proxy: Proxy, bounds: Bounds) -> Server {
         Server {
             proxy: Arc::new(proxy),
             places: Places::new(bounds),
+            refusals: Arc::default(),
         }
     }
-            refusals: Arc::default(),
 
     /// Serves for ever.
     pub async fn run(&self, listener: TcpListener) {

@@ -92,7 +92,7 @@ fn frames_of_any_bytes_end_and_give_their_memory_back() {
 fn what_is_labelled_can_be_read_and_names_its_node() {
     let run = |reply: Vec<u8>| {
         if api::HostnameResponse::decode(reply.as_slice()).is_ok()
-            && let Some(labelled) = merge::labelled_reply(&reply, "a")
+            && let Some(labelled) = merge::labelled_reply(&reply, &merge::label_of("a"))
         {
             let labelled = api::HostnameResponse::decode(labelled.as_slice()).unwrap();
             for row in labelled.messages {
@@ -100,7 +100,7 @@ fn what_is_labelled_can_be_read_and_names_its_node() {
             }
         }
         if Data::decode(reply.as_slice()).is_ok() {
-            let labelled = merge::labelled_message(&reply, "a");
+            let labelled = [reply, merge::label_of("a")].concat();
             let labelled = Data::decode(labelled.as_slice()).unwrap();
             assert_eq!(labelled.metadata.unwrap().hostname, "a");
         }

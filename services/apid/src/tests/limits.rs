@@ -6,6 +6,7 @@ use corten_api::MAX_MESSAGE;
 use corten_api::machine as api;
 use futures_util::future::join_all;
 use http::StatusCode;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use prost::Message as _;
 use tokio::net::{TcpSocket, TcpStream};
@@ -13,12 +14,13 @@ use tokio::time::sleep;
 use tonic::Code;
 
 use super::client::{Client, full, tls};
-use super::support::{Cluster, Manner, Node, Setup};
+use super::support::{Cluster, Manner, Node, Setup, data};
 use crate::frames::framed;
 use crate::places::Bounds;
 
 const MEMORY: &str = "/machine.MachineService/Memory";
 const HOSTNAME: &str = "/machine.MachineService/Hostname";
+const DMESG: &str = "/machine.MachineService/Dmesg";
 
 const FEW: Bounds = Bounds {
     connections: 12,
@@ -152,6 +154,9 @@ async fn too_much_metadata_is_refused_and_so_is_a_message_too_long() {
         let status = client.call(MEMORY, &nodes, &[]).await.status;
         assert_eq!(status.code(), expected, "{status:?}");
     }
+    let long = "x".repeat(8 * 1024);
+    let refused = client.call(MEMORY, &[("x", &long)], &[]).await.status;
+    assert_eq!(refused.code(), Code::ResourceExhausted);
     let head = [
         &[0][..],
         &u32::try_from(MAX_MESSAGE + 1).unwrap().to_be_bytes(),
@@ -167,19 +172,54 @@ async fn too_much_metadata_is_refused_and_so_is_a_message_too_long() {
     node.is_quiet().await;
 }
 
+/// A machined whose host name is so long, in bytes.
+fn long(length: usize) -> Manner {
+    let reply = api::HostnameResponse {
+        messages: vec![api::Hostname {
+            metadata: None,
+            hostname: "x".repeat(length),
+        }],
+    };
+    Manner::Bytes(vec![framed(&reply.encode_to_vec())])
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_counts_until_it_is_sent() {
+    let cluster = Cluster::new();
+    let node = cluster.node(Setup::default()).await;
+    let client = cluster.client(&node, &["os:reader"]).await;
+    let ask = || client.send(HOSTNAME, &[("nodes", "127.0.0.1")], full(framed(&[])));
+    node.machined.now(long(7 << 20));
+    let held = [ask().await.unwrap(), ask().await.unwrap()];
+    assert!(node.proxy.memory.in_use() >= 2 * (7 << 20));
+    assert_eq!(node.proxy.calls.in_use(), 2);
+    let third = client
+        .call(HOSTNAME, &[("nodes", "127.0.0.1")], &[])
+        .await
+        .messages::<api::HostnameResponse>();
+    let metadata = third[0].messages[0].metadata.as_ref().unwrap();
+    let code = Code::from(metadata.status.as_ref().unwrap().code);
+    assert_eq!(code, Code::ResourceExhausted);
+    drop(held);
+    node.is_quiet().await;
+    // A stream's message, too.
+    node.machined
+        .now(Manner::Bytes(vec![framed(&data(&vec![b'x'; 7 << 20]))]));
+    let asked = [("nodes", "127.0.0.1")];
+    let answer = client.send(DMESG, &asked, full(framed(&[]))).await.unwrap();
+    let mut body = answer.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert!(node.proxy.memory.in_use() >= 7 << 20);
+    drop(body);
+    node.is_quiet().await;
+}
+
 #[tokio::test]
 async fn long_answers_are_merged_as_far_as_the_memory_goes() {
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;
     let client = cluster.client(&node, &["os:reader"]).await;
-    let reply = api::HostnameResponse {
-        messages: vec![api::Hostname {
-            metadata: None,
-            hostname: "x".repeat(7 << 20),
-        }],
-    };
-    let long = Manner::Bytes(vec![framed(&reply.encode_to_vec())]);
-    node.machined.now(long);
+    node.machined.now(long(7 << 20));
     let outcome = async |nodes: &str| {
         let answered = client.call(HOSTNAME, &[("nodes", nodes)], &[]).await;
         assert!(answered.bytes.len() <= MAX_MESSAGE + 5);
