@@ -13,7 +13,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use corten_config::Secret;
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
@@ -23,6 +23,8 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 const WRONG: &str = "wrong0.0123456789abcdef";
 /// A busy machine must not fail a test; a good one takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked at whether trustd is still there, while it starts.
+const LOOK: Duration = Duration::from_millis(200);
 
 fn new_ca() -> Ca {
     Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap()
@@ -64,12 +66,23 @@ fn write(directory: &Path, ca: &Ca, accepted: &str) {
 
 impl Trustd {
     fn start() -> Trustd {
+        // Somebody else may take the port before trustd does: once more, with another.
+        Trustd::try_start()
+            .or_else(|said| {
+                eprintln!("trustd, at first: {said:#?}");
+                Trustd::try_start()
+            })
+            .unwrap_or_else(|said| panic!("trustd does not say that it is ready: {said:#?}"))
+    }
+
+    /// Starts it, or tells what it said instead of being ready.
+    fn try_start() -> Result<Trustd, Vec<String>> {
         let directory = tempfile::tempdir().unwrap();
         let ca = new_ca();
         write(directory.path(), &ca, "");
         let socket = directory.path().join("notify");
         let notify = UnixDatagram::bind(&socket).unwrap();
-        notify.set_read_timeout(Some(PATIENCE)).unwrap();
+        notify.set_read_timeout(Some(LOOK)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -98,19 +111,27 @@ impl Trustd {
         };
         listen(Box::new(out));
         listen(Box::new(err));
-        let mut word = [0; 64];
-        notify
-            .recv(&mut word)
-            .expect("trustd says that it is ready");
-        assert!(word.starts_with(b"READY=1"));
-        Trustd {
+        drop(speaker);
+        let mut trustd = Trustd {
             process,
             lines,
             said: Vec::new(),
             port,
             ca,
             directory,
+        };
+        let mut word = [0; 64];
+        let begin = Instant::now();
+        while notify.recv(&mut word).is_err() {
+            let ended = trustd.process.try_wait().unwrap().is_some();
+            if ended || begin.elapsed() > PATIENCE {
+                let _ended = trustd.process.kill();
+                // To the end of both of its outputs.
+                return Err(trustd.lines.iter().collect());
+            }
         }
+        assert!(word.starts_with(b"READY=1"));
+        Ok(trustd)
     }
 
     /// Waits until it says a line with all of these in it.
