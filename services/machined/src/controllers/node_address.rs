@@ -47,6 +47,7 @@ impl Controller for NodeAddresses {
             sort(&mut all);
             for (id, addresses) in [
                 (NodeAddress::DEFAULT, default),
+                (NodeAddress::ROUTED, routed(&current)),
                 (NodeAddress::CURRENT, current),
                 (NodeAddress::ACCUMULATIVE, all),
             ] {
@@ -72,6 +73,15 @@ fn reachable(statuses: &[Typed<AddressStatus>]) -> Vec<String> {
     sort(&mut addresses);
     addresses.dedup();
     addresses
+}
+
+/// Those with a network around them.
+fn routed(current: &[String]) -> Vec<String> {
+    let has_network = |address: &&String| {
+        let whole = if address.contains(':') { "/128" } else { "/32" };
+        !address.ends_with(whole)
+    };
+    current.iter().filter(has_network).cloned().collect()
 }
 
 /// IPv4 first, then by number.
@@ -106,6 +116,20 @@ mod tests {
         assert_eq!(choose(&all[1..], &all), all[1..]);
         assert_eq!(choose(&all[1..], &all[..1]), all[..1]);
         assert!(choose(&all, &[]).is_empty());
+    }
+
+    #[test]
+    fn an_address_that_stands_alone_is_not_routed() {
+        let all = [
+            "10.0.0.2/24",
+            "169.254.116.108/32",
+            "fd00::1/64",
+            "fd00::2/128",
+        ];
+        assert_eq!(
+            routed(&all.map(str::to_owned)),
+            ["10.0.0.2/24", "fd00::1/64"]
+        );
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Spec for RouteStatus {
 }
 
 /// Addresses of the node, chosen: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
-/// [`NodeAddress::ACCUMULATIVE`].
+/// [`NodeAddress::ROUTED`], [`NodeAddress::ACCUMULATIVE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAddress {
@@ -241,6 +241,8 @@ impl NodeAddress {
     pub const DEFAULT: &str = "default";
     /// All that others can reach the node by.
     pub const CURRENT: &str = "current";
+    /// Those of them that are in a network, so without addresses that stand alone (/32, /128).
+    pub const ROUTED: &str = "routed";
     /// All that ever were, since this boot.
     pub const ACCUMULATIVE: &str = "accumulative";
 
