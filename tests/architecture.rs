@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Leaves: do not know each other.
     ("corten-api", &[]),
     ("corten-config", &[]),
+    ("corten-daemon", &[]),
     ("corten-extension", &[]),
     ("corten-meta", &[]),
     ("corten-pki", &[]),
@@ -38,10 +39,13 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-sys",
         ],
     ),
-    ("apid", &["corten-api", "corten-pki", "corten-sys"]),
-    ("registryd", &["corten-api"]),
+    (
+        "apid",
+        &["corten-api", "corten-daemon", "corten-pki", "corten-sys"],
+    ),
+    ("registryd", &["corten-api", "corten-daemon"]),
     ("syslogd", &["corten-api", "corten-sys"]),
-    ("trustd", &["corten-api", "corten-pki"]),
+    ("trustd", &["corten-api", "corten-daemon", "corten-pki"]),
     ("udevd", &["corten-sys"]),
     (
         "node",

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corten_api::roles::Role;
+use corten_daemon::Peer;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::identity::{Current, Identity};
-use crate::quota::Peer;
 
 /// From the end of the handshake to the first call.
 const FIRST_CALL: Duration = Duration::from_secs(30);

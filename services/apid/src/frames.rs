@@ -5,12 +5,13 @@ use std::ops::Deref;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use corten_api::MAX_MESSAGE;
+use corten_daemon::Peer;
 use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tonic::Status;
 
-use crate::quota::{Peer, Quota, Taken};
+use crate::quota::{Quota, Taken};
 
 /// Flag and length.
 const HEAD: usize = 5;

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
+use corten_daemon::Reloaded;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -36,17 +35,9 @@ pub(crate) struct Current {
     pub(crate) own: CertificateDer<'static>,
 }
 
-/// The files of a directory, read again when they change.
+/// What the directory's files say now.
 #[derive(Debug)]
-pub(crate) struct Identity {
-    directory: PathBuf,
-    maintenance: bool,
-    current: Mutex<(Stamp, Arc<Current>)>,
-}
-
-/// What tells one version of the files from another: time, inode (they are
-/// replaced by renaming) and length.
-type Stamp = [Option<(SystemTime, u64, u64)>; FILES.len()];
+pub(crate) struct Identity(Reloaded<Current, IdentityError, { FILES.len() }>);
 
 /// Why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
@@ -66,42 +57,14 @@ pub(crate) enum IdentityError {
 
 impl Identity {
     pub(crate) fn load(directory: PathBuf, maintenance: bool) -> Result<Identity, IdentityError> {
-        let stamp = stamp(&directory);
-        let current = read(&directory, maintenance)?;
-        Ok(Identity {
-            directory,
-            maintenance,
-            current: Mutex::new((stamp, Arc::new(current))),
-        })
+        let read = move |directory: &Path| read(directory, maintenance);
+        Reloaded::load("apid: the certificates", directory, FILES, read).map(Identity)
     }
 
-    /// What is in force now. Files that changed and cannot be used leave the
-    /// last good ones in force.
+    /// What is in force now.
     pub(crate) fn current(&self) -> Arc<Current> {
-        let stamp = stamp(&self.directory);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != stamp {
-            match read(&self.directory, self.maintenance) {
-                Ok(new) => {
-                    println!("apid: read the certificates again");
-                    *current = (stamp, Arc::new(new));
-                }
-                Err(error) => {
-                    eprintln!("apid: the new certificates are not used: {error}");
-                    // Said once per change, not once per connection.
-                    current.0 = stamp;
-                }
-            }
-        }
-        current.1.clone()
+        self.0.current()
     }
-}
-
-fn stamp(directory: &Path) -> Stamp {
-    FILES.map(|name| {
-        let metadata = fs::metadata(directory.join(name)).ok()?;
-        Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
-    })
 }
 
 fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {

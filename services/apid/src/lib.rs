@@ -27,7 +27,6 @@ mod link;
 mod local;
 mod log_limit;
 mod merge;
-mod notify;
 mod peers;
 mod places;
 mod proxy;
@@ -42,13 +41,11 @@ mod upstream;
 mod wire;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use audit::Audit;
 use identity::Identity;
@@ -58,7 +55,7 @@ use quota::Quota;
 use server::BOUNDS;
 use upstream::Upstream;
 
-/// Names of other nodes that are looked up at once.
+/// Names of other nodes that are looked up at once: a name server may be away.
 const LOOKUPS: usize = 16;
 
 pub use peers::Dial;
@@ -109,54 +106,18 @@ struct Options {
     maintenance: bool,
 }
 
-/// Runs the daemon until SIGTERM. The arguments begin with the program's name.
-/// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
+/// Runs the daemon until SIGTERM; see [`corten_daemon::run`].
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    // One thread: apid moves frames, and every idle thread costs memory.
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        // They look up names, and a name server may be away.
-        .max_blocking_threads(LOOKUPS)
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("apid: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(serve(options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("apid: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    corten_daemon::run("apid", args, LOOKUPS, serve)
 }
 
 async fn serve(options: Options) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let dial = peers::network();
     let server = server(options.pki, options.machined, options.maintenance, dial)?;
-    let listener = listen(options.listen).await.map_err(|error| {
-        let port = options
-            .listen
-            .map_or(corten_api::PORT, |address| address.port());
-        format!("cannot listen on port {port}: {error}")
-    })?;
-    notify::ready();
-    tokio::select! {
-        () = server.run(listener) => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    }
+    let listener = corten_daemon::listen(options.listen, corten_api::PORT).await?;
+    corten_daemon::ready("apid");
+    server.run(listener).await;
+    Ok(())
 }
 
 /// What serves by the certificates in the directory `pki`, asks machined at its
@@ -181,15 +142,4 @@ pub fn server(
         maintenance,
     };
     Ok(Server::new(proxy, BOUNDS))
-}
-
-/// Both families where the kernel has IPv6, else IPv4.
-async fn listen(address: Option<SocketAddr>) -> std::io::Result<TcpListener> {
-    if let Some(address) = address {
-        return TcpListener::bind(address).await;
-    }
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, corten_api::PORT)).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, corten_api::PORT)).await,
-    }
 }

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use corten_daemon::Peer;
 use tokio::sync::oneshot;
-
-use crate::quota::Peer;
 
 /// How many connections there may be.
 #[derive(Debug, Clone, Copy)]

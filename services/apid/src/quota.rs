@@ -1,25 +1,9 @@
 //! Counting what is in use: so much in all, and so much by one peer, so that none takes it from all others.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Whoever calls from one place: an IPv4 address, or an IPv6 network of 64 bits, which is what one machine
-/// is given (RFC 6177) and can have any address of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Peer(IpAddr);
-
-impl Peer {
-    pub(crate) fn of(address: IpAddr) -> Peer {
-        Peer(match address.to_canonical() {
-            IpAddr::V6(v6) => {
-                let network = v6.to_bits() & !u128::from(u64::MAX);
-                IpAddr::V6(Ipv6Addr::from_bits(network))
-            }
-            v4 => v4,
-        })
-    }
-}
+use corten_daemon::Peer;
 
 /// An amount that peers share.
 #[derive(Debug, Clone)]
@@ -138,13 +122,5 @@ mod tests {
         drop((first, second));
         assert_eq!(quota.in_use(), 0);
         assert!(quota.used().each.is_empty());
-    }
-
-    #[test]
-    fn a_peer_is_an_address_or_a_network() {
-        assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
-        assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
-        assert_eq!(peer("fd00:0:0:1::1"), peer("fd00:0:0:1:ffff::2"));
-        assert_ne!(peer("fd00:0:0:1::1"), peer("fd00:0:0:2::1"));
     }
 }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_daemon::Peer;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,7 +18,6 @@ use crate::caller::{Caller, RECHECK};
 use crate::log_limit::LogLimit;
 use crate::places::{Bounds, Place, Places};
 use crate::proxy::Proxy;
-use crate::quota::Peer;
 
 /// Connections at once. One peer may be a gateway with many operators behind it, or another node that forwards,
 /// and yet not take all.

@@ -11,7 +11,6 @@
 mod blob;
 mod cache;
 mod names;
-mod notify;
 mod refusal;
 mod request;
 mod respond;
@@ -24,8 +23,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 pub use cache::Cache;
 pub use server::serve;
@@ -48,48 +45,14 @@ struct Options {
     listen: SocketAddr,
 }
 
-/// Runs the daemon until SIGTERM. The arguments begin with the program's name.
-/// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
+/// Runs the daemon until SIGTERM; see [`corten_daemon::run`].
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("registryd: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let outcome = runtime.block_on(listen_and_serve(options));
-    // A file that is just being checked need not be read to its end.
-    runtime.shutdown_background();
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("registryd: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    corten_daemon::run("registryd", args, BLOCKING_THREADS, listen_and_serve)
 }
 
 async fn listen_and_serve(options: Options) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
-    notify::ready();
-    tokio::select! {
-        () = serve(listener, Cache::new(options.root)) => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    }
+    let listener = corten_daemon::listen(Some(options.listen), PORT).await?;
+    corten_daemon::ready("registryd");
+    serve(listener, Cache::new(options.root)).await;
+    Ok(())
 }

@@ -3,20 +3,16 @@
 use std::fmt;
 use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
+use corten_daemon::Reloaded;
 use corten_pki::{Ca, PkiError};
 use rustls::crypto::ring;
 use rustls::{ServerConfig, version};
 use subtle::ConstantTimeEq as _;
 
 const NAMES: [&str; 5] = ["ca.crt", "ca.key", "token", "server.crt", "server.key"];
-
-/// What tells one version of the files from another: time, inode (they are replaced by renaming) and length.
-type Stamp = [Option<(SystemTime, u64, u64)>; NAMES.len()];
 
 /// What the files say.
 #[derive(Debug)]
@@ -63,50 +59,20 @@ pub(crate) enum FilesError {
     Tls(#[from] rustls::Error),
 }
 
-/// The files of a directory, read again when they change.
+/// What the directory's files say now.
 #[derive(Debug)]
-pub(crate) struct Files {
-    directory: PathBuf,
-    current: Mutex<(Stamp, Arc<Trust>)>,
-}
+pub(crate) struct Files(Reloaded<Trust, FilesError, { NAMES.len() }>);
 
 impl Files {
     pub(crate) fn load(directory: PathBuf) -> Result<Files, FilesError> {
-        let stamp = stamp(&directory);
-        let trust = Arc::new(read(&directory)?);
-        Ok(Files {
-            directory,
-            current: Mutex::new((stamp, trust)),
-        })
+        let what = "trustd: the authority, the token and the certificate";
+        Reloaded::load(what, directory, NAMES, read).map(Files)
     }
 
-    /// What holds for a connection made now. Files that changed and cannot be used leave the last good ones
-    /// in force.
+    /// What holds for a connection made now.
     pub(crate) fn trust(&self) -> Arc<Trust> {
-        let stamp = stamp(&self.directory);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != stamp {
-            match read(&self.directory) {
-                Ok(trust) => {
-                    println!("trustd: read the authority, the token and the certificate again");
-                    *current = (stamp, Arc::new(trust));
-                }
-                Err(error) => {
-                    eprintln!("trustd: the new files are not used: {error}");
-                    // Said once per change, not once per connection.
-                    current.0 = stamp;
-                }
-            }
-        }
-        current.1.clone()
+        self.0.current()
     }
-}
-
-fn stamp(directory: &Path) -> Stamp {
-    NAMES.map(|name| {
-        let metadata = fs::metadata(directory.join(name)).ok()?;
-        Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
-    })
 }
 
 fn read(directory: &Path) -> Result<Trust, FilesError> {

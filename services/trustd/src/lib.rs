@@ -15,20 +15,17 @@
 
 mod files;
 mod limits;
-mod notify;
 mod server;
 mod sign;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use files::Files;
 use limits::Limits;
@@ -46,61 +43,17 @@ struct Options {
     listen: Option<SocketAddr>,
 }
 
-/// Runs the daemon until SIGTERM. The arguments begin with the program's name.
-/// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
+/// Runs the daemon until SIGTERM; see [`corten_daemon::run`].
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    // One thread: a signature takes less than a millisecond, and every idle thread costs memory.
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("trustd: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(serve(options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("trustd: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    // Nothing here blocks: a signature takes less than a millisecond.
+    corten_daemon::run("trustd", args, 1, serve)
 }
 
 async fn serve(options: Options) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let files = Files::load(options.pki).map_err(|error| error.to_string())?;
-    let listener = listen(options.listen).await.map_err(|error| {
-        let port = options
-            .listen
-            .map_or(corten_api::TRUST_PORT, |address| address.port());
-        format!("cannot listen on port {port}: {error}")
-    })?;
+    let listener = corten_daemon::listen(options.listen, corten_api::TRUST_PORT).await?;
     let server = Server::new(files, Limits::default());
-    notify::ready();
-    tokio::select! {
-        () = server.run(listener) => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    }
-}
-
-/// Both families where the kernel has IPv6, else IPv4.
-async fn listen(address: Option<SocketAddr>) -> std::io::Result<TcpListener> {
-    if let Some(address) = address {
-        return TcpListener::bind(address).await;
-    }
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, corten_api::TRUST_PORT)).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, corten_api::TRUST_PORT)).await,
-    }
+    corten_daemon::ready("trustd");
+    server.run(listener).await;
+    Ok(())
 }

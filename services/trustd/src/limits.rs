@@ -5,8 +5,10 @@
 //! appendix A): one moment per peer, and no timer.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use corten_daemon::Peer;
 
 /// So many at once, and then one per interval.
 #[derive(Debug, Clone, Copy)]
@@ -67,9 +69,9 @@ impl Allowance {
     }
 }
 
-/// One peer.
+/// What is known of a peer.
 #[derive(Debug, Default)]
-struct Peer {
+struct Known {
     allowance: Allowance,
     open: u32,
 }
@@ -79,7 +81,7 @@ struct Peer {
 pub(crate) struct Limits {
     per_peer: Rate,
     total: Rate,
-    peers: HashMap<IpAddr, Peer>,
+    peers: HashMap<Peer, Known>,
     all: Allowance,
 }
 
@@ -133,13 +135,13 @@ impl Limits {
 
     /// A connection of this peer has ended.
     pub(crate) fn close(&mut self, peer: IpAddr) {
-        if let Some(peer) = self.peers.get_mut(&network(peer)) {
+        if let Some(peer) = self.peers.get_mut(&Peer::of(peer)) {
             peer.open = peer.open.saturating_sub(1);
         }
     }
 
-    fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Peer> {
-        let peer = network(peer);
+    fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Known> {
+        let peer = Peer::of(peer);
         if !self.peers.contains_key(&peer) && self.peers.len() >= PEERS {
             self.peers
                 .retain(|_, peer| peer.open > 0 || !peer.allowance.is_whole(now));
@@ -148,17 +150,6 @@ impl Limits {
             }
         }
         Some(self.peers.entry(peer).or_default())
-    }
-}
-
-/// Whoever has an IPv6 address as a rule has all of its /64.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        four @ IpAddr::V4(_) => four,
     }
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use corten_api::common::Data;
 use corten_api::machine as api;
+use corten_daemon::Peer;
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::StreamBody;
@@ -15,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::support::{Cluster, Manner, Setup, data, memory_reply};
 use crate::frames::{Frames, Memory, framed};
-use crate::quota::{Peer, Quota};
+use crate::quota::Quota;
 use crate::reply::BoxError;
 use crate::{local, merge, targets};
 

@@ -1,0 +1,154 @@
+//! What the servers of a node share (apid, registryd, trustd).
+//!
+//! Owns: their start and end, the port they listen on, the word to the supervisor, files that are read again
+//! when they change, and which addresses are one peer.
+//! Never does: serve, or know what is served.
+//! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
+//! On a laptop: `cargo test -p corten-daemon`.
+
+mod peer;
+mod reloaded;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use peer::Peer;
+pub use reloaded::Reloaded;
+
+/// Runs the daemon `name` until SIGTERM, on one thread: an idle one costs memory. `args` begin with the
+/// program's name; `blocking_threads` is how many files or names of hosts are waited for at once. What `serve`
+/// returns as an error is said before the end.
+///
+/// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
+pub fn run<O: Parser>(
+    name: &str,
+    args: impl Iterator<Item = OsString>,
+    blocking_threads: usize,
+    serve: impl AsyncFnOnce(O) -> Result<(), String>,
+) -> ExitCode {
+    let options = match O::try_parse_from(args) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let runtime = match Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{name}: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())
+            .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
+        tokio::select! {
+            outcome = serve(options) => outcome,
+            _ = terminate.recv() => Ok(()),
+        }
+    });
+    // A file that is just being read, or a name looked up, is of no use any more.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{name}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the supervisor that the daemon `name` serves. When that fails it is said, and the daemon goes on.
+pub fn ready(name: &str) {
+    if let Err(error) = notify("READY=1") {
+        eprintln!("{name}: cannot tell the supervisor that we are ready: {error}");
+    }
+}
+
+/// Sends `state` to `$NOTIFY_SOCKET`; without that variable nobody asked.
+fn notify(state: &str) -> io::Result<()> {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return Ok(());
+    };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => UnixAddr::from_abstract_name(name)?,
+        None => UnixAddr::from_pathname(&name)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// Listens at `address`, or at `port` of all addresses: of both families where the kernel has IPv6, else IPv4.
+///
+/// # Errors
+/// The text names the address or the port.
+pub async fn listen(address: Option<SocketAddr>, port: u16) -> Result<TcpListener, String> {
+    if let Some(address) = address {
+        let bound = TcpListener::bind(address).await;
+        return bound.map_err(|error| format!("cannot listen on {address}: {error}"));
+    }
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+            .await
+            .map_err(|error| format!("cannot listen on port {port}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Options {
+        #[arg(long)]
+        listen: SocketAddr,
+    }
+
+    fn args(words: &[&str]) -> impl Iterator<Item = OsString> {
+        let words: Vec<_> = words.iter().map(OsString::from).collect();
+        words.into_iter()
+    }
+
+    #[test]
+    fn what_ends_a_daemon_is_its_exit_code() {
+        let code = |words: &[&str], outcome: Result<(), String>| {
+            let serve = async |options: Options| {
+                assert!(options.listen.ip().is_loopback());
+                outcome
+            };
+            let code = run("test", args(words), 1, serve);
+            format!("{code:?}")
+        };
+        let good = ["test", "--listen", "127.0.0.1:1"];
+        let shown = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(&good, Ok(())), shown(ExitCode::SUCCESS));
+        assert_eq!(code(&good, Err("no".into())), shown(ExitCode::FAILURE));
+        assert_eq!(code(&["test", "--x"], Ok(())), shown(ExitCode::from(2)));
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_port_that_was_asked_for() {
+        let taken = listen(Some(([127, 0, 0, 1], 0).into()), 50000)
+            .await
+            .unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = listen(Some(address), 50000).await.unwrap_err();
+        assert!(error.contains(&address.to_string()), "{error}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Which addresses are one peer.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Whoever calls from one place: an IPv4 address, or an IPv6 network of 64 bits, which is what one machine
+/// is given (RFC 6177) and can have any address of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer(IpAddr);
+
+impl Peer {
+    /// The peer that has this address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Peer {
+        Peer(match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let network = v6.to_bits() & !u128::from(u64::MAX);
+                IpAddr::V6(Ipv6Addr::from_bits(network))
+            }
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> Peer {
+        Peer::of(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_peer_is_an_address_or_a_network() {
+        assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
+        assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
+        assert_eq!(peer("fd00:0:0:1::1"), peer("fd00:0:0:1:ffff::2"));
+        assert_ne!(peer("fd00:0:0:1::1"), peer("fd00:0:0:2::1"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Files of a directory that are read again when they change.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// What tells one version of the files from another: time, inode (they are replaced by renaming) and length.
+type Stamp<const N: usize> = [Option<(SystemTime, u64, u64)>; N];
+
+/// Makes something of a directory's files.
+type Read<T, E> = dyn Fn(&Path) -> Result<T, E> + Send + Sync;
+
+/// What is made of the files of a directory, as they are now.
+pub struct Reloaded<T, E, const N: usize> {
+    /// Who says that they were read again, and what they are: `apid: the certificates`.
+    what: &'static str,
+    directory: PathBuf,
+    files: [&'static str; N],
+    read: Box<Read<T, E>>,
+    current: Mutex<(Stamp<N>, Arc<T>)>,
+}
+
+impl<T, E, const N: usize> fmt::Debug for Reloaded<T, E, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloaded")
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
+    /// Reads the directory by `read`, which looks at these files; some of them may be missing. `what` begins
+    /// the lines that tell of a change: `apid: the certificates`.
+    ///
+    /// # Errors
+    /// That of `read`.
+    pub fn load(
+        what: &'static str,
+        directory: PathBuf,
+        files: [&'static str; N],
+        read: impl Fn(&Path) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
+        let stamp = stamp(&directory, files);
+        let current = Arc::new(read(&directory)?);
+        Ok(Reloaded {
+            what,
+            directory,
+            files,
+            read: Box::new(read),
+            current: Mutex::new((stamp, current)),
+        })
+    }
+
+    /// What is in force now. Files that changed and cannot be used leave the last good ones in force.
+    pub fn current(&self) -> Arc<T> {
+        let stamp = stamp(&self.directory, self.files);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != stamp {
+            match (self.read)(&self.directory) {
+                Ok(new) => {
+                    println!("{} were read again", self.what);
+                    *current = (stamp, Arc::new(new));
+                }
+                Err(error) => {
+                    eprintln!("{} changed and are not used: {error}", self.what);
+                    // Said once per change, not once per connection.
+                    current.0 = stamp;
+                }
+            }
+        }
+        current.1.clone()
+    }
+}
+
+fn stamp<const N: usize>(directory: &Path, files: [&str; N]) -> Stamp<N> {
+    files.map(|name| {
+        let metadata = fs::metadata(directory.join(name)).ok()?;
+        Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_files_are_followed_and_bad_ones_change_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |text: &str| {
+            let new = directory.path().join("new");
+            fs::write(&new, text).unwrap();
+            fs::rename(new, directory.path().join("number")).unwrap();
+        };
+        let read = |directory: &Path| {
+            let text = fs::read_to_string(directory.join("number")).map_err(|e| e.to_string())?;
+            text.parse::<u32>().map_err(|e| e.to_string())
+        };
+        let load = || {
+            Reloaded::load(
+                "test: the files",
+                directory.path().into(),
+                ["number", "b"],
+                read,
+            )
+        };
+        load().unwrap_err();
+        write("1");
+        let files = load().unwrap();
+        assert_eq!(*files.current(), 1);
+        write("x");
+        assert_eq!(*files.current(), 1);
+        write("22");
+        assert_eq!(*files.current(), 22);
+        fs::remove_file(directory.path().join("number")).unwrap();
+        assert_eq!(*files.current(), 22);
+    }
+}
