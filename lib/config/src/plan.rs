@@ -62,6 +62,7 @@ const EFFECTS: &[(&str, Effect)] = &[
         "TrustedRootsConfig",
         Effect::Restarts(&["containerd", "kubelet"]),
     ),
+    ("ExtensionServiceConfig", Effect::Restarts(&["ext-*"])),
     ("machine.kubelet", Effect::Restarts(&["kubelet"])),
     ("cluster.etcd", Effect::Restarts(&["etcd"])),
 ];

@@ -1,9 +1,9 @@
 //! System extensions: files laid over the root file system when an image is built.
 //!
 //! Owns: what an extension says of itself (`manifest.rs`, and the versions it is for, `range.rs`), what it may
-//! hold (`rules.rs`), how an OCI archive becomes its files (`archive/`, feature `archive`), and where a node
-//! finds what its layers say (`layers.rs`). The form is the reference's: an image with `manifest.yaml` and
-//! `rootfs/`.
+//! hold (`rules.rs`), the services it brings (`service.rs`), how an OCI archive becomes its files (`archive/`,
+//! feature `archive`), and where a node finds what its layers say (`layers.rs`). The form is the
+//! reference's: an image with `manifest.yaml` and `rootfs/`.
 //! Never does: mount, fetch or run anything; write outside of the scratch directory it is given.
 //! Talks to: the files it is given, for who builds images (checks, packs) and for who lists what a node has.
 //! On a laptop: `cargo test -p corten-extension --features archive`.
@@ -14,6 +14,7 @@ pub mod layers;
 pub mod manifest;
 mod range;
 pub mod rules;
+pub mod service;
 
 pub use manifest::Manifest;
 

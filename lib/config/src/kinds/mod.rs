@@ -123,7 +123,7 @@ kinds! {
     Acted single WatchdogTimerConfig;
     Later named  TrustedRootsConfig;
     Later single EnvironmentConfig;
-    Later named  ExtensionServiceConfig;
+    Acted named  ExtensionServiceConfig;
     Later named  EtcFileConfig;
     Acted named  KernelModuleConfig;
     Acted single SysfsConfig;

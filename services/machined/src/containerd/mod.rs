@@ -8,7 +8,10 @@
 
 mod containers;
 mod images;
+mod seccomp;
+mod spec;
 mod stream;
+mod tasks;
 mod transfer;
 
 use std::path::{Path, PathBuf};
@@ -100,3 +103,6 @@ macro_rules! client {
     };
 }
 use client;
+
+#[cfg(test)]
+mod real_tests;

@@ -4,6 +4,7 @@
 //! read resources. None of them knows another.
 
 mod block;
+mod conditions;
 mod config;
 mod extensions;
 mod facts;
@@ -88,6 +89,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(kernel::watchdog::WatchdogTimer {
         config: sources.config.clone(),
+    })?;
+    runtime.add(conditions::ServiceConditions {
+        conditions: sources.conditions.clone(),
     })?;
     runtime.add(services::Services {
         views: sources.services,

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::node::{ServiceState, ServiceView};
 use crate::resources::runtime::Service;
-use crate::services::OPTIONAL;
+use crate::services::{OPTIONAL, extension};
 
 #[derive(Debug, Clone)]
 pub(super) struct Services {
@@ -50,13 +50,14 @@ impl Controller for Services {
     }
 }
 
-/// Nobody wants it, so that it does not run is no lack.
+/// Nobody wants it, or no longer, so that it does not run is no lack.
 fn is_off(view: &ServiceView) -> bool {
-    OPTIONAL.contains(&view.id.as_str())
-        && matches!(
-            view.state,
-            ServiceState::Initialized | ServiceState::Finished
-        )
+    let is_optional = OPTIONAL.contains(&view.id.as_str());
+    match view.state {
+        ServiceState::Initialized => is_optional,
+        ServiceState::Finished => is_optional || extension::is_one(&view.id),
+        _ => false,
+    }
 }
 
 fn status(view: &ServiceView) -> Service {
@@ -87,5 +88,7 @@ mod tests {
         assert!(is_off(&view("registryd", ServiceState::Finished)));
         assert!(!is_off(&view("registryd", ServiceState::Waiting)));
         assert!(!is_off(&view("containerd", ServiceState::Initialized)));
+        assert!(is_off(&view("ext-once", ServiceState::Finished)));
+        assert!(!is_off(&view("ext-broken", ServiceState::Failed)));
     }
 }

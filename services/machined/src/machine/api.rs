@@ -49,9 +49,9 @@ impl Machine {
     pub(super) fn restart_apid(&self) {
         if let Some(apid) = table(self.api_mode())
             .into_iter()
-            .find(|spec| spec.id == "apid")
+            .find(|spec| *spec.id == *"apid")
         {
-            self.supervisor.redefine(apid);
+            self.supervisor.declare(apid);
         }
     }
 }

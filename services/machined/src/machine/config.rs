@@ -56,6 +56,7 @@ impl Machine {
         if signs {
             self.supervisor.declare(trustd());
         }
+        self.declare_extensions();
         self.direct_logs();
     }
 

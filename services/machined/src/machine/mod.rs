@@ -3,6 +3,7 @@
 mod acquire;
 mod api;
 mod config;
+mod extensions;
 mod images;
 mod storage;
 mod tell;
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corten_api::machine::{phase_event, task_event};
-use corten_sys::host;
 use corten_sys::power::End;
+use corten_sys::{host, process};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
 use crate::cmdline::Cmdline;
 use crate::console;
+use crate::containerd::Containerd;
 use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
@@ -33,9 +35,11 @@ use crate::last_stop::{Reason, Stop};
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
-use crate::services::{ApiMode, SANDBOX_STAGE, SYSLOGD_SOCKET, table};
+use crate::services::{
+    ApiMode, CONTAINERD_SOCKET, CONTAINERS, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
+};
 use crate::state::{NodeState, Request};
-use crate::supervisor::{Places, Supervisor, logs};
+use crate::supervisor::{Outside, Places, Supervisor, logs};
 use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
@@ -77,6 +81,7 @@ struct Machine {
     machine_id: Mutex<String>,
     /// No disk with the volumes was there at the last look.
     awaits_disk: AtomicBool,
+    extensions: extensions::Found,
 }
 
 /// Lives the node's life.
@@ -93,9 +98,15 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         cgroups: cgroups::ROOT.into(),
         notify: "/run/notify".into(),
         stage: SANDBOX_STAGE.into(),
+        containers: CONTAINERS.into(),
     };
     let events = Events::default();
-    let supervisor = Supervisor::new(table(ApiMode::Maintenance), places, log, events.clone())
+    let outside = Outside {
+        runtime: Arc::new(Containerd::new(Path::new(CONTAINERD_SOCKET))),
+        reap: process::reap,
+    };
+    let specs = table(ApiMode::Maintenance);
+    let supervisor = Supervisor::new(specs, places, outside, log, events.clone())
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
     let (node, mut requests) = NodeState::new(supervisor.clone(), events.clone());
     let (presses, mut pressed) = mpsc::unbounded_channel();
@@ -109,6 +120,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         awaits_disk: AtomicBool::new(false),
+        extensions: extensions::Found::new(),
     });
     machine.run_controllers()?;
     tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
@@ -250,6 +262,7 @@ impl Machine {
             Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,
             Task::ServeImages => self.serve_images(),
+            Task::StartExtensions => self.start_extensions(),
             Task::Start(id) => self.start(id).await,
         }
         Ok(())

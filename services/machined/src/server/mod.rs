@@ -55,6 +55,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Error, Server};
 
 use crate::node::Node;
+use crate::services::CONTAINERD_SOCKET;
 use access::AccessLayer;
 use resources::Resources;
 use service::Machine;
@@ -91,7 +92,7 @@ impl Default for Paths {
             netns: PathBuf::from("/run/netns"),
             kmsg: PathBuf::from("/dev/kmsg"),
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
-            containerd: PathBuf::from("/run/containerd/containerd.sock"),
+            containerd: PathBuf::from(CONTAINERD_SOCKET),
             cgroups: PathBuf::from("/sys/fs/cgroup"),
         }
     }

@@ -8,6 +8,7 @@ use tonic::Status;
 
 use super::actions::refused;
 use crate::node::{Control, Node, ServiceState, ServiceView};
+use crate::services::extension;
 
 /// For a service to end that was told to: longer than any has before it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,8 +71,8 @@ pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Resu
 /// the node itself stands on is not, and a kubelet is not stopped, only restarted.
 fn may_be_controlled(id: &str, control: Control) -> bool {
     match control {
-        Control::Start | Control::Restart => id == "kubelet" || id.starts_with("ext-"),
-        Control::Stop => id.starts_with("ext-"),
+        Control::Start | Control::Restart => id == "kubelet" || extension::is_one(id),
+        Control::Stop => extension::is_one(id),
     }
 }
 
@@ -96,14 +97,14 @@ mod tests {
 
     #[test]
     fn callers_control_the_kubelet_and_extensions_only() {
-        let allowed = |id| {
+        let allowed = |id: &str| {
             [Control::Start, Control::Stop, Control::Restart]
                 .map(|control| may_be_controlled(id, control))
         };
         assert_eq!(allowed("kubelet"), [true, false, true]);
         assert_eq!(allowed("ext-iscsid"), [true, true, true]);
         for spec in table(ApiMode::Secure) {
-            assert_eq!(allowed(spec.id), [false; 3], "{}", spec.id);
+            assert_eq!(allowed(&*spec.id), [false; 3], "{}", spec.id);
         }
         assert_eq!(allowed("etcd"), [false; 3]);
     }

@@ -31,7 +31,7 @@ impl Shell {
             let service = self
                 .services
                 .iter()
-                .find(|service| service.spec.id == request.id);
+                .find(|service| *service.spec.id == *request.id);
             match service {
                 Some(service) if is_fulfilled(request.control, service.state) => {
                     let _ = request.done.send(());
@@ -56,11 +56,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::supervisor::policy::Runs;
 
     #[test]
     fn who_stops_a_service_waits_for_its_end() {
         let stopping = State::Stopping {
-            pid: 7,
+            runs: Runs::Process(7),
             kill_at: Instant::now(),
             again: true,
         };

@@ -18,6 +18,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Endpoint, Uri};
 
+use crate::console;
+use crate::services::Id;
+
 /// About 1 MiB of ordinary lines: a syslogd that restarts loses none.
 const QUEUE: usize = 4096;
 /// A longer line is passed on in pieces.
@@ -69,8 +72,8 @@ pub fn queue() -> (Sender, Queue) {
     )
 }
 
-/// Reads one pipe of a service to its end, line by line.
-pub async fn pump(id: &'static str, pipe: impl AsyncRead + Unpin, sender: Sender) {
+/// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too.
+pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
     let mut reader = BufReader::new(pipe);
     loop {
         let mut line = Vec::new();
@@ -84,7 +87,10 @@ pub async fn pump(id: &'static str, pipe: impl AsyncRead + Unpin, sender: Sender
                 if line.last() == Some(&b'\n') {
                     line.pop();
                 }
-                sender.send(id, line);
+                if aloud {
+                    console::service(&id, &String::from_utf8_lossy(&line));
+                }
+                sender.send(&id, line);
             }
         }
     }
@@ -150,6 +156,15 @@ async fn append(
 }
 
 #[cfg(test)]
+impl Queue {
+    /// The next line, and whose it is.
+    pub(super) async fn next_line(&mut self) -> (String, String) {
+        let record = self.records.recv().await.unwrap();
+        (record.id, String::from_utf8(record.line).unwrap())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -159,7 +174,7 @@ mod tests {
         let mut text = b"one\n\n".to_vec();
         text.extend(vec![b'x'; 20_000]);
         text.extend(b"\nend");
-        pump("a", text.as_slice(), sender).await;
+        pump("a".into(), text.as_slice(), sender, false).await;
         let mut lengths = Vec::new();
         while let Some(record) = queue.records.recv().await {
             assert_eq!(record.id, "a");

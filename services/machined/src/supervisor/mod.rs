@@ -2,14 +2,18 @@
 //!
 //! One task owns every child of this process: it alone starts children and it alone reaps, so no exit
 //! status can be lost and no process id can be reused behind its back. Orphans are reaped on the way.
+//! A container is containerd's child; a task of its own follows it (`container.rs`) and tells the shell.
 //! Everyone else has a [`Supervisor`]: orders go in, views come out, nobody waits for a service here.
 
+pub mod container;
 mod control;
+pub mod limits;
 pub mod logs;
 mod needs;
-pub mod notify;
-pub mod policy;
+mod notify;
+mod policy;
 mod process;
+mod service;
 mod shell;
 mod tool;
 
@@ -17,14 +21,18 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use corten_sys::process::Reaped;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::events::Events;
 use crate::node::{Control, ServiceView};
-use crate::services::{Condition, ServiceSpec};
-use shell::{Service, Shell};
+use crate::services::{Condition, Id, ServiceSpec};
+use container::Runtime;
+use service::Service;
+use shell::Shell;
 
 /// Where the supervisor works.
 #[derive(Debug, Clone)]
@@ -35,13 +43,29 @@ pub struct Places {
     pub notify: PathBuf,
     /// An empty directory, over which a service in a sandbox gets its root.
     pub stage: PathBuf,
+    /// A directory for containers' output and what they write to their roots.
+    pub containers: PathBuf,
+}
+
+impl Places {
+    fn notify_socket(&self, id: &str) -> PathBuf {
+        self.notify.join(format!("{id}.sock"))
+    }
+}
+
+/// What the supervisor works with.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    /// Runs containers.
+    pub runtime: Arc<dyn Runtime>,
+    /// Reaps one ended child of this process, which nobody else does.
+    pub reap: fn() -> std::io::Result<Option<Reaped>>,
 }
 
 enum Order {
-    Start(&'static str),
-    Stop(&'static str),
-    Declare(ServiceSpec),
-    Redefine(ServiceSpec),
+    Start(Id),
+    Stop(Id),
+    Declare(Box<ServiceSpec>),
     Control(control::Request),
     Condition(Condition, Result<(), String>),
     Run(tool::Job),
@@ -79,7 +103,6 @@ impl std::fmt::Debug for Order {
             Order::Start(_) => "Start",
             Order::Stop(_) => "Stop",
             Order::Declare(_) => "Declare",
-            Order::Redefine(_) => "Redefine",
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
             Order::Run(_) => "Run",
@@ -96,6 +119,7 @@ impl Supervisor {
     pub fn new(
         specs: Vec<ServiceSpec>,
         places: Places,
+        outside: Outside,
         logs: logs::Sender,
         events: Events,
     ) -> std::io::Result<Supervisor> {
@@ -103,22 +127,18 @@ impl Supervisor {
         fs::create_dir_all(&places.notify)?;
         fs::set_permissions(&places.notify, fs::Permissions::from_mode(0o711))?;
         let (orders, order_receiver) = mpsc::unbounded_channel();
-        let (ready, ready_receiver) = mpsc::unbounded_channel();
-        let mut services = Vec::new();
-        for spec in specs {
-            let socket = places.notify.join(format!("{}.sock", spec.id));
-            notify::listen(spec.id, &socket, spec.uid, ready.clone())?;
-            services.push(Service::new(spec, socket));
-        }
+        let (speakers, told) = mpsc::unbounded_channel();
+        let services: Vec<Service> = specs.into_iter().map(Service::new).collect();
         let (publisher, views) = watch::channel(services.iter().map(|s| s.view.clone()).collect());
         let shell = Shell {
             services,
             places,
+            outside,
             logs,
             events,
             orders: order_receiver,
-            ready: ready_receiver,
-            speakers: ready,
+            told,
+            speakers,
             known: needs::Known::default(),
             children: signal(SignalKind::child())?,
             publisher,
@@ -126,34 +146,33 @@ impl Supervisor {
             stopping: None,
             controls: Vec::new(),
         };
+        for service in &shell.services {
+            shell.listen(&service.spec)?;
+        }
         tokio::spawn(shell.run());
         Ok(Supervisor { orders, views })
     }
 
     /// Wants the service to run.
-    pub fn start(&self, id: &'static str) {
-        let _ = self.orders.send(Order::Start(id));
+    pub fn start(&self, id: &str) {
+        let _ = self.orders.send(Order::Start(id.into()));
     }
 
     /// Wants the service to run no longer.
-    pub fn stop(&self, id: &'static str) {
-        let _ = self.orders.send(Order::Stop(id));
+    pub fn stop(&self, id: &str) {
+        let _ = self.orders.send(Order::Stop(id.into()));
     }
 
-    /// Adds a service, if there is none of its name yet, and wants it to run.
+    /// Wants a service to run as declared: a new one starts, one that was declared otherwise starts anew, and
+    /// any other goes on as it is.
     pub fn declare(&self, spec: ServiceSpec) {
-        let _ = self.orders.send(Order::Declare(spec));
+        let _ = self.orders.send(Order::Declare(Box::new(spec)));
     }
 
     /// For those who know of conditions.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         Conditions(self.orders.clone())
-    }
-
-    /// Replaces a service's declaration and starts it anew with it.
-    pub fn redefine(&self, spec: ServiceSpec) {
-        let _ = self.orders.send(Order::Redefine(spec));
     }
 
     /// Starts, stops or restarts a service for somebody who waits for it; see [`crate::node::Node::control`].

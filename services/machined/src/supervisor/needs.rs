@@ -12,8 +12,10 @@ impl Known {
     /// Takes over what was told. Returns whether there is a new reason to wait.
     pub(super) fn learn(&mut self, condition: Condition, holds: Result<(), String>) -> bool {
         let waits = holds.is_err();
-        let before = self.0.insert(condition, holds);
-        waits && before.as_ref() != self.0.get(&condition)
+        let before = self.0.get(&condition);
+        let news = waits && before != Some(&holds);
+        self.0.insert(condition, holds);
+        news
     }
 
     /// What keeps the service from starting, for a person; nothing when it can.
@@ -41,7 +43,7 @@ mod tests {
     fn a_service_starts_when_everything_is_there_and_tells_what_is_not() {
         let mut known = Known::default();
         let spec = ServiceSpec {
-            depends_on: &["udevd"],
+            depends_on: vec!["udevd".into()],
             ..trustd()
         };
         let nobody = |_: &str| false;
@@ -51,20 +53,20 @@ mod tests {
             ["service \"udevd\" to be \"up\"", "trustd's certificate"]
         );
         let condition = Condition::TrustdFiles;
-        assert!(known.learn(condition, Err("no time".to_owned())));
+        assert!(known.learn(condition.clone(), Err("no time".to_owned())));
         assert_eq!(
             known.missing(&spec, all),
             ["trustd's certificate (no time)"]
         );
         // The same reason is not news, another one is.
-        assert!(!known.learn(condition, Err("no time".to_owned())));
-        assert!(known.learn(condition, Err("no address".to_owned())));
-        assert!(!known.learn(condition, Ok(())));
+        assert!(!known.learn(condition.clone(), Err("no time".to_owned())));
+        assert!(known.learn(condition.clone(), Err("no address".to_owned())));
+        assert!(!known.learn(condition.clone(), Ok(())));
         assert!(known.missing(&spec, all).is_empty());
         // What holds in one mode does not in the other.
         known.learn(Condition::ApiFiles(ApiMode::Maintenance), Ok(()));
         let secure = ServiceSpec {
-            needs: &[Condition::ApiFiles(ApiMode::Secure)],
+            needs: vec![Condition::ApiFiles(ApiMode::Secure)],
             ..trustd()
         };
         assert_eq!(known.missing(&secure, all).len(), 1);

@@ -7,6 +7,9 @@ use std::path::Path;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
+use super::policy::Event;
+use crate::services::Id;
+
 /// A longer message is cut; `READY=1` is all that is acted on.
 const MAX_MESSAGE: usize = 4096;
 
@@ -15,10 +18,10 @@ const MAX_MESSAGE: usize = 4096;
 /// # Errors
 /// The socket cannot be bound or given away.
 pub fn listen(
-    id: &'static str,
+    id: Id,
     path: &Path,
     uid: u32,
-    ready: mpsc::UnboundedSender<&'static str>,
+    told: mpsc::UnboundedSender<(Id, Event)>,
 ) -> io::Result<()> {
     let socket = UnixDatagram::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -26,8 +29,11 @@ pub fn listen(
     tokio::spawn(async move {
         let mut buffer = [0; MAX_MESSAGE];
         while let Ok(length) = socket.recv(&mut buffer).await {
-            if says_ready(buffer.get(..length).unwrap_or_default()) && ready.send(id).is_err() {
-                break;
+            if says_ready(buffer.get(..length).unwrap_or_default()) {
+                let ready = Event::Ready("Service is ready".to_owned());
+                if told.send((id.clone(), ready)).is_err() {
+                    break;
+                }
             }
         }
     });
@@ -60,7 +66,7 @@ mod tests {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let data = std::fs::metadata(dir.path()).unwrap();
         listen(
-            "a",
+            "a".into(),
             &path,
             std::os::unix::fs::MetadataExt::uid(&data),
             sender,
@@ -69,7 +75,8 @@ mod tests {
         let client = UnixDatagram::unbound().unwrap();
         client.send_to(b"STATUS=starting", &path).await.unwrap();
         client.send_to(b"READY=1", &path).await.unwrap();
-        assert_eq!(receiver.recv().await, Some("a"));
+        let ready = Event::Ready("Service is ready".to_owned());
+        assert_eq!(receiver.recv().await, Some(("a".into(), ready)));
         assert_eq!(receiver.try_recv().ok(), None);
     }
 }

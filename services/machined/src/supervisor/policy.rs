@@ -1,41 +1,31 @@
 //! What happens to one service, as a pure state machine: no clock, no process, no lock.
 //!
-//! The shell (`supervisor/mod.rs`) tells it what happened, carries out what it answers, and calls it again
+//! The shell (`supervisor/shell.rs`) tells it what happened, carries out what it answers, and calls it again
 //! at [`State::deadline`].
 
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Instant;
 
 use corten_sys::process::Exit;
 
+use super::limits::{Limits, Restart};
 use crate::node::ServiceState;
 
-/// The time limits of one service.
+/// What of a service runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// From the start to `READY=1`; `None` when the service does not notify and counts as up at once.
-    pub ready: Option<Duration>,
-    /// From SIGTERM to SIGKILL.
-    pub stop: Duration,
-    /// Pauses before a restart.
-    pub backoff: Backoff,
+pub enum Runs {
+    /// A child of ours with this process id.
+    Process(u32),
+    /// A container, or the attempt to start one.
+    Container,
 }
 
-/// How long a dead service waits before it starts again: the pause doubles with every death in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    /// After the first death. Short, because a daemon killed once by accident should hardly be missed.
-    pub first: Duration,
-    /// At most. A service that cannot start must not keep the node's only core busy.
-    pub longest: Duration,
-    /// A service that was up this long begins with `first` again.
-    pub forgiven_after: Duration,
-}
-
-impl Backoff {
-    /// The pause after so many deaths in a row.
-    fn pause(self, deaths: u32) -> Duration {
-        let factor = 2u32.saturating_pow(deaths.saturating_sub(1).min(16));
-        self.first.saturating_mul(factor).min(self.longest)
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Runs::Process(pid) => write!(f, "PID {pid}"),
+            Runs::Container => f.write_str("the container"),
+        }
     }
 }
 
@@ -50,13 +40,13 @@ pub enum State {
     Spawning { deaths: u32 },
     /// It runs and has not said that it is ready.
     Starting {
-        pid: u32,
+        runs: Runs,
         give_up: Instant,
         deaths: u32,
     },
     /// It is up.
     Running {
-        pid: u32,
+        runs: Runs,
         since: Instant,
         deaths: u32,
     },
@@ -64,11 +54,11 @@ pub enum State {
     Pausing { until: Instant, deaths: u32 },
     /// It was told to end, and is killed at `kill_at`.
     Stopping {
-        pid: u32,
+        runs: Runs,
         kill_at: Instant,
         again: bool,
     },
-    /// It ended because it was told to.
+    /// It ended because it was told to, or because it is not to start again.
     Finished,
 }
 
@@ -84,12 +74,13 @@ pub enum Event {
     /// Everything it depends on is up.
     DependenciesUp,
     /// The answer to [`Act::Spawn`].
-    Spawned(u32),
-    /// The other answer to [`Act::Spawn`].
-    SpawnFailed(String),
-    /// It said `READY=1`.
-    Ready,
-    /// Its process ended.
+    Spawned(Runs),
+    /// The other answer to [`Act::Spawn`]; of a container also later, when it could not be started or what
+    /// became of it is not known.
+    Failed(String),
+    /// It can be used now; what shall be said of it.
+    Ready(String),
+    /// It ended.
     Exited(Exit),
     /// The clock reached [`State::deadline`].
     Tick,
@@ -102,10 +93,10 @@ pub enum Act {
     AwaitDependencies,
     /// Start the process.
     Spawn,
-    /// Ask the process group to end.
-    Terminate(u32),
-    /// End the process group.
-    Kill(u32),
+    /// Ask the process group, or the container, to end.
+    Terminate(Runs),
+    /// End it.
+    Kill(Runs),
     /// Write this into the history, as this state.
     Note(ServiceState, String),
     /// Health has become this.
@@ -124,13 +115,13 @@ impl State {
         }
     }
 
-    /// The process, while there is one.
+    /// What runs.
     #[must_use]
-    pub fn pid(self) -> Option<u32> {
+    pub fn runs(self) -> Option<Runs> {
         match self {
-            State::Starting { pid, .. }
-            | State::Running { pid, .. }
-            | State::Stopping { pid, .. } => Some(pid),
+            State::Starting { runs, .. }
+            | State::Running { runs, .. }
+            | State::Stopping { runs, .. } => Some(runs),
             _ => None,
         }
     }
@@ -154,9 +145,9 @@ pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State
     match event {
         Event::Start => match state {
             State::Initialized | State::Finished => begin(0, "Starting service"),
-            State::Stopping { pid, kill_at, .. } => (
+            State::Stopping { runs, kill_at, .. } => (
                 State::Stopping {
-                    pid,
+                    runs,
                     kill_at,
                     again: true,
                 },
@@ -170,22 +161,39 @@ pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State
             State::Waiting { deaths } => (State::Spawning { deaths }, vec![Act::Spawn]),
             _ => (state, vec![]),
         },
-        Event::Spawned(pid) => match state {
-            State::Spawning { deaths } => spawned(pid, deaths, now, limits),
-            _ => (state, vec![Act::Kill(pid)]),
+        Event::Spawned(runs) => match state {
+            State::Spawning { deaths } => spawned(runs, deaths, now, limits),
+            _ => (state, vec![Act::Kill(runs)]),
         },
-        Event::SpawnFailed(why) => match state {
-            State::Spawning { deaths } => {
-                pause(deaths, now, limits, &format!("Failed to start: {why}"))
-            }
+        Event::Ready(what) => match state {
+            State::Starting { runs, deaths, .. } => up(runs, deaths, now, &what),
             _ => (state, vec![]),
         },
-        Event::Ready => match state {
-            State::Starting { pid, deaths, .. } => up(pid, deaths, now, "Service is ready"),
-            _ => (state, vec![]),
-        },
-        Event::Exited(exit) => exited(state, exit, now, limits),
+        Event::Failed(why) => ended(state, &Ending::failed(why), now, limits),
+        Event::Exited(exit) => ended(state, &Ending::of(exit), now, limits),
         Event::Tick => tick(state, now, limits),
+    }
+}
+
+/// How something ended.
+struct Ending {
+    how: String,
+    succeeded: bool,
+}
+
+impl Ending {
+    fn of(exit: Exit) -> Ending {
+        Ending {
+            how: exit.to_string(),
+            succeeded: exit == Exit::Code(0),
+        }
+    }
+
+    fn failed(why: String) -> Ending {
+        Ending {
+            how: why,
+            succeeded: false,
+        }
     }
 }
 
@@ -197,29 +205,32 @@ fn begin(deaths: u32, why: &str) -> (State, Vec<Act>) {
     (State::Waiting { deaths }, acts)
 }
 
-fn spawned(pid: u32, deaths: u32, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
-    let message = format!("Process started with PID {pid}");
+fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    let message = match runs {
+        Runs::Process(pid) => format!("Process started with PID {pid}"),
+        Runs::Container => "Creating the container".to_owned(),
+    };
     match limits.ready {
         Some(limit) => (
             State::Starting {
-                pid,
+                runs,
                 give_up: now + limit,
                 deaths,
             },
             vec![Act::Note(ServiceState::Starting, message)],
         ),
-        None => up(pid, deaths, now, &message),
+        None => up(runs, deaths, now, &message),
     }
 }
 
-fn up(pid: u32, deaths: u32, now: Instant, message: &str) -> (State, Vec<Act>) {
+fn up(runs: Runs, deaths: u32, now: Instant, message: &str) -> (State, Vec<Act>) {
     let acts = vec![
         Act::Note(ServiceState::Running, message.to_owned()),
         Act::Health(true),
     ];
     (
         State::Running {
-            pid,
+            runs,
             since: now,
             deaths,
         },
@@ -229,24 +240,21 @@ fn up(pid: u32, deaths: u32, now: Instant, message: &str) -> (State, Vec<Act>) {
 
 fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec<Act>) {
     match state {
-        State::Starting { pid, .. } | State::Running { pid, .. } => (
+        State::Starting { runs, .. } | State::Running { runs, .. } => (
             State::Stopping {
-                pid,
+                runs,
                 kill_at: now + limits.stop,
                 again,
             },
             vec![
-                Act::Note(
-                    ServiceState::Stopping,
-                    format!("Sending SIGTERM to PID {pid}"),
-                ),
+                Act::Note(ServiceState::Stopping, format!("Sending SIGTERM to {runs}")),
                 Act::Health(false),
-                Act::Terminate(pid),
+                Act::Terminate(runs),
             ],
         ),
-        State::Stopping { pid, kill_at, .. } => (
+        State::Stopping { runs, kill_at, .. } => (
             State::Stopping {
-                pid,
+                runs,
                 kill_at,
                 again,
             },
@@ -255,49 +263,44 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
         _ if again => begin(0, "Starting service"),
         State::Initialized | State::Finished => (state, vec![]),
         // `Spawning` answers within the same turn of the shell, so nothing can be running here.
-        State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => (
-            State::Finished,
-            vec![Act::Note(
-                ServiceState::Finished,
-                "Service finished successfully".into(),
-            )],
+        State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => rest(
+            ServiceState::Finished,
+            "Service finished successfully".to_owned(),
         ),
     }
 }
 
-fn exited(state: State, exit: Exit, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+fn ended(state: State, ending: &Ending, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    let how = &ending.how;
     let (mut acts, (state, more)) = match state {
-        State::Starting { pid, deaths, .. } => (
-            vec![Act::Kill(pid)],
-            pause(
-                deaths,
-                now,
-                limits,
-                &format!("Process ended before it was ready: {exit}"),
-            ),
+        State::Spawning { deaths } => (
+            vec![],
+            come_back(deaths, "Failed to start", ending, now, limits),
         ),
-        State::Running { pid, since, deaths } => {
+        State::Starting { runs, deaths, .. } => (
+            vec![Act::Kill(runs)],
+            come_back(deaths, "Ended before it was ready", ending, now, limits),
+        ),
+        State::Running {
+            runs,
+            since,
+            deaths,
+        } => {
             let forgiven = now.saturating_duration_since(since) >= limits.backoff.forgiven_after;
             let deaths = if forgiven { 0 } else { deaths };
             (
-                vec![Act::Kill(pid), Act::Health(false)],
-                pause(deaths, now, limits, &format!("Process ended: {exit}")),
+                vec![Act::Kill(runs), Act::Health(false)],
+                come_back(deaths, "Ended", ending, now, limits),
             )
         }
         State::Stopping {
-            pid, again: true, ..
-        } => (vec![Act::Kill(pid)], begin(0, "Starting service again")),
+            runs, again: true, ..
+        } => (vec![Act::Kill(runs)], begin(0, "Starting service again")),
         State::Stopping {
-            pid, again: false, ..
+            runs, again: false, ..
         } => (
-            vec![Act::Kill(pid)],
-            (
-                State::Finished,
-                vec![Act::Note(
-                    ServiceState::Finished,
-                    format!("Service finished: {exit}"),
-                )],
-            ),
+            vec![Act::Kill(runs)],
+            rest(ServiceState::Finished, format!("Service finished: {how}")),
         ),
         other => (vec![], (other, vec![])),
     };
@@ -305,10 +308,29 @@ fn exited(state: State, exit: Exit, now: Instant, limits: &Limits) -> (State, Ve
     (state, acts)
 }
 
-fn pause(deaths: u32, now: Instant, limits: &Limits, why: &str) -> (State, Vec<Act>) {
+/// What ended by itself starts again after a pause, or rests.
+fn come_back(
+    deaths: u32,
+    what: &str,
+    ending: &Ending,
+    now: Instant,
+    limits: &Limits,
+) -> (State, Vec<Act>) {
+    let message = format!("{what}: {}", ending.how);
+    let rests = match limits.restart {
+        Restart::Always => false,
+        Restart::UntilSuccess => ending.succeeded,
+        Restart::Never => true,
+    };
+    if rests && ending.succeeded {
+        return rest(ServiceState::Finished, message);
+    }
+    if rests {
+        return rest(ServiceState::Failed, message);
+    }
     let deaths = deaths.saturating_add(1);
     let pause = limits.backoff.pause(deaths);
-    let message = format!("{why}; starting again in {} ms", pause.as_millis());
+    let message = format!("{message}; starting again in {} ms", pause.as_millis());
     (
         State::Pausing {
             until: now + pause,
@@ -318,42 +340,43 @@ fn pause(deaths: u32, now: Instant, limits: &Limits, why: &str) -> (State, Vec<A
     )
 }
 
+fn rest(state: ServiceState, message: String) -> (State, Vec<Act>) {
+    (State::Finished, vec![Act::Note(state, message)])
+}
+
 fn tick(state: State, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
     match state {
         State::Pausing { until, deaths } if now >= until => begin(deaths, "Starting service again"),
         State::Starting {
-            pid,
+            runs,
             give_up,
             deaths,
         } if now >= give_up => {
             let seconds = limits.ready.unwrap_or_default().as_secs();
-            let message = format!("Not ready after {seconds} s; killing PID {pid}");
+            let message = format!("Not ready after {seconds} s; killing {runs}");
             // It stays `Starting` until the kernel reports the death, which then counts as one.
             (
                 State::Starting {
-                    pid,
+                    runs,
                     give_up: now + limits.stop,
                     deaths,
                 },
-                vec![Act::Note(ServiceState::Failed, message), Act::Kill(pid)],
+                vec![Act::Note(ServiceState::Failed, message), Act::Kill(runs)],
             )
         }
         State::Stopping {
-            pid,
+            runs,
             kill_at,
             again,
         } if now >= kill_at => (
             State::Stopping {
-                pid,
+                runs,
                 kill_at: now + limits.stop,
                 again,
             },
             vec![
-                Act::Note(
-                    ServiceState::Stopping,
-                    format!("Sending SIGKILL to PID {pid}"),
-                ),
-                Act::Kill(pid),
+                Act::Note(ServiceState::Stopping, format!("Sending SIGKILL to {runs}")),
+                Act::Kill(runs),
             ],
         ),
         other => (other, vec![]),

@@ -1,8 +1,14 @@
+use std::time::Duration;
+
 use super::*;
+use crate::supervisor::limits::Backoff;
+
+const PROCESS: Runs = Runs::Process(7);
 
 const LIMITS: Limits = Limits {
     ready: Some(Duration::from_secs(60)),
     stop: Duration::from_secs(10),
+    restart: Restart::Always,
     backoff: Backoff {
         first: Duration::from_millis(250),
         longest: Duration::from_secs(5),
@@ -29,8 +35,8 @@ fn started() -> Vec<Event> {
     vec![
         Event::Start,
         Event::DependenciesUp,
-        Event::Spawned(7),
-        Event::Ready,
+        Event::Spawned(PROCESS),
+        Event::Ready(String::new()),
     ]
 }
 
@@ -41,7 +47,7 @@ fn it_is_up_only_after_it_says_so() {
         (state, acts),
         (State::Spawning { deaths: 0 }, vec![Act::Spawn])
     );
-    let (state, ..) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(7)]);
+    let (state, ..) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(PROCESS)]);
     assert!(!state.is_up());
     let (state, acts, _) = play(&started());
     assert!(state.is_up());
@@ -55,7 +61,7 @@ fn without_notification_it_is_up_at_once() {
         ..LIMITS
     };
     let (state, ..) = play_with(
-        &[Event::Start, Event::DependenciesUp, Event::Spawned(7)],
+        &[Event::Start, Event::DependenciesUp, Event::Spawned(PROCESS)],
         &limits,
     );
     assert!(state.is_up());
@@ -74,7 +80,7 @@ fn a_killed_service_comes_back_after_a_short_pause() {
         }
     );
     // What is left of its process group goes with it.
-    assert_eq!(acts.first(), Some(&Act::Kill(7)));
+    assert_eq!(acts.first(), Some(&Act::Kill(PROCESS)));
     let (early, acts) = step(state, Event::Tick, now, &LIMITS);
     assert_eq!((early, acts), (state, vec![]));
     let (state, acts) = step(
@@ -96,7 +102,7 @@ fn the_pause_doubles_up_to_the_longest_and_is_forgiven() {
     assert_eq!(LIMITS.backoff.pause(u32::MAX), Duration::from_secs(5));
     let since = Instant::now();
     let old = State::Running {
-        pid: 7,
+        runs: PROCESS,
         since,
         deaths: 6,
     };
@@ -127,7 +133,7 @@ fn a_program_that_cannot_start_is_tried_again() {
     let (state, acts, _) = play(&[
         Event::Start,
         Event::DependenciesUp,
-        Event::SpawnFailed("No such file".into()),
+        Event::Failed("No such file".into()),
     ]);
     assert!(matches!(state, State::Pausing { deaths: 1, .. }));
     let Some(Act::Note(ServiceState::Waiting, note)) = acts.first() else {
@@ -138,10 +144,10 @@ fn a_program_that_cannot_start_is_tried_again() {
 
 #[test]
 fn one_that_never_gets_ready_is_killed() {
-    let (state, _, now) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(7)]);
+    let (state, _, now) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(PROCESS)]);
     assert_eq!(state.deadline(), Some(now + Duration::from_secs(60)));
     let (state, acts) = step(state, Event::Tick, now + Duration::from_secs(60), &LIMITS);
-    assert!(acts.contains(&Act::Kill(7)));
+    assert!(acts.contains(&Act::Kill(PROCESS)));
     let (state, _) = step(
         state,
         Event::Exited(Exit::Signal(9)),
@@ -156,9 +162,9 @@ fn stopping_asks_first_and_kills_later() {
     let mut events = started();
     events.push(Event::Stop);
     let (state, acts, now) = play(&events);
-    assert_eq!(acts.last(), Some(&Act::Terminate(7)));
+    assert_eq!(acts.last(), Some(&Act::Terminate(PROCESS)));
     let (state, acts) = step(state, Event::Tick, now + Duration::from_secs(10), &LIMITS);
-    assert_eq!(acts.last(), Some(&Act::Kill(7)));
+    assert_eq!(acts.last(), Some(&Act::Kill(PROCESS)));
     let (state, _) = step(state, Event::Exited(Exit::Signal(9)), now, &LIMITS);
     assert_eq!(state, State::Finished);
     assert!(state.is_at_rest());
@@ -186,7 +192,7 @@ fn a_stop_overrules_a_restart_and_a_pause() {
 #[test]
 fn a_stray_exit_or_ready_changes_nothing() {
     for event in [
-        Event::Ready,
+        Event::Ready(String::new()),
         Event::Exited(Exit::Code(0)),
         Event::Tick,
         Event::Stop,
@@ -194,4 +200,53 @@ fn a_stray_exit_or_ready_changes_nothing() {
         let (state, acts) = step(State::Finished, event, Instant::now(), &LIMITS);
         assert_eq!((state, acts), (State::Finished, vec![]));
     }
+}
+
+#[test]
+fn what_is_not_to_come_back_rests_and_can_be_started_again() {
+    let ended = |restart, event: &Event| {
+        let limits = Limits { restart, ..LIMITS };
+        let mut events = started();
+        events.push(event.clone());
+        let (state, acts, _) = play_with(&events, &limits);
+        (state, acts.last().cloned())
+    };
+    let rests_as = |(state, act): (State, Option<Act>)| match act {
+        Some(Act::Note(shown, _)) if state == State::Finished => Some(shown),
+        _ => None,
+    };
+    let success = Event::Exited(Exit::Code(0));
+    let failures = [
+        Event::Exited(Exit::Code(1)),
+        Event::Exited(Exit::Signal(9)),
+        Event::Failed("lost".to_owned()),
+    ];
+    let finished = Some(ServiceState::Finished);
+    assert_eq!(rests_as(ended(Restart::Always, &success)), None);
+    assert_eq!(rests_as(ended(Restart::UntilSuccess, &success)), finished);
+    assert_eq!(rests_as(ended(Restart::Never, &success)), finished);
+    for failure in &failures {
+        assert_eq!(rests_as(ended(Restart::UntilSuccess, failure)), None);
+        let failed = Some(ServiceState::Failed);
+        assert_eq!(rests_as(ended(Restart::Never, failure)), failed);
+    }
+    let (state, _) = step(State::Finished, Event::Start, Instant::now(), &LIMITS);
+    assert_eq!(state, State::Waiting { deaths: 0 });
+}
+
+#[test]
+fn a_container_that_is_stopped_while_it_starts_is_waited_for() {
+    let events = [
+        Event::Start,
+        Event::DependenciesUp,
+        Event::Spawned(Runs::Container),
+        Event::Stop,
+    ];
+    let (state, acts, now) = play(&events);
+    assert_eq!(acts.last(), Some(&Act::Terminate(Runs::Container)));
+    // It may be up before it hears of it.
+    let (state, _) = step(state, Event::Ready(String::new()), now, &LIMITS);
+    assert!(!state.is_up() && !state.is_at_rest(), "{state:?}");
+    let (state, _) = step(state, Event::Failed("cancelled".to_owned()), now, &LIMITS);
+    assert_eq!(state, State::Finished);
 }

@@ -10,38 +10,39 @@ use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
 use super::{Places, logs};
-use crate::services::{ENVIRONMENT, ServiceSpec};
+use crate::services::{ENVIRONMENT, Process, ServiceSpec};
 
 /// Starts the service's process, its output going to its log. Returns the process id.
 pub(super) fn spawn(
     spec: &ServiceSpec,
+    process: &Process,
     places: &Places,
-    notify: &Path,
     logs: &logs::Sender,
 ) -> io::Result<u32> {
-    let mut words = spec.argv.iter().map(OsString::from);
+    let notify = places.notify_socket(&spec.id);
+    let mut words = process.argv.iter().map(OsString::from);
     let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
     let arguments: Vec<_> = words.collect();
     let mut environment: Vec<(OsString, OsString)> = ENVIRONMENT
         .iter()
-        .chain(spec.env)
+        .chain(process.env)
         .map(|(key, value)| (OsString::from(key), OsString::from(value)))
         .collect();
     if spec.limits.ready.is_some() {
-        environment.push(("NOTIFY_SOCKET".into(), notify.into()));
+        environment.push(("NOTIFY_SOCKET".into(), notify.as_os_str().into()));
     }
     let confinement = Confinement {
-        uid: spec.uid,
-        gid: spec.uid,
-        capabilities: spec.capabilities,
-        no_new_privs: spec.no_new_privs,
+        uid: process.uid,
+        gid: process.uid,
+        capabilities: process.capabilities,
+        no_new_privs: process.no_new_privs,
         oom_score_adj: spec.oom_score_adj,
-        cgroup_procs: Some(places.cgroups.join(spec.cgroup).join("cgroup.procs")),
-        root: spec.sandbox.map(|sees| Root {
+        cgroup_procs: Some(places.cgroups.join(&spec.cgroup).join("cgroup.procs")),
+        root: process.sandbox.map(|sees| Root {
             stage: places.stage.clone(),
-            binds: binds(Path::new(&program), sees, notify),
+            binds: binds(Path::new(&program), sees, &notify),
         }),
-        system_calls: spec.sandbox.map(|_| Filter::server()).transpose()?,
+        system_calls: process.sandbox.map(|_| Filter::server()).transpose()?,
     };
     let child = Child::start(&program, &arguments, &environment, &confinement)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
@@ -50,7 +51,7 @@ pub(super) fn spawn(
         .flatten()
     {
         let pipe = pipe::Receiver::from_owned_fd(end)?;
-        tokio::spawn(logs::pump(spec.id, pipe, logs.clone()));
+        tokio::spawn(logs::pump(spec.id.clone(), pipe, logs.clone(), false));
     }
     Ok(child.pid)
 }

@@ -1,105 +1,29 @@
 //! The shell around the policy: one task, which owns every child of process 1.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use corten_sys::process as sys;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::container;
 use super::needs::Known;
-use super::policy::{self, Act, Event, State};
-use super::{Order, Places, control, logs, notify, process, tool};
-use corten_api::machine as api;
-
+use super::policy::{self, Act, Event, Runs, State};
+use super::service::Service;
+use super::{Order, Outside, Places, control, logs, notify, process, tool};
 use crate::console;
 use crate::events::Events;
-use crate::node::{ServiceEvent, ServiceState, ServiceView};
-use crate::services::{Condition, ServiceSpec, stop_waves};
+use crate::node::{ServiceState, ServiceView};
+use crate::services::{Condition, Id, Runner, ServiceSpec, stop_waves};
 
-/// The API shows so many (the reference's number).
-const HISTORY: usize = 64;
 /// Children reaped before other work gets a turn, so that a storm of orphans delays nobody for long.
 const REAPED_PER_TURN: usize = 256;
 
-/// One service and where it is.
-pub(super) struct Service {
-    pub(super) spec: ServiceSpec,
-    socket: PathBuf,
-    pub(super) state: State,
-    pub(super) view: ServiceView,
-    history: VecDeque<ServiceEvent>,
-}
-
-impl Service {
-    pub(super) fn new(spec: ServiceSpec, socket: PathBuf) -> Service {
-        let view = ServiceView {
-            id: spec.id.to_owned(),
-            state: ServiceState::Initialized,
-            healthy: None,
-            health_message: String::new(),
-            health_changed: SystemTime::now(),
-            events: Vec::new(),
-        };
-        Service {
-            spec,
-            socket,
-            state: State::Initialized,
-            view,
-            history: VecDeque::new(),
-        }
-    }
-
-    fn note(&mut self, state: ServiceState, message: String) {
-        // A service that cannot start repeats itself; its history keeps it, the console need not.
-        let said_before = self
-            .history
-            .iter()
-            .rev()
-            .take(2)
-            .any(|event| event.message == message);
-        if !said_before {
-            console::service(self.spec.id, &message);
-        }
-        if self.history.len() == HISTORY {
-            self.history.pop_front();
-        }
-        self.history.push_back(ServiceEvent {
-            message,
-            state,
-            at: SystemTime::now(),
-        });
-        self.view.state = state;
-        self.view.events = self.history.iter().cloned().collect();
-    }
-
-    /// What the last entry of its history says, for the API.
-    fn event(&self) -> api::ServiceStateEvent {
-        let last = self.history.back();
-        api::ServiceStateEvent {
-            service: self.spec.id.to_owned(),
-            action: self.view.state as i32,
-            message: last.map(|event| event.message.clone()).unwrap_or_default(),
-            health: Some((&self.view).into()),
-        }
-    }
-
-    fn set_health(&mut self, healthy: bool) {
-        self.view.healthy = Some(healthy);
-        self.view.health_message = if healthy {
-            String::new()
-        } else {
-            "the service is not up".to_owned()
-        };
-        self.view.health_changed = SystemTime::now();
-    }
-}
-
 /// An orderly stop under way.
 pub(super) struct Stopping {
-    waves: VecDeque<Vec<&'static str>>,
-    wave: Vec<&'static str>,
+    waves: VecDeque<Vec<Id>>,
+    wave: Vec<Id>,
     done: Option<oneshot::Sender<()>>,
 }
 
@@ -109,9 +33,11 @@ pub(super) struct Shell {
     pub(super) logs: logs::Sender,
     pub(super) events: Events,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
-    pub(super) ready: mpsc::UnboundedReceiver<&'static str>,
-    /// The other end of `ready`, for services to come.
-    pub(super) speakers: mpsc::UnboundedSender<&'static str>,
+    /// What services and those who follow them say.
+    pub(super) told: mpsc::UnboundedReceiver<(Id, Event)>,
+    /// The other end of `told`, for services to come.
+    pub(super) speakers: mpsc::UnboundedSender<(Id, Event)>,
+    pub(super) outside: Outside,
     pub(super) known: Known,
     pub(super) children: Signal,
     pub(super) publisher: watch::Sender<Vec<ServiceView>>,
@@ -133,7 +59,7 @@ impl Shell {
                 .min();
             tokio::select! {
                 Some(order) = self.orders.recv() => self.obey(order),
-                Some(id) = self.ready.recv() => self.happened(id, Event::Ready),
+                Some((id, event)) = self.told.recv() => self.happened(&id, event),
                 _ = self.children.recv() => more_children = self.reap(),
                 () = tokio::task::yield_now(), if more_children => more_children = self.reap(),
                 () = until(deadline) => self.tick(),
@@ -150,27 +76,15 @@ impl Shell {
             Order::Start(_)
             | Order::Stop(_)
             | Order::Declare(_)
-            | Order::Redefine(_)
             | Order::Control(_)
             | Order::Run(_)
                 if self.stopping.is_some() => {}
             Order::Control(request) => self.control(request),
-            Order::Declare(spec) => self.declare(spec),
+            Order::Declare(spec) => self.declare(*spec),
             Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.extend(tool::start(job)),
-            Order::Start(id) => self.happened(id, Event::Start),
-            Order::Stop(id) => self.happened(id, Event::Stop),
-            Order::Redefine(spec) => {
-                let id = spec.id;
-                if let Some(service) = self
-                    .services
-                    .iter_mut()
-                    .find(|service| service.spec.id == id)
-                {
-                    service.spec = spec;
-                    self.happened(id, Event::Restart);
-                }
-            }
+            Order::Start(id) => self.happened(&id, Event::Start),
+            Order::Stop(id) => self.happened(&id, Event::Stop),
             Order::StopAll(done) => {
                 let specs: Vec<_> = self
                     .services
@@ -187,22 +101,45 @@ impl Shell {
         }
     }
 
+    /// A new service starts; one that is declared otherwise than before starts anew; any other goes on.
     fn declare(&mut self, spec: ServiceSpec) {
-        let id = spec.id;
-        if self.services.iter().any(|service| service.spec.id == id) {
-            return self.happened(id, Event::Start);
-        }
-        let socket = self.places.notify.join(format!("{id}.sock"));
-        if let Err(error) = notify::listen(id, &socket, spec.uid, self.speakers.clone()) {
-            return console::error(&format!("service {id}: cannot be heard: {error}"));
-        }
-        self.services.push(Service::new(spec, socket));
-        self.happened(id, Event::Start);
+        let id = spec.id.clone();
+        let event = match self
+            .services
+            .iter_mut()
+            .find(|service| service.spec.id == id)
+        {
+            None => match self.listen(&spec) {
+                Ok(()) => {
+                    self.services.push(Service::new(spec));
+                    Event::Start
+                }
+                Err(error) => {
+                    return console::error(&format!("service {id}: cannot be heard: {error}"));
+                }
+            },
+            Some(service) if service.spec != spec => {
+                service.spec = spec;
+                Event::Restart
+            }
+            Some(service) if service.state == State::Initialized => Event::Start,
+            Some(_) => return,
+        };
+        self.happened(&id, event);
+    }
+
+    /// A process says by a socket of its own when it is ready.
+    pub(super) fn listen(&self, spec: &ServiceSpec) -> std::io::Result<()> {
+        let Runner::Process(process) = &spec.runner else {
+            return Ok(());
+        };
+        let socket = self.places.notify_socket(&spec.id);
+        notify::listen(spec.id.clone(), &socket, process.uid, self.speakers.clone())
     }
 
     /// Services that wait for the condition tell why they still do.
     fn learn(&mut self, condition: Condition, holds: Result<(), String>) {
-        if !self.known.learn(condition, holds) {
+        if !self.known.learn(condition.clone(), holds) {
             return;
         }
         for at in 0..self.services.len() {
@@ -221,7 +158,7 @@ impl Shell {
         let Some(at) = self
             .services
             .iter()
-            .position(|service| service.spec.id == id)
+            .position(|service| *service.spec.id == *id)
         else {
             return;
         };
@@ -242,21 +179,52 @@ impl Shell {
     fn carry_out(&mut self, at: usize, act: Act) -> Option<Event> {
         match act {
             Act::AwaitDependencies => self.note_missing(at),
-            Act::Spawn => {
-                let service = self.services.get(at)?;
-                return Some(
-                    match process::spawn(&service.spec, &self.places, &service.socket, &self.logs) {
-                        Ok(pid) => Event::Spawned(pid),
-                        Err(error) => Event::SpawnFailed(error.to_string()),
-                    },
-                );
-            }
-            Act::Terminate(pid) => drop(sys::signal_group(pid, sys::Signal::TERM)),
-            Act::Kill(pid) => drop(sys::signal_group(pid, sys::Signal::KILL)),
+            Act::Spawn => return Some(self.spawn(at)),
+            Act::Terminate(runs) => self.signal(at, runs, sys::Signal::TERM),
+            Act::Kill(runs) => self.signal(at, runs, sys::Signal::KILL),
             Act::Note(state, message) => self.note(at, state, message),
             Act::Health(healthy) => self.services.get_mut(at)?.set_health(healthy),
         }
         None
+    }
+
+    fn spawn(&mut self, at: usize) -> Event {
+        let Some(service) = self.services.get_mut(at) else {
+            return Event::Failed("there is no such service".to_owned());
+        };
+        match &service.spec.runner {
+            Runner::Process(process) => {
+                match process::spawn(&service.spec, process, &self.places, &self.logs) {
+                    Ok(pid) => Event::Spawned(Runs::Process(pid)),
+                    Err(error) => Event::Failed(error.to_string()),
+                }
+            }
+            Runner::Container(container) => {
+                service.container = Some(container::start(
+                    &service.spec,
+                    container,
+                    &self.places,
+                    &self.logs,
+                    self.outside.runtime.clone(),
+                    self.speakers.clone(),
+                ));
+                Event::Spawned(Runs::Container)
+            }
+            Runner::Unusable(why) => Event::Failed(why.clone()),
+        }
+    }
+
+    fn signal(&self, at: usize, runs: Runs, signal: sys::Signal) {
+        match runs {
+            // It may have ended meanwhile.
+            Runs::Process(pid) => drop(sys::signal_group(pid, signal)),
+            Runs::Container => {
+                let service = self.services.get(at);
+                if let Some(container) = service.and_then(|service| service.container.as_ref()) {
+                    container.signal(signal);
+                }
+            }
+        }
     }
 
     fn note(&mut self, at: usize, state: ServiceState, message: String) {
@@ -278,7 +246,7 @@ impl Shell {
         let is_up = |id: &str| {
             self.services
                 .iter()
-                .any(|other| other.spec.id == id && other.state.is_up())
+                .any(|other| *other.spec.id == *id && other.state.is_up())
         };
         let spec = self.services.get(at).map(|service| &service.spec);
         spec.map(|spec| self.known.missing(spec, is_up))
@@ -291,11 +259,11 @@ impl Shell {
                 .services
                 .get(at)
                 .filter(|s| matches!(s.state, State::Waiting { .. }));
-            let Some(id) = waits.map(|service| service.spec.id) else {
+            let Some(id) = waits.map(|service| service.spec.id.clone()) else {
                 continue;
             };
             if self.missing(at).is_empty() {
-                self.happened(id, Event::DependenciesUp);
+                self.happened(&id, Event::DependenciesUp);
             }
         }
     }
@@ -303,7 +271,7 @@ impl Shell {
     /// Reaps what has ended; true when there may be more.
     fn reap(&mut self) -> bool {
         for _ in 0..REAPED_PER_TURN {
-            let reaped = match sys::reap() {
+            let reaped = match (self.outside.reap)() {
                 Ok(Some(reaped)) => reaped,
                 Ok(None) => return false,
                 Err(error) => {
@@ -314,9 +282,9 @@ impl Shell {
             let owner = self
                 .services
                 .iter()
-                .find(|service| service.state.pid() == Some(reaped.pid));
-            if let Some(id) = owner.map(|service| service.spec.id) {
-                self.happened(id, Event::Exited(reaped.exit));
+                .find(|service| service.state.runs() == Some(Runs::Process(reaped.pid)));
+            if let Some(id) = owner.map(|service| service.spec.id.clone()) {
+                self.happened(&id, Event::Exited(reaped.exit));
             } else if let Some(running) = self.tools.remove(&reaped.pid) {
                 tool::ended(running, reaped.exit);
             }
@@ -336,10 +304,10 @@ impl Shell {
             .services
             .iter()
             .filter(due)
-            .map(|service| service.spec.id)
+            .map(|service| service.spec.id.clone())
             .collect();
         for id in ids {
-            self.happened(id, Event::Tick);
+            self.happened(&id, Event::Tick);
         }
     }
 
@@ -348,7 +316,7 @@ impl Shell {
             let Some(stopping) = &mut self.stopping else {
                 return;
             };
-            let at_rest = |id: &&str| {
+            let at_rest = |id: &Id| {
                 self.services
                     .iter()
                     .any(|service| service.spec.id == *id && service.state.is_at_rest())
@@ -364,7 +332,7 @@ impl Shell {
             };
             stopping.wave.clone_from(&wave);
             for id in wave {
-                self.happened(id, Event::Stop);
+                self.happened(&id, Event::Stop);
             }
         }
     }

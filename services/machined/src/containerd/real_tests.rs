@@ -1,0 +1,179 @@
+//! The runner against a real containerd: `CORTEN_GO=<output of the step "go"> cargo test -p machined real -- \
+//! --ignored`, as root, on a host whose C library is not older than the image's.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use corten_sys::child::CapabilitySet;
+use corten_sys::process::Signal;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::services::{Container, Mount};
+use crate::supervisor::container::{Bundle, Runtime};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Says what it may do, and ends when it is asked to.
+const PROGRAM: &str = "trap 'echo bye; exit 5' TERM
+grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status
+touch /written 2>/dev/null && echo writable || echo read-only
+cat /proc/self/oom_score_adj
+echo up; while :; do sleep 1; done";
+
+struct Daemon {
+    programs: PathBuf,
+    directory: PathBuf,
+    child: Child,
+}
+
+impl Daemon {
+    fn start(programs: PathBuf, directory: PathBuf) -> Daemon {
+        let child = Daemon::spawn(&programs, &directory);
+        Daemon {
+            programs,
+            directory,
+            child,
+        }
+    }
+
+    fn spawn(programs: &Path, directory: &Path) -> Child {
+        let log = std::fs::File::create(directory.join("log")).unwrap();
+        std::fs::write(directory.join("config.toml"), "version = 3\n").unwrap();
+        Command::new(programs.join("containerd"))
+            .arg("--config")
+            .arg(directory.join("config.toml"))
+            .arg("--address")
+            .arg(directory.join("sock"))
+            .arg("--state")
+            .arg(directory.join("state"))
+            .arg("--root")
+            .arg(directory.join("root"))
+            .env(
+                "PATH",
+                format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", programs.display()),
+            )
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// As by the kernel when memory is short.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn start_again(&mut self) {
+        self.child = Daemon::spawn(&self.programs, &self.directory);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bundle(directory: &Path) -> Bundle {
+    let seen = |path: &str| Mount {
+        destination: path.to_owned(),
+        source: path.to_owned(),
+        kind: "bind".to_owned(),
+        options: vec!["rbind".to_owned(), "ro".to_owned()],
+    };
+    let make = |name: &str| {
+        let path = directory.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let output = directory.join("output");
+    std::fs::write(&output, "").unwrap();
+    Bundle {
+        container: Container {
+            root: make("lower"),
+            writable_root: false,
+            writable_sysfs: false,
+            args: ["/usr/bin/sh", "-c", PROGRAM].map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+            environment_file: None,
+            mounts: ["/usr", "/lib", "/lib64"].map(seen).to_vec(),
+            masked_paths: None,
+            readonly_paths: None,
+            propagation: "rslave".to_owned(),
+            uid: 0,
+            capabilities: CapabilitySet::CHOWN,
+            memory_max: None,
+            log_to_console: false,
+        },
+        environment: vec!["PATH=/usr/bin".to_owned()],
+        oom_score_adj: 321,
+        cgroup: "corten-test/x".to_owned(),
+        upper: make("upper"),
+        work: make("work"),
+        output,
+    }
+}
+
+async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+    let reached = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let reached = timeout(PATIENCE, reached).await;
+    reached.unwrap_or_else(|_| panic!("{what} does not happen"))
+}
+
+#[tokio::test]
+#[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
+async fn a_real_containerd_runs_takes_over_and_removes() {
+    let Some(step) = std::env::var_os("CORTEN_GO").map(PathBuf::from) else {
+        return eprintln!("CORTEN_GO is not set: nothing is tested");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(step, directory.path().to_owned());
+    let containerd = Containerd::new(&directory.path().join("sock"));
+    let bundle = bundle(directory.path());
+    let start = || async { containerd.start("x", &bundle).await.ok() };
+    let first = eventually("the start", start).await;
+    assert!(!first.taken_over);
+    let said = || async {
+        let text = std::fs::read_to_string(&bundle.output).unwrap();
+        text.ends_with("up\n").then_some(text)
+    };
+    let text = eventually("its first words", said).await;
+    let wanted = "CapEff:\t0000000000000001\nNoNewPrivs:\t1\nSeccomp:\t2\nread-only\n321\nup\n";
+    assert_eq!(text, wanted);
+
+    daemon.kill();
+    assert!(containerd.wait("x").await.is_err());
+    daemon.start_again();
+    let again = eventually("the take-over", start).await;
+    assert_eq!((again.pid, again.taken_over), (first.pid, true));
+
+    let asked = containerd.clone();
+    let ended = tokio::spawn(async move { asked.wait("x").await });
+    containerd.signal("x", Signal::TERM).await.unwrap();
+    assert_eq!(timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap(), 5);
+    // What has ended is not what runs: it is made anew.
+    let third = containerd.start("x", &bundle).await.unwrap();
+    assert!(!third.taken_over && third.pid != first.pid);
+
+    assert!(containerd.remove_others(&["x"]).await.unwrap().is_empty());
+    assert_eq!(containerd.remove_others(&[]).await.unwrap(), ["x"]);
+    assert!(containerd.containers(SYSTEM).await.unwrap().is_empty());
+    containerd.remove("x").await.unwrap();
+    let gone = containerd.wait("x").await.unwrap_err();
+    assert_eq!(gone.code(), tonic::Code::NotFound);
+    assert!(
+        std::fs::read_to_string(&bundle.output)
+            .unwrap()
+            .contains("bye\n")
+    );
+}

@@ -1,0 +1,248 @@
+//! The services of a node: what one is declared by, and in which order they stop. Nothing else starts one.
+
+pub mod extension;
+mod table;
+
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use corten_extension::service::NetworkPart;
+use corten_sys::child::CapabilitySet;
+
+use crate::supervisor::limits::Limits;
+pub use table::{table, trustd};
+
+/// A service's name in the API and in conditions; also its log's name.
+pub type Id = Arc<str>;
+
+/// A service's declaration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// Its name.
+    pub id: Id,
+    /// What it is, and what runs it.
+    pub runner: Runner,
+    /// Services that must be up before this one starts. They are stopped after it.
+    pub depends_on: Vec<Id>,
+    /// What else must be there before it starts.
+    pub needs: Vec<Condition>,
+    /// How long it may take to start and stop, and when it comes back.
+    pub limits: Limits,
+    /// `/proc/<pid>/oom_score_adj`.
+    pub oom_score_adj: i32,
+    /// Its cgroup, below the root of the hierarchy.
+    pub cgroup: String,
+}
+
+/// What runs a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Runner {
+    /// A child of machined, of a program of the image. It is up when it says so (`supervisor/notify.rs`).
+    Process(Process),
+    /// A container of containerd's. It is up when it has started.
+    Container(Box<Container>),
+    /// Nothing can: somebody declared it wrongly, as this says.
+    Unusable(String),
+}
+
+/// A program of the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// User and group id; no supplementary groups.
+    pub uid: u32,
+    /// What it may ever do; a user other than root holds exactly these.
+    pub capabilities: CapabilitySet,
+    /// It can gain nothing through setuid files.
+    pub no_new_privs: bool,
+    /// Environment on top of [`ENVIRONMENT`].
+    pub env: &'static [(&'static str, &'static str)],
+    /// All it sees of the node beside its own program, read-only, and then it also has the system calls of
+    /// a plain server only; `None`: it sees everything and may call everything.
+    pub sandbox: Option<&'static [&'static str]>,
+}
+
+/// A container of the node's own. It can gain nothing through setuid files, and never has the system calls
+/// that work on the machine as a whole (`containerd/seccomp.rs`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Its root: a directory of the node, which it cannot change.
+    pub root: PathBuf,
+    /// It may write to its root; what it writes lies in memory until the node restarts.
+    pub writable_root: bool,
+    /// It may write to `/sys`.
+    pub writable_sysfs: bool,
+    /// Program in the root, and arguments.
+    pub args: Vec<String>,
+    /// `NAME=value`.
+    pub environment: Vec<String>,
+    /// A file of the node with more of them, a line each; read at every start.
+    pub environment_file: Option<PathBuf>,
+    /// On top of `/proc`, `/dev`, `/sys` and the like.
+    pub mounts: Vec<Mount>,
+    /// Paths hidden from it, in place of the usual ones.
+    pub masked_paths: Option<Vec<String>>,
+    /// Paths it cannot write to, in place of the usual ones.
+    pub readonly_paths: Option<Vec<String>>,
+    /// How its mounts and the node's see each other: a name of mount_namespaces(7) such as `rslave`.
+    pub propagation: String,
+    /// User and group id.
+    pub uid: u32,
+    /// What it may ever do.
+    pub capabilities: CapabilitySet,
+    /// In bytes; it is killed above.
+    pub memory_max: Option<i64>,
+    /// What it says is shown on the console, too.
+    pub log_to_console: bool,
+}
+
+/// A mount of a container (OCI runtime spec, config.md, "Mounts").
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Where in the container: an absolute path.
+    pub destination: String,
+    /// What is mounted: a path of the node for binds, else what the type wants.
+    pub source: String,
+    /// The file system; `bind` for a part of the node.
+    pub kind: String,
+    /// As mount(8) takes them.
+    pub options: Vec<String>,
+}
+
+/// Something a service needs before it starts that no service gives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// The files apid serves with in this mode.
+    ApiFiles(ApiMode),
+    /// trustd's files.
+    TrustdFiles,
+    /// This path of the node.
+    Path(PathBuf),
+    /// This part of the network.
+    Network(NetworkPart),
+    /// The right time.
+    Time,
+    /// An `ExtensionServiceConfig` of this name in the machine config.
+    Configuration(String),
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self {
+            Condition::ApiFiles(_) => "the API's certificate",
+            Condition::TrustdFiles => "trustd's certificate",
+            Condition::Path(path) => return write!(f, "the path {}", path.display()),
+            Condition::Network(NetworkPart::Addresses) => "an address",
+            Condition::Network(NetworkPart::Connectivity) => "the network to reach others",
+            Condition::Network(NetworkPart::Hostname) => "the node's name",
+            Condition::Network(NetworkPart::EtcFiles) => "/etc/hosts and /etc/resolv.conf",
+            Condition::Time => "the time to be known",
+            Condition::Configuration(name) => {
+                return write!(
+                    f,
+                    "an ExtensionServiceConfig named {name} in the machine config"
+                );
+            }
+        };
+        f.write_str(part)
+    }
+}
+
+/// What every service has in its environment, and all it has.
+pub const ENVIRONMENT: [(&str, &str); 1] = [("PATH", "/usr/bin:/opt/cni/bin")];
+
+/// User id of apid, which also owns the API's socket.
+pub const APID_UID: u32 = 50;
+/// User id of trustd.
+pub const TRUSTD_UID: u32 = 51;
+/// User id of syslogd.
+pub const SYSLOGD_UID: u32 = 52;
+/// User id of registryd.
+pub const REGISTRYD_UID: u32 = 53;
+
+/// Where apid finds its certificates.
+pub const APID_PKI: &str = "/run/apid";
+/// Where trustd finds the authority, the token and its certificate.
+pub const TRUSTD_PKI: &str = "/run/trustd";
+/// machined's gRPC socket.
+pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";
+/// syslogd's gRPC socket.
+pub const SYSLOGD_SOCKET: &str = "/run/syslogd/syslogd.sock";
+/// Where services in a sandbox get their roots, each in its own namespace.
+pub const SANDBOX_STAGE: &str = "/run/sandbox";
+/// What the config asks of syslogd, as `logging` writes it.
+pub const LOGGING_CONFIG: &str = "/run/logging/config.json";
+/// syslogd's end of /dev/log, which is a link to it: syslogd may not write to /dev.
+pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
+
+/// Where containers of the node's own get their output's pipe and what they write.
+pub const CONTAINERS: &str = "/run/containers";
+/// containerd's socket.
+pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// The id of the image cache's service.
+pub const REGISTRYD: &str = "registryd";
+/// Services that run only when the machine config asks for them; without them nothing is amiss.
+pub const OPTIONAL: [&str; 1] = [REGISTRYD];
+
+/// Hears what the others say as they end, and ends after them.
+const LISTENER: &str = "syslogd";
+
+/// How apid serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ApiMode {
+    /// No machine config: anyone may read and hand over a config.
+    Maintenance,
+    /// Only clients with a certificate of the config's authority.
+    Secure,
+}
+
+/// The order of an orderly stop: all of one wave at once, and each wave only when the one before has
+/// ended. Nothing is stopped while something that depends on it still runs.
+#[must_use]
+pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
+    let mut left: Vec<&ServiceSpec> = specs.iter().collect();
+    let mut waves = Vec::new();
+    while !left.is_empty() {
+        let needed = |id: &Id| {
+            left.iter()
+                .any(|spec| spec.depends_on.contains(id) || (**id == *LISTENER && spec.id != *id))
+        };
+        let ids = left.iter().map(|spec| spec.id.clone());
+        let wave: Vec<Id> = ids.filter(|id| !needed(id)).collect();
+        if wave.is_empty() {
+            // A cycle, which extensions may declare: stop the rest together rather than never.
+            waves.push(left.iter().map(|spec| spec.id.clone()).collect());
+            break;
+        }
+        left.retain(|spec| !wave.contains(&spec.id));
+        waves.push(wave);
+    }
+    waves
+}
+
+/// The table for people.
+#[must_use]
+pub fn describe(specs: &[ServiceSpec]) -> String {
+    let mut text = String::new();
+    for spec in specs {
+        let (uid, words) = match &spec.runner {
+            Runner::Process(process) => (process.uid, process.argv.join(" ")),
+            Runner::Container(container) => (container.uid, container.args.join(" ")),
+            Runner::Unusable(why) => (0, why.clone()),
+        };
+        let _ = writeln!(
+            text,
+            "{:<11} uid {:<3} oom {:<5} {:<15} after [{}]  {}",
+            spec.id,
+            uid,
+            spec.oom_score_adj,
+            spec.cgroup,
+            spec.depends_on.join(", "),
+            words,
+        );
+    }
+    text
+}

@@ -1,0 +1,301 @@
+//! The node's own services.
+
+use std::time::Duration;
+
+use corten_sys::child::CapabilitySet;
+
+use super::{
+    APID_PKI, APID_UID, ApiMode, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET, LOGGING_CONFIG,
+    MACHINED_SOCKET, Process, REGISTRYD, REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID,
+    ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
+};
+use crate::image_cache::IMAGE_CACHE;
+use crate::supervisor::limits::{Backoff, Limits, Restart};
+
+/// The reference waits 5 s before every restart; a node without its API or its device manager for so
+/// long is worse than the little work a quick first try costs. A crash loop still ends at 5 s.
+pub(super) const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(250),
+    longest: Duration::from_secs(5),
+    forgiven_after: Duration::from_secs(10),
+};
+
+/// Generous: a busy machine without KVM needs half a minute for a daemon that else takes half a second.
+pub(super) const READY: Duration = Duration::from_secs(120);
+/// containerd loads some sixty plug-ins; one that is killed while it does never gets further.
+const CONTAINERD_READY: Duration = Duration::from_secs(300);
+
+const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
+    Limits {
+        ready: Some(ready),
+        stop: Duration::from_secs(stop_seconds),
+        restart: Restart::Always,
+        backoff: BACKOFF,
+    }
+}
+
+/// Every process service of any node, in an order in which each comes after those it depends on.
+#[must_use]
+pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
+    vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
+}
+
+/// What a node that can sign certificates runs beside those of [`table`].
+#[must_use]
+pub fn trustd() -> ServiceSpec {
+    ServiceSpec {
+        id: "trustd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&[
+                "/usr/bin/trustd",
+                "--pki",
+                TRUSTD_PKI,
+                "--listen",
+                "[::]:50001",
+            ]),
+            uid: TRUSTD_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: &[],
+            // Whoever takes it over has the authority, but nothing else of the node.
+            sandbox: Some(&[TRUSTD_PKI]),
+        }),
+        depends_on: Vec::new(),
+        needs: vec![Condition::TrustdFiles],
+        limits: limits(READY, 15),
+        oom_score_adj: -998,
+        cgroup: "system/trustd".to_owned(),
+    }
+}
+
+fn udevd() -> ServiceSpec {
+    ServiceSpec {
+        id: "udevd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&["/usr/bin/udevd"]),
+            uid: 0,
+            // Load modules, make and own links and nodes, rename network links, ask disks for their serial.
+            capabilities: CapabilitySet::SYS_MODULE
+                .union(CapabilitySet::MKNOD)
+                .union(CapabilitySet::CHOWN)
+                .union(CapabilitySet::FOWNER)
+                .union(CapabilitySet::DAC_OVERRIDE)
+                .union(CapabilitySet::NET_ADMIN)
+                .union(CapabilitySet::SYS_RAWIO)
+                .union(CapabilitySet::SYS_ADMIN),
+            no_new_privs: true,
+            env: &[],
+            sandbox: None,
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: limits(READY, 10),
+        oom_score_adj: -998,
+        cgroup: "system/udevd".to_owned(),
+    }
+}
+
+fn syslogd() -> ServiceSpec {
+    ServiceSpec {
+        id: "syslogd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&[
+                "/usr/bin/syslogd",
+                "--dev-log",
+                DEV_LOG_SOCKET,
+                "--socket",
+                SYSLOGD_SOCKET,
+                "--config",
+                LOGGING_CONFIG,
+            ]),
+            uid: SYSLOGD_UID,
+            // Read the kernel's log (`kernel.dmesg_restrict`).
+            capabilities: CapabilitySet::SYSLOG,
+            no_new_privs: true,
+            env: &[],
+            sandbox: None,
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: limits(READY, 5),
+        oom_score_adj: -998,
+        cgroup: "system/syslogd".to_owned(),
+    }
+}
+
+fn apid(mode: ApiMode) -> ServiceSpec {
+    let mut argv = strings(&[
+        "/usr/bin/apid",
+        "--pki",
+        APID_PKI,
+        "--machined",
+        MACHINED_SOCKET,
+        "--listen",
+        "[::]:50000",
+    ]);
+    if mode == ApiMode::Maintenance {
+        argv.push("--maintenance".to_owned());
+    }
+    ServiceSpec {
+        id: "apid".into(),
+        runner: Runner::Process(Process {
+            argv,
+            uid: APID_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: &[],
+            // Whoever takes it over gets what its callers may do, and no more.
+            sandbox: Some(&[APID_PKI, MACHINED_SOCKET]),
+        }),
+        depends_on: Vec::new(),
+        needs: match mode {
+            ApiMode::Maintenance => vec![Condition::ApiFiles(ApiMode::Maintenance)],
+            ApiMode::Secure => vec![Condition::ApiFiles(ApiMode::Secure)],
+        },
+        limits: limits(READY, 15),
+        oom_score_adj: -998,
+        cgroup: "system/apid".to_owned(),
+    }
+}
+
+fn registryd() -> ServiceSpec {
+    ServiceSpec {
+        id: REGISTRYD.into(),
+        runner: Runner::Process(Process {
+            argv: strings(&["/usr/bin/registryd", "--root", IMAGE_CACHE]),
+            uid: REGISTRYD_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: &[],
+            // Pods on the host's network reach it too.
+            sandbox: Some(&[IMAGE_CACHE]),
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: limits(READY, 5),
+        oom_score_adj: -500,
+        cgroup: "system/registryd".to_owned(),
+    }
+}
+
+fn containerd() -> ServiceSpec {
+    ServiceSpec {
+        id: "containerd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&[
+                "/usr/bin/containerd",
+                "--address",
+                CONTAINERD_SOCKET,
+                "--state",
+                "/run/containerd",
+                "--root",
+                "/var/lib/containerd",
+            ]),
+            uid: 0,
+            // What it starts may need anything but these: modules are udevd's, the machine is machined's.
+            capabilities: CapabilitySet::all()
+                .difference(CapabilitySet::SYS_MODULE)
+                .difference(CapabilitySet::SYS_BOOT),
+            // Containers decide for themselves (`allowPrivilegeEscalation`).
+            no_new_privs: false,
+            env: &[],
+            sandbox: None,
+        }),
+        depends_on: vec!["udevd".into()],
+        needs: Vec::new(),
+        limits: limits(CONTAINERD_READY, 10),
+        oom_score_adj: -999,
+        cgroup: "system/runtime".to_owned(),
+    }
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::stop_waves;
+
+    fn process(spec: &ServiceSpec) -> &Process {
+        let Runner::Process(process) = &spec.runner else {
+            panic!("{spec:?}")
+        };
+        process
+    }
+
+    #[test]
+    fn each_service_comes_after_those_it_depends_on() {
+        let specs = table(ApiMode::Secure);
+        for (place, spec) in specs.iter().enumerate() {
+            for needed in &spec.depends_on {
+                let at = specs.iter().position(|other| other.id == *needed);
+                assert!(
+                    at.is_some_and(|at| at < place),
+                    "{} needs {needed}",
+                    spec.id
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn stopping_reverses_the_dependencies() {
+        let mut specs = table(ApiMode::Maintenance);
+        specs.push(trustd());
+        let waves: Vec<String> = stop_waves(&specs)
+            .iter()
+            .map(|wave| wave.join(" "))
+            .collect();
+        assert_eq!(
+            waves,
+            ["apid registryd containerd trustd", "udevd", "syslogd"]
+        );
+    }
+
+    #[test]
+    fn services_that_wait_for_each_other_are_stopped_all_the_same() {
+        let waiting_for = |id: &str, other: &str| ServiceSpec {
+            id: id.into(),
+            depends_on: vec![other.into()],
+            ..trustd()
+        };
+        let waves = stop_waves(&[waiting_for("a", "b"), waiting_for("b", "a")]);
+        assert_eq!(waves, [vec!["a".into(), "b".into()]]);
+    }
+
+    #[test]
+    fn only_containerd_may_start_something_stronger_than_itself() {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
+            let process = process(&spec);
+            let is = |id: &str| *spec.id == *id;
+            assert_eq!(process.no_new_privs, !is("containerd"), "{}", spec.id);
+            let holds = |capability| process.capabilities.contains(capability);
+            assert!(!holds(CapabilitySet::SYS_BOOT), "{}", spec.id);
+            assert_eq!(holds(CapabilitySet::SYS_MODULE), is("udevd"), "{}", spec.id);
+        }
+    }
+
+    #[test]
+    fn what_the_network_talks_to_is_in_a_sandbox() {
+        let specs = table(ApiMode::Secure);
+        let seeing = |id: &str| process(specs.iter().find(|spec| *spec.id == *id).unwrap()).sandbox;
+        assert_eq!(
+            seeing("apid"),
+            Some(["/run/apid", "/run/machined/machined.sock"].as_slice())
+        );
+        assert_eq!(seeing("registryd"), Some([IMAGE_CACHE].as_slice()));
+        assert_eq!(process(&trustd()).sandbox, Some(["/run/trustd"].as_slice()));
+    }
+
+    #[test]
+    fn only_a_node_without_config_serves_strangers() {
+        let serves_strangers = |mode| {
+            let argv = process(&apid(mode)).argv.clone();
+            argv.iter().any(|word| word == "--maintenance")
+        };
+        assert!(serves_strangers(ApiMode::Maintenance));
+        assert!(!serves_strangers(ApiMode::Secure));
+    }
+}

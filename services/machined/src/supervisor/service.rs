@@ -1,0 +1,88 @@
+//! One service: its declaration, where it is, and its history.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use corten_api::machine as api;
+
+use super::container::Handle;
+use super::policy::State;
+use crate::console;
+use crate::node::{ServiceEvent, ServiceState, ServiceView};
+use crate::services::ServiceSpec;
+
+/// The API shows so many (the reference's number).
+const HISTORY: usize = 64;
+/// One service and where it is.
+pub(super) struct Service {
+    pub(super) spec: ServiceSpec,
+    /// Who follows its container, while there is one.
+    pub(super) container: Option<Handle>,
+    pub(super) state: State,
+    pub(super) view: ServiceView,
+    history: VecDeque<ServiceEvent>,
+}
+
+impl Service {
+    pub(super) fn new(spec: ServiceSpec) -> Service {
+        let view = ServiceView {
+            id: spec.id.to_string(),
+            state: ServiceState::Initialized,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: SystemTime::now(),
+            events: Vec::new(),
+        };
+        Service {
+            spec,
+            container: None,
+            state: State::Initialized,
+            view,
+            history: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, state: ServiceState, message: String) {
+        // A service that cannot start repeats itself; its history keeps it, the console need not.
+        let said_before = self
+            .history
+            .iter()
+            .rev()
+            .take(2)
+            .any(|event| event.message == message);
+        if !said_before {
+            console::service(&self.spec.id, &message);
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(ServiceEvent {
+            message,
+            state,
+            at: SystemTime::now(),
+        });
+        self.view.state = state;
+        self.view.events = self.history.iter().cloned().collect();
+    }
+
+    /// What the last entry of its history says, for the API.
+    pub(super) fn event(&self) -> api::ServiceStateEvent {
+        let last = self.history.back();
+        api::ServiceStateEvent {
+            service: self.spec.id.to_string(),
+            action: self.view.state as i32,
+            message: last.map(|event| event.message.clone()).unwrap_or_default(),
+            health: Some((&self.view).into()),
+        }
+    }
+
+    pub(super) fn set_health(&mut self, healthy: bool) {
+        self.view.healthy = Some(healthy);
+        self.view.health_message = if healthy {
+            String::new()
+        } else {
+            "the service is not up".to_owned()
+        };
+        self.view.health_changed = SystemTime::now();
+    }
+}
