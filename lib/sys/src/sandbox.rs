@@ -21,8 +21,20 @@ use rustix::mount::{
 pub struct Root {
     /// An empty directory of the parent's; over it the root is put together, in the child's namespace only.
     pub stage: PathBuf,
-    /// All there is in it.
+    /// The files and directories in it.
     pub binds: Vec<Bind>,
+    /// The symbolic links in it.
+    pub links: Vec<Link>,
+}
+
+/// A symbolic link of a child's root. What is replaced by renaming is seen through a link into a directory that
+/// is bound, and not where the file itself is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Where it is: absolute.
+    pub path: PathBuf,
+    /// Where it leads, in the child's root.
+    pub target: PathBuf,
 }
 
 /// A file, socket or directory of the node that the child sees at the same path, read-only.
@@ -39,31 +51,48 @@ pub struct Bind {
 pub(crate) struct Sandbox {
     stage: CString,
     binds: Vec<Mounted>,
+    links: Vec<Linked>,
 }
 
 /// A bind in the terms of system calls.
 #[derive(Debug)]
 struct Mounted {
     source: CString,
-    target: CString,
-    /// Each directory above the target, the outermost first.
-    parents: Vec<CString>,
+    target: Place,
     is_directory: bool,
     flags: MountFlags,
+}
+
+/// A link in the terms of system calls.
+#[derive(Debug)]
+struct Linked {
+    place: Place,
+    target: CString,
+}
+
+/// A path below the stage.
+#[derive(Debug)]
+struct Place {
+    path: CString,
+    /// Each directory above it, the outermost first.
+    parents: Vec<CString>,
 }
 
 impl Sandbox {
     /// # Errors
     /// A path that is not absolute or not there; the text names it.
     pub(crate) fn new(root: &Root) -> io::Result<Sandbox> {
-        let mounted = |bind: &Bind| {
-            Mounted::new(&root.stage, bind).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", bind.path.display()))
-            })
+        let named = |path: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
+        let mounted =
+            |bind: &Bind| Mounted::new(&root.stage, bind).map_err(|error| named(&bind.path, error));
+        let linked =
+            |link: &Link| Linked::new(&root.stage, link).map_err(|error| named(&link.path, error));
         Ok(Sandbox {
             stage: c_string(&root.stage)?,
             binds: root.binds.iter().map(mounted).collect::<io::Result<_>>()?,
+            links: root.links.iter().map(linked).collect::<io::Result<_>>()?,
         })
     }
 
@@ -78,6 +107,9 @@ impl Sandbox {
         for bind in &self.binds {
             bind.mount()?;
         }
+        for link in &self.links {
+            link.make()?;
+        }
         mount_remount(&self.stage, flags | MountFlags::RDONLY, size)?;
         // Both roots stacked on one point, so that no directory is needed for the old one: pivot_root(2).
         rustix::process::chdir(&self.stage)?;
@@ -89,14 +121,6 @@ impl Sandbox {
 
 impl Mounted {
     fn new(stage: &Path, bind: &Bind) -> io::Result<Mounted> {
-        let inner = bind
-            .path
-            .strip_prefix("/")
-            .map_err(|_| io::Error::other("not an absolute path"))?;
-        let mut parents: Vec<&Path> = inner.ancestors().skip(1).collect();
-        // The last is the stage itself.
-        parents.pop();
-        parents.reverse();
         let executable = if bind.executable {
             MountFlags::empty()
         } else {
@@ -104,11 +128,7 @@ impl Mounted {
         };
         Ok(Mounted {
             source: c_string(&bind.path)?,
-            target: c_string(&stage.join(inner))?,
-            parents: parents
-                .into_iter()
-                .map(|parent| c_string(&stage.join(parent)))
-                .collect::<io::Result<_>>()?,
+            target: Place::new(stage, &bind.path)?,
             is_directory: std::fs::metadata(&bind.path)?.is_dir(),
             flags: MountFlags::BIND
                 | MountFlags::RDONLY
@@ -119,24 +139,64 @@ impl Mounted {
     }
 
     fn mount(&self) -> io::Result<()> {
-        let directory = Mode::from_raw_mode(0o755);
-        for parent in &self.parents {
-            made(rustix::fs::mkdir(parent, directory))?;
-        }
+        let target = &self.target.path;
+        self.target.make_parents()?;
         if self.is_directory {
-            made(rustix::fs::mkdir(&self.target, directory))?;
+            made(rustix::fs::mkdir(target, DIRECTORY))?;
         } else {
             let file = Mode::from_raw_mode(0o444);
             made(rustix::fs::mknodat(
                 CWD,
-                &self.target,
+                target,
                 FileType::RegularFile,
                 file,
                 0,
             ))?;
         }
-        mount_bind(&self.source, &self.target)?;
-        Ok(mount_remount(&self.target, self.flags, c"")?)
+        mount_bind(&self.source, target)?;
+        Ok(mount_remount(target, self.flags, c"")?)
+    }
+}
+
+const DIRECTORY: Mode = Mode::from_raw_mode(0o755);
+
+impl Linked {
+    fn new(stage: &Path, link: &Link) -> io::Result<Linked> {
+        Ok(Linked {
+            place: Place::new(stage, &link.path)?,
+            target: c_string(&link.target)?,
+        })
+    }
+
+    fn make(&self) -> io::Result<()> {
+        self.place.make_parents()?;
+        Ok(rustix::fs::symlink(&self.target, &self.place.path)?)
+    }
+}
+
+impl Place {
+    fn new(stage: &Path, path: &Path) -> io::Result<Place> {
+        let inner = path
+            .strip_prefix("/")
+            .map_err(|_| io::Error::other("not an absolute path"))?;
+        let mut parents: Vec<&Path> = inner.ancestors().skip(1).collect();
+        // The last is the stage itself.
+        parents.pop();
+        parents.reverse();
+        Ok(Place {
+            path: c_string(&stage.join(inner))?,
+            parents: parents
+                .into_iter()
+                .map(|parent| c_string(&stage.join(parent)))
+                .collect::<io::Result<_>>()?,
+        })
+    }
+
+    fn make_parents(&self) -> io::Result<()> {
+        for parent in &self.parents {
+            made(rustix::fs::mkdir(parent, DIRECTORY))?;
+        }
+        Ok(())
     }
 }
 
@@ -157,7 +217,7 @@ mod tests {
     use super::*;
     use crate::child::{CapabilitySet, Child, Confinement};
     use crate::seccomp::Filter;
-    use std::io::Read;
+    use std::io::{BufRead, BufReader, Read};
 
     #[test]
     fn what_is_not_named_is_not_there() {
@@ -178,6 +238,7 @@ mod tests {
             root: Some(Root {
                 stage: stage.path().to_owned(),
                 binds: binds.to_vec(),
+                links: Vec::new(),
             }),
             system_calls: Some(Filter::server().unwrap()),
         };
@@ -205,6 +266,58 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_replaced_is_seen_through_a_link() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let stage = tempfile::tempdir().unwrap();
+        let names = directory.path().join("names");
+        std::fs::create_dir(&names).unwrap();
+        let replace = |text: &str| {
+            std::fs::write(names.join("new"), text).unwrap();
+            std::fs::rename(names.join("new"), names.join("hosts")).unwrap();
+        };
+        replace("first\n");
+        let bind = |path: &Path| Bind {
+            path: path.to_owned(),
+            executable: true,
+        };
+        let program = "cat /etc/hosts; until grep second /etc/hosts; do sleep 0.1; done; \
+                       echo x > /etc/hosts || echo refused";
+        let confinement = Confinement {
+            uid: 0,
+            gid: 0,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            oom_score_adj: 0,
+            cgroup_procs: None,
+            root: Some(Root {
+                stage: stage.path().to_owned(),
+                binds: ["/usr", "/lib", "/lib64"]
+                    .map(Path::new)
+                    .into_iter()
+                    .chain([names.as_path()])
+                    .map(bind)
+                    .collect(),
+                links: vec![Link {
+                    path: "/etc/hosts".into(),
+                    target: names.join("hosts"),
+                }],
+            }),
+            system_calls: None,
+        };
+        let words = ["-c", program].map(Into::into);
+        let path = [("PATH".into(), "/usr/bin".into())];
+        let mut child = Child::start(&"/usr/bin/sh".into(), &words, &path, &confinement).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "first");
+        replace("second\n");
+        assert_eq!(lines.next().unwrap().unwrap(), "second");
+        assert_eq!(lines.next().unwrap().unwrap(), "refused");
+    }
+
+    #[test]
     fn a_missing_path_is_named_before_anything_starts() {
         let root = Root {
             stage: "/tmp".into(),
@@ -212,6 +325,7 @@ mod tests {
                 path: "/no/such/file".into(),
                 executable: false,
             }],
+            links: Vec::new(),
         };
         let error = Sandbox::new(&root).unwrap_err();
         assert!(error.to_string().starts_with("/no/such/file: "), "{error}");

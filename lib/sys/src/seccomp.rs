@@ -93,6 +93,8 @@ const CALLS: &[i64] = &[
     libc::SYS_listen,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    // The C library's resolver asks for both kinds of addresses at once.
+    libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_setsockopt,
@@ -216,6 +218,26 @@ mod tests {
         assert_ne!(address.port(), 0);
         assert!(!bytes.is_empty());
         assert_eq!(thread, 7);
+    }
+
+    /// As the C library's resolver does.
+    #[test]
+    fn a_server_can_send_two_questions_at_once() {
+        use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
+        use std::io::IoSlice;
+        use std::net::Ipv4Addr;
+        use std::os::fd::AsRawFd;
+        let sent = filtered(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let to = SockaddrIn::new(127, 0, 0, 1, socket.local_addr().unwrap().port());
+            let questions = [[IoSlice::new(b"A")], [IoSlice::new(b"AAAA")]];
+            let mut headers = MultiHeaders::preallocate(questions.len(), None);
+            let to = [Some(to), Some(to)];
+            let flags = MsgFlags::empty();
+            sendmmsg(socket.as_raw_fd(), &mut headers, &questions, to, [], flags)
+                .map(Iterator::count)
+        });
+        assert_eq!(sent, Ok(2));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::console;
 use crate::services::{
-    APID_PKI, APID_UID, DEV_LOG_SOCKET, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
+    APID_PKI, APID_UID, DEV_LOG_SOCKET, NAMES, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
 };
 
 /// Files one process may have open; containers inherit it (the reference's number).
@@ -33,7 +33,8 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 14] = [
+const DIRECTORIES: [Directory; 15] = [
+    directory(NAMES, 0o755, 0),
     // machined's socket is apid's to reach and nobody else's.
     directory("/run/machined", 0o710, APID_UID),
     directory(APID_PKI, 0o700, APID_UID),

@@ -36,7 +36,7 @@ use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{
-    ApiMode, CONTAINERD_SOCKET, CONTAINERS, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
+    ApiMode, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
 };
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
@@ -286,7 +286,7 @@ impl Machine {
         self.setup.send_replace(Some(Arc::new(Setup {
             cmdline: self.cmdline.clone(),
             default_hostname: system::default_hostname(&lock(&self.machine_id)),
-            run: PathBuf::from("/run"),
+            names: PathBuf::from(NAMES),
         })));
     }
 

@@ -1,4 +1,4 @@
-//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run`.
+//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run/names`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -46,7 +46,7 @@ pub struct Setup {
     /// The node's name while nobody names it.
     pub default_hostname: String,
     /// The directory for name files.
-    pub run: PathBuf,
+    pub names: PathBuf,
 }
 
 impl Setup {

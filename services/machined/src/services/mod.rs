@@ -59,9 +59,17 @@ pub struct Process {
     pub no_new_privs: bool,
     /// Environment on top of [`ENVIRONMENT`].
     pub env: &'static [(&'static str, &'static str)],
-    /// All it sees of the node beside its own program, read-only, and then it also has the system calls of
-    /// a plain server only; `None`: it sees everything and may call everything.
-    pub sandbox: Option<&'static [&'static str]>,
+    /// `None`: it sees everything and may call everything.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// A root of its own, read-only, and the system calls of a plain server only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sandbox {
+    /// All it sees of the node beside its own program.
+    pub sees: &'static [&'static str],
+    /// Symbolic links in its root, and where each leads.
+    pub links: &'static [(&'static str, &'static str)],
 }
 
 /// A container of the node's own. It can gain nothing through setuid files, and never has the system calls
@@ -177,6 +185,8 @@ pub const LOGGING_CONFIG: &str = "/run/logging/config.json";
 /// syslogd's end of /dev/log, which is a link to it: syslogd may not write to /dev.
 pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 
+/// Where `/etc/hosts` and its like lie, which are replaced by renaming.
+pub const NAMES: &str = "/run/names";
 /// Where containers of the node's own get their output's pipe and what they write.
 pub const CONTAINERS: &str = "/run/containers";
 /// containerd's socket.

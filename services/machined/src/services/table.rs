@@ -6,8 +6,8 @@ use corten_sys::child::CapabilitySet;
 
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET, LOGGING_CONFIG,
-    MACHINED_SOCKET, Process, REGISTRYD, REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID,
-    ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
+    MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID,
+    Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
 };
 use crate::image_cache::IMAGE_CACHE;
 use crate::supervisor::limits::{Backoff, Limits, Restart};
@@ -58,7 +58,7 @@ pub fn trustd() -> ServiceSpec {
             no_new_privs: true,
             env: &[],
             // Whoever takes it over has the authority, but nothing else of the node.
-            sandbox: Some(&[TRUSTD_PKI]),
+            sandbox: sees(&[TRUSTD_PKI]),
         }),
         depends_on: Vec::new(),
         needs: vec![Condition::TrustdFiles],
@@ -145,7 +145,13 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             no_new_privs: true,
             env: &[],
             // Whoever takes it over gets what its callers may do, and no more.
-            sandbox: Some(&[APID_PKI, MACHINED_SOCKET]),
+            sandbox: Some(Sandbox {
+                sees: &[APID_PKI, MACHINED_SOCKET, NAMES],
+                links: &[
+                    ("/etc/hosts", "/run/names/hosts"),
+                    ("/etc/resolv.conf", "/run/names/resolv.conf"),
+                ],
+            }),
         }),
         depends_on: Vec::new(),
         needs: match mode {
@@ -168,7 +174,7 @@ fn registryd() -> ServiceSpec {
             no_new_privs: true,
             env: &[],
             // Pods on the host's network reach it too.
-            sandbox: Some(&[IMAGE_CACHE]),
+            sandbox: sees(&[IMAGE_CACHE]),
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
@@ -207,6 +213,11 @@ fn containerd() -> ServiceSpec {
         oom_score_adj: -999,
         cgroup: "system/runtime".to_owned(),
     }
+}
+
+const fn sees(sees: &'static [&'static str]) -> Option<Sandbox> {
+    let links = &[];
+    Some(Sandbox { sees, links })
 }
 
 fn strings(words: &[&str]) -> Vec<String> {
@@ -280,13 +291,12 @@ mod tests {
     #[test]
     fn what_the_network_talks_to_is_in_a_sandbox() {
         let specs = table(ApiMode::Secure);
-        let seeing = |id: &str| process(specs.iter().find(|spec| *spec.id == *id).unwrap()).sandbox;
-        assert_eq!(
-            seeing("apid"),
-            Some(["/run/apid", "/run/machined/machined.sock"].as_slice())
-        );
-        assert_eq!(seeing("registryd"), Some([IMAGE_CACHE].as_slice()));
-        assert_eq!(process(&trustd()).sandbox, Some(["/run/trustd"].as_slice()));
+        let seeing = |spec: &ServiceSpec| process(spec).sandbox.map_or(&[][..], |it| it.sees);
+        let of = |id: &str| seeing(specs.iter().find(|spec| *spec.id == *id).unwrap());
+        let all_of_apid = ["/run/apid", "/run/machined/machined.sock", "/run/names"];
+        assert_eq!(of("apid"), all_of_apid);
+        assert_eq!(of("registryd"), [IMAGE_CACHE]);
+        assert_eq!(seeing(&trustd()), ["/run/trustd"]);
     }
 
     #[test]

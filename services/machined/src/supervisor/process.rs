@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use corten_sys::child::{Child, Confinement};
-use corten_sys::sandbox::{Bind, Root};
+use corten_sys::sandbox::{Bind, Link, Root};
 use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
@@ -31,19 +31,7 @@ pub(super) fn spawn(
     if spec.limits.ready.is_some() {
         environment.push(("NOTIFY_SOCKET".into(), notify.as_os_str().into()));
     }
-    let confinement = Confinement {
-        uid: process.uid,
-        gid: process.uid,
-        capabilities: process.capabilities,
-        no_new_privs: process.no_new_privs,
-        oom_score_adj: spec.oom_score_adj,
-        cgroup_procs: Some(places.cgroups.join(&spec.cgroup).join("cgroup.procs")),
-        root: process.sandbox.map(|sees| Root {
-            stage: places.stage.clone(),
-            binds: binds(Path::new(&program), sees, &notify),
-        }),
-        system_calls: process.sandbox.map(|_| Filter::server()).transpose()?,
-    };
+    let confinement = confinement(spec, process, places)?;
     let child = Child::start(&program, &arguments, &environment, &confinement)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
     for end in [child.stdout.map(Into::into), child.stderr.map(Into::into)]
@@ -54,6 +42,26 @@ pub(super) fn spawn(
         tokio::spawn(logs::pump(spec.id.clone(), pipe, logs.clone(), false));
     }
     Ok(child.pid)
+}
+
+/// All that the kernel shall hold it to.
+fn confinement(spec: &ServiceSpec, process: &Process, places: &Places) -> io::Result<Confinement> {
+    let program = Path::new(process.argv.first().ok_or(io::ErrorKind::InvalidInput)?);
+    let notify = places.notify_socket(&spec.id);
+    Ok(Confinement {
+        uid: process.uid,
+        gid: process.uid,
+        capabilities: process.capabilities,
+        no_new_privs: process.no_new_privs,
+        oom_score_adj: spec.oom_score_adj,
+        cgroup_procs: Some(places.cgroups.join(&spec.cgroup).join("cgroup.procs")),
+        root: process.sandbox.map(|sandbox| Root {
+            stage: places.stage.clone(),
+            binds: binds(program, sandbox.sees, &notify),
+            links: sandbox.links.iter().map(link).collect(),
+        }),
+        system_calls: process.sandbox.map(|_| Filter::server()).transpose()?,
+    })
 }
 
 /// What a service in a sandbox sees.
@@ -67,3 +75,14 @@ fn binds(program: &Path, sees: &[&str], notify: &Path) -> Vec<Bind> {
         .chain([bind(program, true)])
         .collect()
 }
+
+fn link((path, target): &(&str, &str)) -> Link {
+    Link {
+        path: path.into(),
+        target: target.into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

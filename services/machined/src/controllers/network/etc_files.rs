@@ -1,4 +1,4 @@
-//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run`.
+//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run/names`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Controller for EtcFiles {
                 continue;
             }
             if let Some((name, hosts, servers, search)) = &all {
-                files::write_all(&setup.run, name, hosts, servers, search)
+                files::write_all(&setup.names, name, hosts, servers, search)
                     .map_err(|error| format!("cannot write the name files: {error}"))?;
             }
             last = all;

@@ -177,7 +177,7 @@ mod tests {
         setup.send_replace(Some(Arc::new(Setup {
             cmdline: Cmdline::parse("talos.hostname=n1"),
             default_hostname: "corten-1".to_owned(),
-            run: PathBuf::new(),
+            names: PathBuf::new(),
         })));
         let operator = Pointer::of::<OperatorSpec>("dhcp4/eth0");
         there(&store, &operator).await;

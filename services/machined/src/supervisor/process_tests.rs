@@ -1,0 +1,197 @@
+//! What the kernel says of children that are started by the declarations of the table.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use corten_sys::child::CapabilitySet;
+use corten_sys::process::{Signal, signal};
+
+use super::*;
+use crate::services::{ApiMode, Runner, Sandbox, table, trustd};
+
+/// In place of the files a service sees, which only a node has.
+const DATA: &str = "/var";
+/// What a program that is linked dynamically needs beside it; those of the image are not.
+const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
+const PROGRAM: &str = "/usr/bin/sleep";
+
+struct Started {
+    pid: u32,
+    oom_score_adj: i32,
+    directory: tempfile::TempDir,
+}
+
+impl Started {
+    /// A child confined as the service is, but for the program and the files it needs; `None`: who runs
+    /// this may not confine.
+    fn by(mut spec: ServiceSpec) -> Option<Started> {
+        let Runner::Process(declared) = &mut spec.runner else {
+            panic!("{spec:?}")
+        };
+        declared.argv = vec![PROGRAM.to_owned()];
+        declared.sandbox = declared.sandbox.map(|sandbox| Sandbox {
+            sees: &[DATA],
+            ..sandbox
+        });
+        let process = declared.clone();
+        // Who may not lower a score may raise it as much.
+        if !may_lower_scores() {
+            spec.oom_score_adj = spec.oom_score_adj.abs();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places {
+            cgroups: directory.path().join("cgroup"),
+            notify: directory.path().to_owned(),
+            stage: directory.path().join("stage"),
+            containers: directory.path().join("containers"),
+        };
+        fs::create_dir_all(places.cgroups.join(&spec.cgroup)).unwrap();
+        fs::create_dir(&places.stage).unwrap();
+        let procs = places.cgroups.join(&spec.cgroup).join("cgroup.procs");
+        fs::write(&procs, "").unwrap();
+        fs::write(places.notify_socket(&spec.id), "").unwrap();
+        let mut confinement = confinement(&spec, &process, &places).unwrap();
+        let libraries = LIBRARIES.map(|path| Bind {
+            path: path.into(),
+            executable: true,
+        });
+        let root = confinement.root.as_mut().unwrap();
+        root.binds.splice(..0, libraries);
+        let started = Child::start(&PROGRAM.into(), &["1000".into()], &[], &confinement);
+        // Who may not make namespaces gets no child, rather than one that is not confined.
+        if !rustix::process::geteuid().is_root() {
+            assert!(started.is_err());
+            return None;
+        }
+        let pid = started.unwrap().pid;
+        assert_eq!(fs::read_to_string(procs).unwrap(), "0", "its cgroup");
+        Some(Started {
+            pid,
+            oom_score_adj: spec.oom_score_adj,
+            directory,
+        })
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.pid)).unwrap()
+    }
+
+    fn status(&self) -> BTreeMap<String, String> {
+        let text = self.read("status");
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        fields
+            .map(|(name, value)| (name.to_owned(), words(value)))
+            .collect()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = signal(self.pid, Signal::KILL);
+        let pid = nix::unistd::Pid::from_raw(self.pid.cast_signed());
+        let _ = nix::sys::wait::waitpid(pid, None);
+    }
+}
+
+/// `CAP_SYS_RESOURCE` (proc_pid_oom_score_adj(5)).
+fn may_lower_scores() -> bool {
+    let held = rustix::thread::capabilities(None).unwrap().effective;
+    held.contains(CapabilitySet::SYS_RESOURCE)
+}
+
+fn process(spec: &ServiceSpec) -> &Process {
+    let Runner::Process(process) = &spec.runner else {
+        panic!("{spec:?}")
+    };
+    process
+}
+
+fn sandboxed() -> impl Iterator<Item = ServiceSpec> {
+    let all = table(ApiMode::Secure).into_iter().chain([trustd()]);
+    all.filter(|spec| process(spec).sandbox.is_some())
+}
+
+#[tokio::test]
+async fn a_sandboxed_service_holds_nothing() {
+    let mut seen = Vec::new();
+    for spec in sandboxed() {
+        let id = spec.id.clone();
+        let oom_score_adj = spec.oom_score_adj;
+        let Some(started) = Started::by(spec) else {
+            return;
+        };
+        let status = started.status();
+        let uid = match &*id {
+            "apid" => "50 50 50 50",
+            "trustd" => "51 51 51 51",
+            _ => "53 53 53 53",
+        };
+        let none = "0000000000000000";
+        for (field, wanted) in [
+            ("Uid", uid),
+            ("Gid", uid),
+            ("Groups", ""),
+            ("CapInh", none),
+            ("CapPrm", none),
+            ("CapEff", none),
+            ("CapBnd", none),
+            ("CapAmb", none),
+            ("NoNewPrivs", "1"),
+            // A filter (proc_pid_status(5)).
+            ("Seccomp", "2"),
+        ] {
+            assert_eq!(
+                status.get(field).map(String::as_str),
+                Some(wanted),
+                "{id}: {field}"
+            );
+        }
+        let score = started.oom_score_adj.to_string();
+        assert_eq!(started.read("oom_score_adj").trim(), score, "{id}");
+        seen.push((id.to_string(), oom_score_adj));
+    }
+    let wanted = [("apid", -998), ("registryd", -500), ("trustd", -998)];
+    assert_eq!(seen, wanted.map(|(id, score)| (id.to_owned(), score)));
+}
+
+#[tokio::test]
+async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it() {
+    for spec in sandboxed() {
+        let id = spec.id.clone();
+        let links = process(&spec).sandbox.unwrap().links;
+        let Some(started) = Started::by(spec) else {
+            return;
+        };
+        for (path, target) in links {
+            let link = format!("/proc/{}/root{path}", started.pid);
+            assert_eq!(
+                fs::read_link(link).unwrap().as_os_str(),
+                *target,
+                "{id}: {path}"
+            );
+        }
+        let notify = started.directory.path().join(format!("{id}.sock"));
+        let mut wanted: Vec<&str> = LIBRARIES.to_vec();
+        wanted.extend(["/", DATA, PROGRAM, notify.to_str().unwrap()]);
+        wanted.sort_unstable();
+        // proc_pid_mountinfo(5): the fifth field is where, the sixth how.
+        let mounts = started.read("mountinfo");
+        let mut places = Vec::new();
+        for line in mounts.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let has = |option: &str| fields[5].split(',').any(|other| other == option);
+            assert!(has("ro") && has("nosuid") && has("nodev"), "{id}: {line}");
+            let runs = fields[4] == PROGRAM || LIBRARIES.contains(&fields[4]);
+            assert_eq!(has("noexec"), !runs, "{id}: {line}");
+            // It gets none of the node's later mounts, and gives it none (mount_namespaces(7)).
+            assert!(
+                !line.contains("shared:") && !line.contains("master:"),
+                "{id}: {line}"
+            );
+            places.push(fields[4]);
+        }
+        places.sort_unstable();
+        assert_eq!(places, wanted, "{id}");
+    }
+}
