@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use corten_sys::child::CapabilitySet;
@@ -10,8 +11,12 @@ use corten_sys::process::Signal;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::services::{Container, Mount};
+use crate::events::Events;
+use crate::node::Control;
+use crate::services::{Container, Mount, Runner, ServiceSpec};
 use crate::supervisor::container::{Bundle, Runtime};
+use crate::supervisor::limits::{Backoff, Limits, Restart};
+use crate::supervisor::{Outside, Places, Supervisor, logs};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Says what it may do, and ends when it is asked to.
@@ -130,12 +135,18 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn(
     reached.unwrap_or_else(|_| panic!("{what} does not happen"))
 }
 
+fn step() -> Option<PathBuf> {
+    let step = std::env::var_os("CORTEN_GO").map(PathBuf::from);
+    if step.is_none() {
+        eprintln!("CORTEN_GO is not set: nothing is tested");
+    }
+    step
+}
+
 #[tokio::test]
 #[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
 async fn a_real_containerd_runs_takes_over_and_removes() {
-    let Some(step) = std::env::var_os("CORTEN_GO").map(PathBuf::from) else {
-        return eprintln!("CORTEN_GO is not set: nothing is tested");
-    };
+    let Some(step) = step() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut daemon = Daemon::start(step, directory.path().to_owned());
     let containerd = Containerd::new(&directory.path().join("sock"));
@@ -152,7 +163,7 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
     assert_eq!(text, wanted);
 
     daemon.kill();
-    assert!(containerd.wait("x").await.is_err());
+    containerd.wait("x").await.unwrap_err();
     daemon.start_again();
     let again = eventually("the take-over", start).await;
     assert_eq!((again.pid, again.taken_over), (first.pid, true));
@@ -176,4 +187,58 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
             .unwrap()
             .contains("bye\n")
     );
+}
+
+#[tokio::test]
+#[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
+async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
+    let Some(step) = step() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let bundle = bundle(directory.path());
+    let places = Places {
+        cgroups: directory.path().join("cgroup"),
+        notify: directory.path().join("notify"),
+        stage: directory.path().join("stage"),
+        containers: directory.path().join("containers"),
+    };
+    let outside = Outside {
+        runtime: Arc::new(Containerd::new(&directory.path().join("sock"))),
+        reap: || Ok(None),
+    };
+    let (sender, mut lines) = logs::queue();
+    let supervisor =
+        Supervisor::new(Vec::new(), places, outside, sender, Events::default()).unwrap();
+    supervisor.declare(ServiceSpec {
+        id: "y".into(),
+        runner: Runner::Container(Box::new(bundle.container)),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: Limits {
+            ready: Some(PATIENCE),
+            stop: PATIENCE,
+            restart: Restart::Always,
+            backoff: Backoff {
+                first: Duration::from_millis(100),
+                longest: Duration::from_millis(100),
+                forgiven_after: PATIENCE,
+            },
+        },
+        oom_score_adj: 321,
+        cgroup: "corten-test/y".to_owned(),
+    });
+    // It is tried again until containerd is there.
+    let mut daemon = Daemon::start(step, directory.path().to_owned());
+    let mut until_said = async |words: &str| {
+        let said = async { while lines.next_line().await.1 != words {} };
+        timeout(PATIENCE, said).await.unwrap();
+    };
+    until_said("up").await;
+    daemon.kill();
+    daemon.start_again();
+    let stopped = supervisor.control("y", Control::Stop);
+    timeout(PATIENCE, stopped).await.unwrap().unwrap();
+    until_said("bye").await;
+    let views = supervisor.views();
+    let last = views[0].events.last().unwrap();
+    assert_eq!(last.message, "Service finished: exit code 5");
 }

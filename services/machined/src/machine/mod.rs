@@ -94,19 +94,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let (log, queue) = logs::queue();
     console::log_to(log.clone());
     tokio::spawn(logs::forward(queue, PathBuf::from(SYSLOGD_SOCKET)));
-    let places = Places {
-        cgroups: cgroups::ROOT.into(),
-        notify: "/run/notify".into(),
-        stage: SANDBOX_STAGE.into(),
-        containers: CONTAINERS.into(),
-    };
     let events = Events::default();
-    let outside = Outside {
-        runtime: Arc::new(Containerd::new(Path::new(CONTAINERD_SOCKET))),
-        reap: process::reap,
-    };
-    let specs = table(ApiMode::Maintenance);
-    let supervisor = Supervisor::new(specs, places, outside, log, events.clone())
+    let supervisor = supervise(log, events.clone())
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
     let (node, mut requests) = NodeState::new(supervisor.clone(), events.clone());
     let (presses, mut pressed) = mpsc::unbounded_channel();
@@ -168,6 +157,20 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     boot.abort();
     console::say(who);
     Ok(machine.wind_down(end, who, &actor).await)
+}
+
+fn supervise(log: logs::Sender, events: Events) -> io::Result<Supervisor> {
+    let places = Places {
+        cgroups: cgroups::ROOT.into(),
+        notify: "/run/notify".into(),
+        stage: SANDBOX_STAGE.into(),
+        containers: CONTAINERS.into(),
+    };
+    let outside = Outside {
+        runtime: Arc::new(Containerd::new(Path::new(CONTAINERD_SOCKET))),
+        reap: process::reap,
+    };
+    Supervisor::new(table(ApiMode::Maintenance), places, outside, log, events)
 }
 
 impl Machine {

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(allowed("kubelet"), [true, false, true]);
         assert_eq!(allowed("ext-iscsid"), [true, true, true]);
         for spec in table(ApiMode::Secure) {
-            assert_eq!(allowed(&*spec.id), [false; 3], "{}", spec.id);
+            assert_eq!(allowed(&spec.id), [false; 3], "{}", spec.id);
         }
         assert_eq!(allowed("etcd"), [false; 3]);
     }

@@ -158,7 +158,7 @@ async fn append(
 #[cfg(test)]
 impl Queue {
     /// The next line, and whose it is.
-    pub(super) async fn next_line(&mut self) -> (String, String) {
+    pub(crate) async fn next_line(&mut self) -> (String, String) {
         let record = self.records.recv().await.unwrap();
         (record.id, String::from_utf8(record.line).unwrap())
     }
