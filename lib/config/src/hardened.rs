@@ -73,10 +73,9 @@ pub(crate) fn check(node: &Node, field: &str, reader: &mut Reader<'_>) {
 
 /// What the value would have to be, in words; `None`: it is good, or nobody's concern.
 fn weaker(key: &str, value: &str) -> Option<String> {
-    let key = plain(key);
-    let (_, rule) = RULES.iter().find(|(name, _)| *name == key)?;
+    let rule = rule(&plain(key))?;
     let number: Option<i64> = value.trim().parse().ok();
-    let (good, allowed) = match *rule {
+    let (good, allowed) = match rule {
         AtLeast(least) => (number >= Some(least), format!("at least {least}")),
         Within(first, last) if first == last => (number == Some(first), first.to_string()),
         Within(first, last) => (
@@ -85,6 +84,20 @@ fn weaker(key: &str, value: &str) -> Option<String> {
         ),
     };
     (!good).then_some(allowed)
+}
+
+/// The image's rule for a parameter. What it sets for links that come (`default`) holds for each of them.
+fn rule(key: &str) -> Option<Rule> {
+    let find = |key: &str| RULES.iter().find(|(name, _)| *name == key);
+    let of_links = || {
+        let families = ["net.ipv4.conf.", "net.ipv6.conf."];
+        let family = families
+            .into_iter()
+            .find(|family| key.starts_with(family))?;
+        let (_, parameter) = key.rsplit_once('.')?;
+        find(&format!("{family}default.{parameter}"))
+    };
+    find(key).or_else(of_links).map(|(_, rule)| *rule)
 }
 
 /// One spelling of the many a path has.
@@ -126,7 +139,9 @@ mod tests {
             ("kernel.yama.ptrace_scope", "3"),
             ("kernel.oops_limit", "1"),
             ("net.ipv6.conf.all.accept_source_route", "-1"),
-            ("net.ipv4.conf.eth0.accept_redirects", "1"),
+            ("net.ipv4.conf.eth0.accept_redirects", "0"),
+            ("net.ipv6.conf.eth0.accept_source_route", "-1"),
+            ("net.ipv4.conf.eth0.rp_filter", "0"),
             ("vm.swappiness", "x"),
         ] {
             assert_eq!(weaker(key, value), None, "{key}");
@@ -135,16 +150,21 @@ mod tests {
             ("kernel.kptr_restrict", "1", "at least 2"),
             ("kernel/kptr_restrict", "0", "at least 2"),
             ("kernel/./kptr_restrict", "0", "at least 2"),
-            ("/kernel//kptr_restrict/", "0", "at least 2"),
+            ("kernel//kptr_restrict/", "0", "at least 2"),
             ("kernel.kptr_restrict", "0x2", "at least 2"),
             ("kernel.kptr_restrict", "", "at least 2"),
             ("kernel.oops_limit", "0", "from 1 to 100"),
-            ("kernel.unprivileged_bpf_disabled", "2", "from 1"),
+            ("kernel.unprivileged_bpf_disabled", "2", "1"),
             ("fs.suid_dumpable", "2", "0"),
+            ("net.ipv4.conf.eth0.accept_redirects", "1", "0"),
+            ("net/ipv4/conf/eth0.100/accept_redirects", "1", "0"),
+            ("net.ipv6.conf.lo.accept_source_route", "1", "from -1 to 0"),
         ] {
-            let found = weaker(key, value);
-            let is = |found: String| found.starts_with(allowed) || found == "1";
-            assert!(found.is_some_and(is), "{key} = {value}");
+            assert_eq!(
+                weaker(key, value).as_deref(),
+                Some(allowed),
+                "{key} = {value}"
+            );
         }
     }
 }

@@ -346,6 +346,21 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "params: {a/../b: 1}",
         "params has a name that cannot be one",
     ),
+    (
+        "SysctlConfig",
+        "params: {/proc/sys/kernel/kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "SysctlConfig",
+        "params: {.kernel.kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "SysfsConfig",
+        "params: {/proc/sys/kernel/kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
 ];
 
 #[test]

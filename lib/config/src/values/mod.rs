@@ -183,5 +183,9 @@ pub(crate) fn is_variable(name: &str) -> bool {
 pub(crate) fn is_kernel_setting(name: &str) -> bool {
     let usual =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '*' | ':');
-    !name.is_empty() && !name.contains("..") && name.chars().all(usual)
+    // What begins like an absolute path is one, and a dot there becomes a slash.
+    !name.is_empty()
+        && !name.starts_with(['.', '/'])
+        && !name.contains("..")
+        && name.chars().all(usual)
 }
