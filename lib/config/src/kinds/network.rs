@@ -294,22 +294,40 @@ fn check_ingress(rule: &IngressRule, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// A TCP port whose answer says that the network works.
-    pub struct TCPProbeConfig {
+    pub struct TCPProbeConfig [check_tcp_probe] {
         Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "How often it is tried";
+        Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "endpoint" endpoint: Endpoint = "Where", required;
         Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
     }
 }
 
+fn check_tcp_probe(config: &TCPProbeConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_interval(config.interval, node, reader);
+}
+
 section! {
     /// A URL whose answer says that the network works.
-    pub struct HTTPProbeConfig {
+    pub struct HTTPProbeConfig [check_http_probe] {
         Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "How often it is tried";
+        Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "url" url: Url = "Where", required;
         Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+    }
+}
+
+fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_interval(config.interval, node, reader);
+}
+
+/// Between two tries: without a bound, process 1 would do nothing else.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+fn check_interval(interval: Option<Duration>, node: &Node, reader: &mut Reader<'_>) {
+    // 0 is the default.
+    if interval.is_some_and(|interval| !interval.is_zero() && interval < SHORTEST_INTERVAL) {
+        reader.wrong_in(node, "interval", "must be at least 100ms");
     }
 }

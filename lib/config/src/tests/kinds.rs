@@ -361,6 +361,16 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "params: {/proc/sys/kernel/kptr_restrict: 0}",
         "params has a name that cannot be one",
     ),
+    (
+        "TCPProbeConfig",
+        "name: a\nendpoint: 'a:1'\ninterval: 1ns",
+        "interval must be at least 100ms",
+    ),
+    (
+        "HTTPProbeConfig",
+        "name: a\nurl: http://a\ninterval: 1ms",
+        "interval must be at least 100ms",
+    ),
 ];
 
 #[test]
