@@ -22,16 +22,23 @@ impl Watchdog {
     /// Starts the watchdog; the second value is the timeout that holds, which the hardware may have rounded.
     ///
     /// # Errors
-    /// No such device, one that another process has, or a timeout it does not support.
+    /// No such device, one that another process has, or a timeout it does not support; then it does not run,
+    /// where the driver lets it be stopped.
     pub fn start(device: &Path, timeout: Duration) -> io::Result<(Watchdog, Duration)> {
         let device = OpenOptions::new().write(true).open(device)?;
         let mut seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX);
         // SAFETY: WDIOC_SETTIMEOUT reads and writes one int, which `seconds` is.
         let request = unsafe { Updater::<SET_TIMEOUT, i32>::new(&mut seconds) };
         // SAFETY: the descriptor is open, and `seconds` outlives the call.
-        unsafe { ioctl::ioctl(&device, request)? };
+        let set = unsafe { ioctl::ioctl(&device, request) };
+        let watchdog = Watchdog { device };
+        if let Err(error) = set {
+            // Opening has started it, and nobody will feed it.
+            let _ = watchdog.stop();
+            return Err(error.into());
+        }
         let holds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-        Ok((Watchdog { device }, holds))
+        Ok((watchdog, holds))
     }
 
     /// Gives a sign of life.
@@ -61,6 +68,8 @@ mod tests {
         let plain = tempfile::NamedTempFile::new().unwrap();
         let error = Watchdog::start(plain.path(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOTTY));
+        // Had opening it started something, that is stopped.
+        assert_eq!(std::fs::read(plain.path()).unwrap(), b"V");
         Watchdog::start(Path::new("/no/such/device"), Duration::from_secs(60)).unwrap_err();
     }
 }
