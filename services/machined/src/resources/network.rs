@@ -117,6 +117,10 @@ impl LinkStatus {
     }
 }
 
+fn without_prefix(address: &str) -> Option<IpAddr> {
+    address.split('/').next()?.parse().ok()
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -163,6 +167,14 @@ pub struct AddressStatus {
     pub scope: &'static str,
     /// Joined by commas: `permanent`, `tentative`.
     pub flags: String,
+}
+
+impl AddressStatus {
+    /// Without its prefix.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        without_prefix(&self.address)
+    }
 }
 
 impl Spec for AddressStatus {
@@ -248,8 +260,9 @@ impl NodeAddress {
 
     /// Without prefixes.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        let ip = |text: &String| text.split('/').next()?.parse().ok();
-        self.addresses.iter().filter_map(ip)
+        self.addresses
+            .iter()
+            .filter_map(|text| without_prefix(text))
     }
 }
 

@@ -130,10 +130,10 @@ impl Controller for Names {
             let root = context.get::<OsRoot>(OsRoot::ID)?;
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
             let addresses = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
-            let bare = |prefix: &String| prefix.split('/').next().unwrap_or_default().to_owned();
             let own = addresses
                 .iter()
-                .flat_map(|found| found.addresses.iter().map(bare));
+                .flat_map(|found| found.ips())
+                .map(|ip| ip.to_string());
             let sans = names(
                 root.as_deref(),
                 hostname.as_deref(),
