@@ -21,7 +21,8 @@ use crate::resources::network_names::{
 };
 use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec};
 use crate::resources::network_spec::{
-    Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf, family,
+    AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf,
+    family,
 };
 use crate::resources::prefix::Prefix;
 
@@ -91,9 +92,16 @@ pub fn said(document: &Document, present: &Present) -> Said {
         });
     }
     for address in service_addresses(document) {
-        let length = if address.is_ipv4() { 32 } else { 128 };
         specs.link(LAYER, "lo");
-        specs.address(LAYER, "lo", Prefix { address, length }, 0);
+        specs.addresses.push(AddressSpec {
+            address: Prefix::host(address),
+            link_name: "lo".to_owned(),
+            family: family(address),
+            // Every node has these: they are not how others reach this one.
+            scope: "host",
+            priority: 0,
+            layer: LAYER,
+        });
     }
     specs.rules = document.all().flat_map(routing_rules).collect();
     names(document, &mut said);

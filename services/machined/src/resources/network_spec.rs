@@ -281,7 +281,7 @@ pub struct AddressSpec {
     pub link_name: String,
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// `global`.
+    /// `global`; `host`: no other machine can have it or reach the node by it.
     pub scope: &'static str,
     /// Metric of the route to its network; 0: the kernel's.
     #[serde(skip_serializing_if = "is_zero")]

@@ -25,6 +25,13 @@ impl Prefix {
         Prefix { address, length: 0 }
     }
 
+    /// This address alone.
+    #[must_use]
+    pub fn host(address: IpAddr) -> Prefix {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        Prefix { address, length }
+    }
+
     /// The network: no bits are set behind the prefix.
     #[must_use]
     pub fn network(self) -> Prefix {

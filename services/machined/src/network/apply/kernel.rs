@@ -7,7 +7,7 @@ use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::packet_route::route::{
@@ -84,6 +84,9 @@ impl Rtnetlink {
                 if spec.priority != 0 {
                     let priority = AddressAttribute::RoutePriority(spec.priority);
                     request.message_mut().attributes.push(priority);
+                }
+                if spec.scope == "host" {
+                    of_the_host(request.message_mut());
                 }
                 request.execute().await
             }
@@ -173,6 +176,19 @@ impl Rtnetlink {
             message.attributes.push(RouteAttribute::Metrics(vec![mtu]));
         }
         Ok(message)
+    }
+}
+
+/// Makes an address one that nothing is sent from but by who is bound to it. IPv6 has no such scope; there a
+/// deprecated one is that (RFC 4862, section 5.5.4).
+fn of_the_host(message: &mut AddressMessage) {
+    message.header.scope = AddressScope::Host;
+    if message.header.family == AddressFamily::Inet6 {
+        let mut lifetime = CacheInfo::default();
+        lifetime.ifa_preferred = 0;
+        lifetime.ifa_valid = u32::MAX;
+        let lifetime = AddressAttribute::CacheInfo(lifetime);
+        message.attributes.push(lifetime);
     }
 }
 

@@ -1,5 +1,10 @@
 //! The engine on the real kernel, in a network namespace of its own.
 
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt as _;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressScope};
+
 use super::tests::{LAYER, all, prefix};
 use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
 use crate::network::layers::{Specs, route};
@@ -116,5 +121,48 @@ fn the_kernel_takes_it_and_gives_it_back() {
         let found = kernel.look().await.unwrap();
         assert!(!found.links.contains_key("br0"));
         assert_eq!((found.links["cable"].master, ours(&found)), (0, 0));
+    });
+}
+
+/// What is for the node's own use is no address that others reach it by, in either family.
+#[test]
+fn an_address_of_the_host_is_none_of_the_nodes() {
+    const FOUR: &str = "169.254.116.108/32";
+    const SIX: &str = "fd54:616c:6f73::1/128";
+    alone(async {
+        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+        tokio::spawn(connection);
+        let mut specs = Specs::default();
+        specs.link(LAYER, "lo");
+        for address in [FOUR, SIX] {
+            specs.address(LAYER, "lo", prefix(address), 0);
+        }
+        for address in &mut specs.addresses {
+            address.scope = "host";
+        }
+        let kernel = Rtnetlink(handle.clone());
+        let mut memory = Memory::default();
+        let wanted = all(&specs);
+        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        let found: Vec<_> = handle
+            .address()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .unwrap();
+        let found = |address: IpAddr| {
+            let ours = AddressAttribute::Address(address);
+            let mut all = found.iter();
+            all.find(|message| message.attributes.contains(&ours))
+                .unwrap()
+        };
+        let four = found(prefix(FOUR).address);
+        assert_eq!(four.header.scope, AddressScope::Host);
+        let six = found(prefix(SIX).address);
+        let flags = six.header.flags;
+        assert!(flags.contains(AddressHeaderFlags::Deprecated), "{six:?}");
+        // For ever.
+        assert!(flags.contains(AddressHeaderFlags::Permanent), "{six:?}");
     });
 }

@@ -88,7 +88,7 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
                 Hook::Prerouting,
                 PREROUTING_PRIORITY,
                 Verdict::Accept,
-                prerouting(&rules, blocks, &cluster, own, &cache),
+                prerouting(&rules, blocks, &cluster, own),
             ),
         ),
     ])
@@ -139,12 +139,9 @@ fn prerouting(
     blocks: bool,
     cluster: &AddressMatch,
     own: &[IpAddr],
-    cache: &[IpAddr],
 ) -> Vec<Rule> {
-    // Where the name cache answers, `ingress` decides.
-    let own = own.iter().filter(|address| !cache.contains(address));
     let own = AddressMatch {
-        include_subnets: own.map(|address| host(*address)).collect(),
+        include_subnets: own.iter().copied().map(Prefix::host).collect(),
         exclude_subnets: Vec::new(),
     };
     let of_ports =
@@ -249,7 +246,7 @@ fn names(cluster: &AddressMatch, cache: &[IpAddr]) -> Vec<Rule> {
     let rule = |protocol| Rule {
         match_source_address: Some(cluster.clone()),
         match_destination_address: Some(AddressMatch {
-            include_subnets: cache.iter().map(|address| host(*address)).collect(),
+            include_subnets: cache.iter().copied().map(Prefix::host).collect(),
             exclude_subnets: Vec::new(),
         }),
         match_layer4: Some(Layer4Match {
@@ -312,11 +309,6 @@ fn protocol(rule: &NetworkRuleConfig) -> Protocol {
         kinds::Protocol::Icmp => Protocol::Icmp,
         kinds::Protocol::Icmpv6 => Protocol::IcmpV6,
     }
-}
-
-fn host(address: IpAddr) -> Prefix {
-    let length = if address.is_ipv4() { 32 } else { 128 };
-    Prefix { address, length }
 }
 
 #[cfg(test)]
