@@ -22,6 +22,9 @@ use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseI
 use hickory_server::zone_handler::MessageResponseBuilder;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::host_dns_tcp::{CONNECTIONS, serve};
 
 /// Of name servers.
 pub const PORT: u16 = 53;
@@ -43,12 +46,6 @@ const TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// For that long what was not there is believed not to be there (facts: 7.2).
 const NEGATIVE: Duration = Duration::from_secs(10);
-
-/// A connection that says nothing for so long is closed.
-const IDLE: Duration = Duration::from_secs(10);
-
-/// Bytes of answers that wait for a slow client.
-const ANSWERS: usize = 32;
 
 /// The addresses at which the cluster's DNS shall find the cache: of the families its pods have.
 #[must_use]
@@ -104,26 +101,25 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Listens at these addresses, by UDP and TCP, until what is returned is dropped.
+    /// Listens at an address, by UDP and TCP, until what is returned is dropped.
     ///
     /// # Errors
-    /// An address is not the node's, or taken.
-    pub async fn listen(&self, addresses: &[SocketAddr]) -> Result<Listening, String> {
-        let mut server = Server::new(self.clone());
-        let mut bound = Vec::new();
-        for address in addresses {
-            let failed = |error| format!("cannot listen at {address}: {error}");
-            let tcp = TcpListener::bind(address).await.map_err(failed)?;
-            let local = tcp.local_addr().map_err(failed)?;
-            // With port 0 both get the same one.
-            let udp = UdpSocket::bind(local).await.map_err(failed)?;
-            server.register_listener(tcp, IDLE, ANSWERS);
-            server.register_socket(udp);
-            bound.push(local);
-        }
+    /// The address is not the node's, or taken.
+    pub async fn listen(&self, address: SocketAddr) -> Result<Listening, String> {
+        let failed = |error| format!("cannot listen at {address}: {error}");
+        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        // With port 0 both get the same one.
+        let udp = UdpSocket::bind(address).await.map_err(failed)?;
+        let mut by_udp = Server::new(self.clone());
+        by_udp.register_socket(udp);
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut by_tcp = JoinSet::new();
+        by_tcp.spawn(serve(tcp, self.clone(), places));
         Ok(Listening {
-            _server: server,
-            addresses: bound,
+            _by_udp: by_udp,
+            _by_tcp: by_tcp,
+            address,
         })
     }
 
@@ -191,9 +187,10 @@ impl Answer {
 
 /// Answers as long as it lives.
 pub struct Listening {
-    _server: Server<Forwarder>,
+    _by_udp: Server<Forwarder>,
+    _by_tcp: JoinSet<()>,
     /// Where.
-    pub addresses: Vec<SocketAddr>,
+    pub address: SocketAddr,
 }
 
 #[async_trait::async_trait]

@@ -10,13 +10,19 @@ use hickory_resolver::proto::rr::rdata::{A, SOA};
 
 use hickory_resolver::proto::op::{OpCode, ResponseCode};
 use hickory_resolver::proto::rr::{Name, Record, RecordType};
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
 
 use super::host_dns::{Forwarder, WAITING, is_healthy};
+use super::host_dns_tcp::serve;
+
+/// A port that is free.
+const ANY: &str = "127.0.0.1:0";
 
 /// A name server that knows `a.test`, has nothing at `b.test`, and counts what it is asked.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let socket = UdpSocket::bind(ANY).await.unwrap();
     let address = socket.local_addr().unwrap();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
@@ -56,7 +62,7 @@ fn question(name: &str, kind: RecordType) -> Message {
 
 /// Asks by UDP.
 async fn ask(server: SocketAddr, question: &Message) -> Message {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let socket = UdpSocket::bind(ANY).await.unwrap();
     let bytes = question.to_vec().unwrap();
     socket.send_to(&bytes, server).await.unwrap();
     let mut buffer = [0; 4096];
@@ -67,9 +73,7 @@ async fn ask(server: SocketAddr, question: &Message) -> Message {
 }
 
 /// Asks by TCP, where a length comes first.
-async fn ask_by_tcp(server: SocketAddr, question: &Message) -> Message {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(server).await.unwrap();
+async fn ask_by_tcp(stream: &mut TcpStream, question: &Message) -> Message {
     let bytes = question.to_vec().unwrap();
     let length = u16::try_from(bytes.len()).unwrap();
     stream.write_u16(length).await.unwrap();
@@ -84,18 +88,20 @@ async fn ask_by_tcp(server: SocketAddr, question: &Message) -> Message {
 async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
     let (upstream, count) = name_server().await;
     let forwarder = Forwarder::default();
-    let any = ["127.0.0.1:0".parse().unwrap()];
-    let listening = forwarder.listen(&any).await.unwrap();
-    let [cache] = listening.addresses[..] else {
-        panic!("{:?}", listening.addresses);
-    };
+    let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
+    let cache = listening.address;
     // Nobody to ask yet.
     let a = question("a.test.", RecordType::A);
     let code = |message: &Message| message.metadata.response_code;
     assert_eq!(code(&ask(cache, &a).await), ResponseCode::ServFail);
 
     forwarder.ask(&[upstream]).unwrap();
-    for answer in [ask(cache, &a).await, ask_by_tcp(cache, &a).await] {
+    let mut stream = TcpStream::connect(cache).await.unwrap();
+    for answer in [
+        ask(cache, &a).await,
+        ask_by_tcp(&mut stream, &a).await,
+        ask_by_tcp(&mut stream, &a).await,
+    ] {
         assert_eq!(code(&answer), ResponseCode::NoError);
         assert_eq!(answer.answers.len(), 1, "{answer}");
         assert_eq!(answer.answers[0].data, RData::A(A::new(192, 0, 2, 7)));
@@ -125,9 +131,8 @@ async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
 async fn what_is_no_plain_question_and_what_is_too_much_is_refused() {
     let (upstream, count) = name_server().await;
     let forwarder = Forwarder::default();
-    let any = ["127.0.0.1:0".parse().unwrap()];
-    let listening = forwarder.listen(&any).await.unwrap();
-    let cache = listening.addresses[0];
+    let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
+    let cache = listening.address;
     forwarder.ask(&[upstream]).unwrap();
     for kind in [RecordType::ANY, RecordType::AXFR] {
         let answer = ask(cache, &question("a.test.", kind)).await;
@@ -139,4 +144,39 @@ async fn what_is_no_plain_question_and_what_is_too_much_is_refused() {
     let answer = ask(cache, &question("a.test.", RecordType::A)).await;
     assert_eq!(answer.metadata.response_code, ResponseCode::Refused);
     assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn by_tcp_only_so_many_are_served_at_once() {
+    let (upstream, _) = name_server().await;
+    let forwarder = Forwarder::default();
+    forwarder.ask(&[upstream]).unwrap();
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let places = Arc::new(Semaphore::new(1));
+    let serving = tokio::spawn(serve(listener, forwarder, places.clone()));
+    let a = question("a.test.", RecordType::A);
+    let mut first = TcpStream::connect(address).await.unwrap();
+    ask_by_tcp(&mut first, &a).await;
+    assert_eq!(places.available_permits(), 0);
+
+    // The second is in the kernel's queue, whatever the first one asks.
+    let mut second = TcpStream::connect(address).await.unwrap();
+    let asked =
+        tokio::spawn(
+            async move { ask_by_tcp(&mut second, &question("a.test.", RecordType::A)).await },
+        );
+    for _ in 0..8 {
+        ask_by_tcp(&mut first, &a).await;
+    }
+    assert!(!asked.is_finished());
+    drop(first);
+    assert_eq!(asked.await.unwrap().answers.len(), 1);
+
+    // Who sends what is no message is hung up on, and its place is another's.
+    let mut broken = TcpStream::connect(address).await.unwrap();
+    broken.write_all(&[0, 3, 1, 2, 3]).await.unwrap();
+    assert_eq!(broken.read(&mut [0]).await.unwrap(), 0);
+    ask_by_tcp(&mut TcpStream::connect(address).await.unwrap(), &a).await;
+    serving.abort();
 }

@@ -13,6 +13,7 @@ pub mod dhcp;
 pub mod files;
 pub mod firewall;
 pub mod host_dns;
+mod host_dns_tcp;
 #[cfg(test)]
 mod host_dns_tests;
 mod ip_param;

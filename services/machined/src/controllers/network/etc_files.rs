@@ -1,19 +1,18 @@
 //! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run/names`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
 use super::host_dns::LOCAL;
+use crate::network::host_dns::PORT;
 use crate::network::{Setup, files};
 use crate::resources::network::HostnameStatus;
 use crate::resources::network_dns::DnsResolveCache;
 use crate::resources::network_names::{ResolverStatus, StaticHost};
-
-/// The id of the cache that answers at [`LOCAL`].
-const LOCAL_CACHE: &str = "127.0.0.53:53";
 
 /// Writes them.
 #[derive(Debug, Clone)]
@@ -46,6 +45,7 @@ impl Controller for EtcFiles {
             return Ok(());
         };
         let mut last = None;
+        let local = SocketAddr::new(LOCAL, PORT).to_string();
         loop {
             context.event().await;
             let Some(name) = context.get::<HostnameStatus>(HostnameStatus::ID)? else {
@@ -56,7 +56,7 @@ impl Controller for EtcFiles {
                 .map(|status| (status.dns_servers.clone(), status.search_domains.clone()))
                 .unwrap_or_default();
             let caches = context.list::<DnsResolveCache>()?;
-            if caches.iter().any(|cache| cache.id() == LOCAL_CACHE) {
+            if caches.iter().any(|cache| cache.id() == local) {
                 servers = vec![LOCAL];
             }
             let hosts: BTreeMap<String, _> = context

@@ -1,6 +1,7 @@
 //! The name cache of the node.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ impl Controller for Cache {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let forwarder = Forwarder::default();
-        let mut listening: Option<Listening> = None;
+        let mut listening: BTreeMap<SocketAddr, Listening> = BTreeMap::new();
         let mut asked = Vec::new();
         loop {
             context.event().await;
@@ -160,7 +161,7 @@ impl Controller for Cache {
             let own: BTreeSet<IpAddr> = context
                 .list::<AddressStatus>()?
                 .iter()
-                .filter_map(|status| status.address.split('/').next()?.parse().ok())
+                .filter_map(|status| status.ip())
                 .collect();
             // The others are there a little later.
             let is_ours = |address: &&SocketAddr| {
@@ -173,19 +174,18 @@ impl Controller for Cache {
                 .filter(is_ours)
                 .copied()
                 .collect();
-            let present = listening.as_ref().map_or(&[][..], |now| &now.addresses);
-            if present != addresses {
-                drop(listening.take());
-                if !addresses.is_empty() {
-                    listening = Some(forwarder.listen(&addresses).await?);
-                    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                    console::say(&format!("name cache: answers at {}", texts.join(", ")));
+            // An address that stays is not let go of: who asks there is answered.
+            listening.retain(|address, _| addresses.contains(address));
+            for address in addresses {
+                if let Entry::Vacant(place) = listening.entry(address) {
+                    place.insert(forwarder.listen(address).await?);
+                    console::say(&format!("name cache: answers at {address}"));
                 }
             }
             context.start_outputs();
-            for address in listening.iter().flat_map(|now| &now.addresses) {
+            for now in listening.values() {
                 let cache = DnsResolveCache { status: "running" };
-                context.put(Draft::new(&address.to_string(), cache))?;
+                context.put(Draft::new(&now.address.to_string(), cache))?;
             }
             context.remove_others::<DnsResolveCache>()?;
         }
@@ -194,6 +194,12 @@ impl Controller for Cache {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -210,5 +216,72 @@ mod tests {
         let expected = ["192.0.2.1:53".parse().unwrap()];
         assert_eq!(upstreams(&config, Some(&resolvers)), expected);
         assert!(upstreams(&HostDnsConfig::default(), Some(&resolvers)).is_empty());
+    }
+
+    /// An address of this process alone: all of 127.0.0.0/8 is on the loopback link.
+    fn own(last: u8) -> SocketAddr {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip = Ipv4Addr::new(127, 128 | last, high, low);
+        let free = std::net::TcpListener::bind((ip, 0)).unwrap();
+        free.local_addr().unwrap()
+    }
+
+    fn status(address: SocketAddr) -> AddressStatus {
+        AddressStatus {
+            address: format!("{}/8", address.ip()),
+            local: String::new(),
+            broadcast: String::new(),
+            link_index: 1,
+            link_name: "lo".to_owned(),
+            family: "inet4",
+            scope: "host",
+            flags: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_where_nothing_changes_is_answered_while_another_address_comes() {
+        let [a, b] = [own(1), own(2)];
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(Cache).unwrap();
+        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let listen = |addresses: &[SocketAddr]| {
+            let config = HostDnsConfig {
+                enabled: true,
+                listen_addresses: addresses.to_vec(),
+                ..HostDnsConfig::default()
+            };
+            store
+                .put(Draft::new(HostDnsConfig::ID, config), "")
+                .unwrap();
+        };
+        let answers_at = async |address: SocketAddr| {
+            let pointer = Pointer::of::<DnsResolveCache>(&address.to_string());
+            let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+            while store
+                .get_as::<DnsResolveCache>(&address.to_string())
+                .is_none()
+            {
+                watcher.next().await.unwrap();
+            }
+        };
+        let test = async {
+            for (id, address) in [("a", a), ("b", b)] {
+                store.put(Draft::new(id, status(address)), "").unwrap();
+            }
+            listen(&[a]);
+            answers_at(a).await;
+            let mut client = TcpStream::connect(a).await.unwrap();
+            listen(&[a, b]);
+            answers_at(b).await;
+            // A question for the root's servers; nobody can be asked, which is an answer.
+            let question = [0, 17, 7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
+            client.write_all(&question).await.unwrap();
+            let mut start = [0; 6];
+            client.read_exact(&mut start).await.unwrap();
+            assert_eq!((start[2], start[3], start[5] & 15), (7, 7, 2), "{start:?}");
+        };
+        timeout(HEALTH, test).await.unwrap();
     }
 }

@@ -1,0 +1,89 @@
+//! The name cache by TCP (RFC 7766). hickory's own listener takes any number of connections, and those who ask
+//! here are pods.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use hickory_resolver::net::BufDnsStreamHandle;
+use hickory_resolver::net::runtime::TokioTime;
+use hickory_resolver::net::xfer::Protocol;
+use hickory_server::server::{Request, RequestHandler as _, ResponseHandle};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::host_dns::Forwarder;
+
+/// Connections to an address at once; more wait in the kernel's queue. Each costs at most a question and its
+/// answer, 64 KiB each.
+pub(super) const CONNECTIONS: usize = 64;
+/// For a whole question to come, and for an answer to be taken. Who is slower makes room for others.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After a failure to accept (no descriptors left) a pause, not a busy loop.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers for ever; each connection takes one of the places.
+pub(super) async fn serve(listener: TcpListener, forwarder: Forwarder, places: Arc<Semaphore>) {
+    let mut connections = JoinSet::new();
+    // Taken before accepting, so that nobody beyond the limit costs a descriptor.
+    while let Ok(place) = places.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                connections.spawn(connection(stream, peer, forwarder.clone(), place));
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Answers one question after the other. How a client hangs up is its own affair.
+async fn connection(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    forwarder: Forwarder,
+    _place: OwnedSemaphorePermit,
+) {
+    let _ = stream.set_nodelay(true);
+    while let Ok(Ok(question)) = timeout(PATIENCE, read(&mut stream)).await {
+        let Some(answer) = answer(question, peer, &forwarder).await else {
+            return;
+        };
+        let written = timeout(PATIENCE, write(&mut stream, &answer)).await;
+        if !matches!(written, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Reads a message; its length comes first (RFC 1035, section 4.2.2).
+async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; length.into()];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+async fn write(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(message.len()).map_err(io::Error::other)?;
+    // At once: some clients expect both in one segment.
+    let framed = [&length.to_be_bytes(), message].concat();
+    stream.write_all(&framed).await
+}
+
+/// The answer's bytes; `None` when the question is no message.
+async fn answer(question: Vec<u8>, peer: SocketAddr, forwarder: &Forwarder) -> Option<Vec<u8>> {
+    let request = Request::from_bytes(question, peer, Protocol::Tcp).ok()?;
+    let (sender, mut answers) = BufDnsStreamHandle::with_buffer_size(peer, 1);
+    let response = ResponseHandle::new(peer, sender, Protocol::Tcp);
+    forwarder
+        .handle_request::<_, TokioTime>(&request, response)
+        .await;
+    let (bytes, _) = answers.next().await?.into_parts();
+    Some(bytes)
+}
