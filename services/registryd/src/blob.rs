@@ -4,19 +4,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, unfold};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 /// Read at once; two of them are on their way at most.
 const CHUNK: u64 = 64 * 1024;
-/// Who takes no byte for so long is not pulling; others may need the place.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A part of a blob, in bytes; never empty unless the blob is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +59,7 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The part as a body. What cannot be read, or is not taken, ends the connection.
+/// The part as a body. What cannot be read ends the connection.
 pub(crate) fn body(
     file: Arc<File>,
     part: Part,
@@ -84,7 +80,7 @@ async fn send(file: Arc<File>, part: Part, sender: mpsc::Sender<io::Result<Bytes
         let read = tokio::task::spawn_blocking(move || read(&reader, at, wanted)).await;
         let chunk = read.unwrap_or_else(|error| Err(io::Error::other(error)));
         let failed = chunk.is_err();
-        if timeout(PATIENCE, sender.send(chunk)).await.is_err() || failed {
+        if sender.send(chunk).await.is_err() || failed {
             return;
         }
         at = at.saturating_add(wanted);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
@@ -20,20 +21,38 @@ const CONNECTIONS: usize = 64;
 const HEADERS: usize = 16 * 1024;
 /// For a request to come, also on a connection that had one before.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Who takes no byte for so long is not pulling; others may need the place. The kernel looks, as nobody else is
+/// told while a write waits.
+const UNREAD: Duration = Duration::from_secs(60);
 /// After a failure to accept (no descriptors left) a pause, not a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the cache for ever.
 pub async fn serve(listener: TcpListener, cache: Cache) {
-    let cache = Arc::new(cache);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    serve_within(listener, cache, places, UNREAD).await;
+}
+
+async fn serve_within(
+    listener: TcpListener,
+    cache: Cache,
+    places: Arc<Semaphore>,
+    unread: Duration,
+) {
+    let cache = Arc::new(cache);
+    let unread = u32::try_from(unread.as_millis()).unwrap_or(u32::MAX);
     loop {
         // Taken before accepting: beyond the limit, clients wait in the kernel's queue.
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(connection(stream, cache.clone(), place))),
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                // tcp(7), TCP_USER_TIMEOUT, in milliseconds.
+                let _ = set_tcp_user_timeout(&stream, unread);
+                drop(tokio::spawn(connection(stream, cache.clone(), place)));
+            }
             Err(error) => {
                 eprintln!("registryd: accept: {error}");
                 sleep(PAUSE).await;
@@ -43,7 +62,6 @@ pub async fn serve(listener: TcpListener, cache: Cache) {
 }
 
 async fn connection(stream: TcpStream, cache: Arc<Cache>, _place: OwnedSemaphorePermit) {
-    let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let cache = cache.clone();
         async move { Ok::<_, Infallible>(respond(&cache, &request).await) }
@@ -55,4 +73,54 @@ async fn connection(stream: TcpStream, cache: Arc<Cache>, _place: OwnedSemaphore
         .max_buf_size(HEADERS)
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use sha2::{Digest as _, Sha256};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_does_not_read_loses_the_place() {
+        let root = tempfile::tempdir().unwrap();
+        // More than both sockets hold.
+        let blob = vec![7; 64 << 20];
+        let digest = format!("sha256:{}", hex::encode(Sha256::digest(&blob)));
+        fs::create_dir(root.path().join("blob")).unwrap();
+        fs::write(root.path().join("blob").join(&digest), &blob).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cache = Cache::new(vec![root.path().to_owned()]);
+        let one = Arc::new(Semaphore::new(1));
+        tokio::spawn(serve_within(
+            listener,
+            cache,
+            one,
+            Duration::from_millis(500),
+        ));
+        let ask = async |path: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        };
+        let mut stalled = ask(&format!("/v2/a/blobs/{digest}?ns=docker.io")).await;
+        let mut start = [0; 15];
+        stalled.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200 OK");
+        let mut next = ask("/healthz").await;
+        let mut answer = String::new();
+        let read = next.read_to_string(&mut answer);
+        timeout(Duration::from_secs(60), read)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        drop(stalled);
+    }
 }
