@@ -14,7 +14,7 @@ use tonic::codegen::BoxStream;
 pub(super) const FRAME: usize = 64 * 1024;
 /// Messages between the thread and the connection.
 const QUEUE: usize = 4;
-/// Streams at a time: slow callers cannot take all threads.
+/// Streams at a time. Each has a thread, so that one whose caller is slow keeps nobody else from anything.
 pub(super) const STREAMS: usize = 32;
 
 /// Why a stream ends early.
@@ -71,12 +71,19 @@ where
         ))
     })?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    tokio::task::spawn_blocking(move || {
+    let work = move || {
         let sink = Sink(sender);
         if let Err(Stop::Failed(status)) = make(&sink) {
             let _ = sink.0.blocking_send(Err(*status));
         }
         drop(permit);
-    });
+    };
+    // Not one of the runtime's few threads for files: they are for what ends soon.
+    std::thread::Builder::new()
+        .name("stream".to_owned())
+        .spawn(work)
+        .map_err(|error| {
+            Status::resource_exhausted(format!("no thread can be had ({error}); try again"))
+        })?;
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }

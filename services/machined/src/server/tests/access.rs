@@ -8,7 +8,7 @@ use super::{World, world};
 #[tokio::test]
 async fn what_is_missing_is_said_in_a_sentence() {
     let World {
-        _directory,
+        directory: _directory,
         mut client,
         ..
     } = world();
@@ -40,7 +40,7 @@ async fn what_is_missing_is_said_in_a_sentence() {
 #[tokio::test]
 async fn roles_are_checked_on_the_socket() {
     let World {
-        _directory,
+        directory: _directory,
         mut client,
         ..
     } = world();

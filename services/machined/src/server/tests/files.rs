@@ -13,11 +13,13 @@ use corten_api::machine::storage_service_client::StorageServiceClient;
 use flate2::read::GzDecoder;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
+use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::{World, world};
+use super::{DEADLINE, World, world};
 use crate::server::stream::STREAMS;
+use crate::{BLOCKING_THREADS, WORKERS};
 
 /// A world, and a directory with `a` (3 bytes, 0640), `b/c/d` (10 bytes), `link` to `b`, and a `fifo`.
 fn prepared() -> (World, MachineServiceClient<Channel>, TempDir) {
@@ -343,9 +345,36 @@ async fn a_caller_who_does_not_read_costs_a_few_frames_and_leaves_nothing_behind
     assert_eq!(refused.code(), Code::ResourceExhausted);
     drop(streams);
     // Their threads end when they find out; until then a caller is refused.
-    while client.read(request.clone()).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let served = async {
+        while client.read(request.clone()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, served).await.unwrap();
+}
+
+/// On machined's own number of threads.
+#[test]
+fn callers_who_do_not_read_keep_no_other_from_an_answer() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all();
+    runtime.build().unwrap().block_on(async {
+        let (world, mut client, tree) = prepared();
+        let endless = tree.path().join("endless");
+        File::create(&endless).unwrap().set_len(1 << 40).unwrap();
+        let path = text(&endless);
+        let mut streams = Vec::new();
+        for _ in 0..STREAMS {
+            let request = api::ReadRequest { path: path.clone() };
+            streams.push(client.read(request).await.unwrap());
+        }
+        let mut other = MachineServiceClient::new(world.another_connection());
+        let answer = timeout(DEADLINE, other.memory(())).await.unwrap();
+        answer.unwrap();
+    });
 }
 
 #[tokio::test]

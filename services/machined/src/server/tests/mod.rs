@@ -37,6 +37,9 @@ use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 
+/// A test that waits for so long waits for what does not come.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
@@ -138,7 +141,7 @@ impl Node for Remembering {
 }
 
 pub(super) struct World {
-    _directory: TempDir,
+    directory: TempDir,
     /// Where the server looks for network namespaces; it is not there.
     netns: PathBuf,
     pub(super) node: Arc<Remembering>,
@@ -146,9 +149,27 @@ pub(super) struct World {
     client: MachineServiceClient<Channel>,
 }
 
+impl World {
+    /// A connection of its own: what nobody reads on one holds up all else on it.
+    fn another_connection(&self) -> Channel {
+        connection(self.directory.path().join(SOCKET))
+    }
+}
+
+const SOCKET: &str = "machined.sock";
+
+fn connection(socket: PathBuf) -> Channel {
+    Endpoint::from_static("http://machined").connect_with_connector_lazy(service_fn(
+        move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        },
+    ))
+}
+
 pub(super) fn world() -> World {
     let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("machined.sock");
+    let socket = directory.path().join(SOCKET);
     let listener = UnixListener::bind(&socket).unwrap();
     let node = Arc::new(Remembering::default());
     let netns = directory.path().join("netns");
@@ -158,14 +179,9 @@ pub(super) fn world() -> World {
         ..Paths::default()
     };
     tokio::spawn(serve_from(listener, node.clone(), paths));
-    let channel = Endpoint::from_static("http://machined").connect_with_connector_lazy(service_fn(
-        move |_: Uri| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        },
-    ));
+    let channel = connection(socket);
     World {
-        _directory: directory,
+        directory,
         netns,
         node,
         client: MachineServiceClient::new(channel.clone()),

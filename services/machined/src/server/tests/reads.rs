@@ -5,7 +5,7 @@ use super::{World, world};
 #[tokio::test]
 async fn the_system_is_read_from_this_machine() {
     let World {
-        _directory,
+        directory: _directory,
         mut client,
         ..
     } = world();
