@@ -60,8 +60,6 @@ fn write_all(
                 let name = walk.relative(&entry.path, entry.metadata.is_dir());
                 write(archive, &entry, &name, failures)?;
             }
-            // Files come and go while they are copied.
-            Step::Failed(_, error) if error.kind() == io::ErrorKind::NotFound => {}
             Step::Failed(path, error) => failures.add(&path, &error),
             Step::Left => {}
         }
@@ -75,11 +73,16 @@ fn write(
     name: &Path,
     failures: &mut Failures,
 ) -> io::Result<()> {
-    let Entry { path, metadata, .. } = entry;
+    let Entry {
+        path,
+        depth,
+        metadata,
+    } = entry;
     let kind = metadata.file_type();
     let mut header = header(metadata);
     if kind.is_file() {
-        return match Content::open(path, metadata) {
+        // The walk followed the link it may have begun with, and no other.
+        return match Content::open(path, metadata, *depth == 0) {
             Ok(mut content) => {
                 header.set_entry_type(EntryType::Regular);
                 header.set_size(content.length());
@@ -155,13 +158,13 @@ struct Content {
 }
 
 impl Content {
-    fn open(path: &Path, metadata: &Metadata) -> io::Result<Content> {
+    fn open(path: &Path, metadata: &Metadata, follow: bool) -> io::Result<Content> {
         let size = metadata.len();
         if metadata.blocks() == 0 && size > BELIEVED {
             return Err(io::Error::other("says a size and takes no room"));
         }
         let mut start = Vec::new();
-        let opened = content::open(path, false).and_then(|file| {
+        let opened = content::open(path, follow).and_then(|file| {
             (&file).take(BELIEVED + 1).read_to_end(&mut start)?;
             Ok(file)
         });
@@ -251,6 +254,7 @@ struct Failures {
 
 impl Failures {
     fn add(&mut self, path: &Path, error: &io::Error) {
+        // Files come and go while they are copied.
         if error.kind() == io::ErrorKind::NotFound {
             return;
         }

@@ -302,6 +302,12 @@ async fn a_tree_is_copied_as_an_archive() {
     // One file is copied under its name.
     let (archive, _) = copied(&mut client, &tree.path().join("a")).await;
     assert_eq!(unpacked(&archive)[0].0, "a");
+    // So is the file a link leads to, as most of those in /etc do.
+    symlink("a", tree.path().join("to-a")).unwrap();
+    let (archive, end) = copied(&mut client, &tree.path().join("to-a")).await;
+    assert!(end.is_none(), "{end:?}");
+    let expected = ("to-a".to_owned(), tar::EntryType::Regular, b"abc".to_vec());
+    assert_eq!(unpacked(&archive), [expected]);
 }
 
 #[tokio::test]
