@@ -14,7 +14,7 @@ use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status, Streaming, async_trait};
+use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::Paths;
 use super::containers::instance;
@@ -121,15 +121,18 @@ impl ImageService for Images {
     ) -> Result<Response<()>, Status> {
         let request = request.into_inner();
         let namespace = instance(request.containerd)?;
-        // Imported images may have names no registry would give.
-        let known = self.containerd.images(namespace).await?;
-        let as_given = known.iter().any(|image| image.name == request.image_ref);
-        let name = if as_given {
-            request.image_ref
-        } else {
-            full_name("image_ref", &request.image_ref)?
-        };
-        self.containerd.remove_image(namespace, &name).await?;
+        // Imported images may have names no registry would give, so the name as given comes first.
+        let given = &request.image_ref;
+        match self.containerd.remove_image(namespace, given).await {
+            Err(status) if status.code() == Code::NotFound => {
+                let name = full_name("image_ref", given)?;
+                if name == *given {
+                    return Err(status);
+                }
+                self.containerd.remove_image(namespace, &name).await?;
+            }
+            other => other?,
+        }
         Ok(Response::new(()))
     }
 }
