@@ -1,7 +1,6 @@
 //! Containers, what they use, and ending one: `Containers`, `Stats`, `Restart`.
 
 use std::fs;
-use std::path::Path;
 
 use containerd_client::types::v1::Status as TaskStatus;
 use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace};
@@ -35,14 +34,21 @@ pub(super) async fn containers(
     })
 }
 
-pub(super) async fn stats(
+/// The containers whose use is asked for, and containerd's namespace they are in.
+pub(super) async fn running(
     paths: &Paths,
     request: api::StatsRequest,
-) -> Result<api::StatsResponse, Status> {
+) -> Result<(&'static str, Vec<Container>), Status> {
     let namespace = namespace(&request.namespace, request.driver())?;
-    let found = Containerd::new(&paths.containerd)
+    let mut found = Containerd::new(&paths.containerd)
         .containers(namespace)
         .await?;
+    found.retain(|container| container.pid > 0);
+    Ok((namespace, found))
+}
+
+/// What each of them uses.
+pub(super) fn stats(paths: &Paths, namespace: &str, running: Vec<Container>) -> api::StatsResponse {
     let stat = |container: Container| {
         // One that ended meanwhile uses nothing any more.
         let used = usage(paths, container.pid).unwrap_or_default();
@@ -55,13 +61,12 @@ pub(super) async fn stats(
             name: container.name,
         }
     };
-    let running = found.into_iter().filter(|container| container.pid > 0);
-    Ok(api::StatsResponse {
+    api::StatsResponse {
         messages: vec![api::Stats {
             metadata: None,
-            stats: running.map(stat).collect(),
+            stats: running.into_iter().map(stat).collect(),
         }],
-    })
+    }
 }
 
 pub(super) async fn restart(
@@ -140,12 +145,9 @@ struct Usage {
 /// `cpu.stat`).
 fn usage(paths: &Paths, pid: u32) -> Option<Usage> {
     let cgroup = fs::read_to_string(paths.proc.join(pid.to_string()).join("cgroup")).ok()?;
-    let below = cgroup
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"))?
-        .to_owned();
+    let below = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let directory = paths.cgroups.join(below);
-    let text = |name: &str| fs::read_to_string(Path::new(&directory).join(name)).ok();
+    let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
     let microseconds: u64 = text("cpu.stat")?
         .lines()
         .find_map(|line| line.strip_prefix("usage_usec "))?

@@ -180,8 +180,9 @@ impl MachineService for Machine {
     }
 
     async fn stats(&self, request: Request<api::StatsRequest>) -> Answer<api::StatsResponse> {
-        let answer = containers::stats(&self.paths, request.into_inner()).await;
-        answer.map(Response::new)
+        let (namespace, running) = containers::running(&self.paths, request.into_inner()).await?;
+        self.view(move |paths| Ok(containers::stats(paths, namespace, running)))
+            .await
     }
 
     async fn restart(&self, request: Request<api::RestartRequest>) -> Answer<api::RestartResponse> {
