@@ -46,6 +46,19 @@ pub(super) fn netstat(
             None => sockets(&paths.proc, &tables, filter),
             Some(name) => inside(paths, name, &tables, filter),
         };
+        let is_named = |name| {
+            let asked = request.netns.as_ref();
+            asked.is_some_and(|asked| asked.netns.contains(name))
+        };
+        let found = match found {
+            // Its container ended while the others were looked at.
+            Err(error)
+                if namespace.as_ref().is_some_and(|name| !is_named(name)) && is_gone(&error) =>
+            {
+                continue;
+            }
+            found => found,
+        };
         let shown = namespace.unwrap_or_default();
         let found = found.map_err(|error| {
             let text = format!("netns: {shown}: {error}");
@@ -73,6 +86,14 @@ pub(super) fn netstat(
             connectrecord: records,
         }],
     })
+}
+
+/// Whether a name of a namespace leads to none: there is no such name, or nothing is mounted there any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+    )
 }
 
 fn tables(asked: Option<&L4proto>) -> Vec<&'static str> {
@@ -149,8 +170,13 @@ fn inside(
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         sockets(&paths.proc, tables, filter)
     };
-    thread::scope(|scope| scope.spawn(enter_and_read).join())
-        .unwrap_or_else(|_| Err(io::Error::other("reading its sockets failed")))
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().name("netns".to_owned());
+        let reader = reader.spawn_scoped(scope, enter_and_read)?;
+        reader
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("reading its sockets failed")))
+    })
 }
 
 /// A socket listens when it has no peer.
@@ -177,6 +203,38 @@ mod tests {
             ..L4proto::default()
         };
         assert_eq!(tables(Some(&some)), ["tcp", "udp6"]);
+    }
+
+    #[test]
+    fn one_that_goes_while_all_are_listed_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        // What is left of a name before and after it is removed.
+        fs::write(directory.path().join("unmounted"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.path().join("removed")).unwrap();
+        let paths = Paths {
+            netns: directory.path().to_owned(),
+            ..Paths::default()
+        };
+        let asked = |names: &[&str]| {
+            let netns = NetNs {
+                netns: names.iter().map(|&name| name.to_owned()).collect(),
+                allnetns: true,
+                ..NetNs::default()
+            };
+            let request = api::NetstatRequest {
+                netns: Some(netns),
+                ..api::NetstatRequest::default()
+            };
+            netstat(&paths, &request)
+        };
+        let found = asked(&[]).unwrap();
+        let of_host = |record: &api::ConnectRecord| record.netns.is_empty();
+        assert!(found.messages[0].connectrecord.iter().all(of_host));
+        // Who names one is told.
+        for name in ["unmounted", "removed"] {
+            let refused = asked(&[name]).unwrap_err();
+            assert!(refused.message().contains(name), "{refused}");
+        }
     }
 
     #[test]
