@@ -1,10 +1,10 @@
 //! machine.StorageService: how full file systems are.
 
-use std::path::Path;
-
 use corten_api::machine as api;
 use corten_api::machine::storage_service_server::StorageService;
 use tonic::{Request, Response, Status, async_trait};
+
+use super::files::{absolute, refused};
 
 /// The service; it keeps nothing.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl StorageService for FileSystems {
         request: Request<api::StorageServiceStatfsRequest>,
     ) -> Result<Response<api::StorageServiceStatfsResponse>, Status> {
         let path = request.into_inner().path;
-        tokio::task::spawn_blocking(move || statfs(Path::new(&path)))
+        tokio::task::spawn_blocking(move || statfs(&path))
             .await
             .map_err(|_| Status::internal("measuring the file system failed"))?
             .map(Response::new)
@@ -25,15 +25,10 @@ impl StorageService for FileSystems {
 }
 
 /// Sizes in bytes.
-fn statfs(path: &Path) -> Result<api::StorageServiceStatfsResponse, Status> {
-    let usage = rustix::fs::statvfs(path).map_err(|error| {
-        let text = format!("path: {}: {error}", path.display());
-        if error == rustix::io::Errno::NOENT {
-            Status::not_found(text)
-        } else {
-            Status::failed_precondition(text)
-        }
-    })?;
+fn statfs(path: &str) -> Result<api::StorageServiceStatfsResponse, Status> {
+    let path = absolute(path);
+    let usage =
+        rustix::fs::statvfs(&path).map_err(|error| refused("path", &path, &error.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(usage.f_frsize);
     Ok(api::StorageServiceStatfsResponse {
         size: bytes(usage.f_blocks),

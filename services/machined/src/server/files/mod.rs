@@ -25,12 +25,12 @@ pub(super) use usage::usage;
 const BELIEVED: u64 = 1 << 20;
 
 /// A path as the API has it: from the root, with or without a leading `/`.
-fn absolute(path: &str) -> PathBuf {
+pub(super) fn absolute(path: &str) -> PathBuf {
     Path::new("/").join(path)
 }
 
 /// The status of a file that cannot be had; `field` is where the path came from.
-fn refused(field: &str, path: &Path, error: &io::Error) -> Status {
+pub(super) fn refused(field: &str, path: &Path, error: &io::Error) -> Status {
     let text = format!("{field}: {}: {error}", path.display());
     match error.kind() {
         io::ErrorKind::NotFound => Status::not_found(text),

@@ -413,6 +413,9 @@ async fn file_systems_are_measured() {
     let reply = client.statfs(request("/")).await.unwrap().into_inner();
     assert!(reply.size > 0 && reply.used + reply.available <= reply.size);
     assert_eq!(reply.inodes, reply.inodes_used + reply.inodes_free);
+    // As everywhere: from the root, with or without a slash.
+    let same = client.statfs(request("proc")).await.unwrap().into_inner();
+    assert_eq!(same.size, 0);
     let refused = client.statfs(request("/no/such")).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
 }
