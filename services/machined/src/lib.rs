@@ -54,6 +54,7 @@ use std::time::Duration;
 use cmdline::Cmdline;
 
 /// Two are enough: nothing here computes (design, section 4).
+use corten_resources::controller::with_causes as describe;
 const WORKERS: usize = 2;
 /// Threads for reading files; each costs memory while it idles.
 const BLOCKING_THREADS: usize = 4;
@@ -96,15 +97,6 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(ending) => finish::finish(&ending),
         Err(fatal) => finish::fatal(&fatal.to_string()),
     }
-}
-
-/// An error with its causes, in one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 fn print_plan() {

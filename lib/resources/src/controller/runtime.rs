@@ -191,7 +191,8 @@ impl Drop for Mark {
     }
 }
 
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+/// An error and what caused it, in one line.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.join(": ")
