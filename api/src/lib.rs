@@ -54,6 +54,9 @@ pub const PORT: u16 = 50000;
 /// The TCP port of trustd, on control plane nodes.
 pub const TRUST_PORT: u16 = 50001;
 
+/// The TCP port of registryd, on the node's loopback address (the reference's number).
+pub const IMAGE_CACHE_PORT: u16 = 3172;
+
 /// The largest message accepted in either direction, in bytes (32 MiB).
 pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 

@@ -1,14 +1,14 @@
 //! The node's certificates, but for who makes them when (`controllers/secrets`): what a config must have, how
 //! long one is used, and the files daemons read.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_config::Document;
 use corten_pki::{Ca, CertificateAndKey, PkiError};
+
+use crate::durable::{Access, remove_if_there, replace_now};
 
 /// Why a config does not let the node serve its API.
 #[derive(Debug, thiserror::Error)]
@@ -133,24 +133,17 @@ impl<W: PartialEq> Held<W> {
 /// # Errors
 /// A file cannot be written.
 pub fn write_files(directory: &Path, uid: u32, files: &[(&str, Option<&str>)]) -> io::Result<()> {
+    let access = Access {
+        mode: 0o400,
+        uid: Some(uid),
+        gid: Some(uid),
+    };
     for (name, text) in files {
         let path = directory.join(name);
-        let Some(text) = text else {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => continue,
-            }
-        };
-        let new = directory.join(format!("{name}.new"));
-        let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o400)
-            .open(&new)?;
-        io::Write::write_all(&mut file, text.as_bytes())?;
-        chown(&new, Some(uid), Some(uid))?;
-        fs::rename(&new, path)?;
+        match text {
+            Some(text) => replace_now(&path, text, access)?,
+            None => remove_if_there(&path)?,
+        }
     }
     Ok(())
 }
@@ -159,6 +152,7 @@ pub fn write_files(directory: &Path, uid: u32, files: &[(&str, Option<&str>)]) -
 mod tests {
     use super::*;
     use corten_pki::{Algorithm, NODE_LIFETIME};
+    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     const HOUR: Duration = Duration::from_secs(3600);

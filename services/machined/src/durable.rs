@@ -1,8 +1,10 @@
-//! Files that a power cut leaves as they were or as they shall be, whole.
+//! Files that are replaced whole: those that a power cut leaves as they were or as they shall be, and those in
+//! memory, whose readers see the one or the other.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
 /// What a write that was cut off leaves behind; the next one starts it anew.
@@ -50,6 +52,58 @@ pub fn rename(directory: &Path, from: &str, to: &str) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Who may read a file, from the moment it is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Access {
+    /// Permissions.
+    pub mode: u32,
+    /// The owner, if it is not root.
+    pub uid: Option<u32>,
+    /// The group, if it is not root's.
+    pub gid: Option<u32>,
+}
+
+impl Access {
+    /// Everybody.
+    pub const ALL: Access = Access {
+        mode: 0o644,
+        uid: None,
+        gid: None,
+    };
+}
+
+/// Makes a file hold this text, at once for who reads it. For files in memory: nothing waits for a disk.
+///
+/// # Errors
+/// The directory is not there or full; the file is what it was.
+pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
+    // Who reads all files of the directory (udevd, containerd) passes hidden ones over.
+    let mut name = OsString::from(".");
+    name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    name.push(".new");
+    let new = path.with_file_name(name);
+    remove_if_there(&new)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(access.mode)
+        .open(&new)?;
+    fchown(&file, access.uid, access.gid)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(new, path)
+}
+
+/// Removes a file; that there is none is no error.
+///
+/// # Errors
+/// The file system's.
+pub fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +114,26 @@ mod tests {
         assert!(!is_volume(directory.path()));
         assert!(!is_volume(Path::new("/no/such/place")));
         assert!(is_volume(Path::new("/proc")));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_with_its_permissions_whatever_was_left_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("99-a.rules");
+        let private = Access {
+            mode: 0o600,
+            ..Access::ALL
+        };
+        // Of a write that was cut off.
+        fs::write(directory.path().join(".99-a.rules.new"), "half").unwrap();
+        for (text, access) in [("one", Access::ALL), ("two", private)] {
+            replace_now(&path, text, access).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, access.mode);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        remove_if_there(&path).unwrap();
+        remove_if_there(&path).unwrap();
+        replace_now(&directory.path().join("no/such"), "x", private).unwrap_err();
     }
 }

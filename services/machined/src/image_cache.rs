@@ -6,8 +6,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use corten_api::IMAGE_CACHE_PORT;
 use corten_sys::mount::{self, MountFlags};
 
+use crate::durable::{Access, is_volume, remove_if_there, replace_now};
 use crate::volumes;
 
 /// Where the cache is mounted.
@@ -22,16 +24,13 @@ const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];
 /// # Errors
 /// There is no such partition, or it cannot be mounted; the text says which.
 pub fn mount() -> Result<(), String> {
-    if is_mounted(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
+    let target = Path::new(IMAGE_CACHE);
+    if is_volume(target) {
         return Ok(());
     }
-    let device = volumes::image_cache_partition()
-        .map_err(|error| format!("the image cache: {error}"))?
-        .ok_or(
-            "machine.features.imageCache is on, and the system disk has no partition IMAGECACHE",
-        )?;
+    let device = volumes::device("IMAGECACHE")
+        .map_err(|error| format!("machine.features.imageCache is on: {error}"))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let target = Path::new(IMAGE_CACHE);
     let mut why = Vec::new();
     for kind in FILE_SYSTEMS {
         match mount::mount(&device, target, kind, flags, "") {
@@ -46,12 +45,6 @@ pub fn mount() -> Result<(), String> {
     ))
 }
 
-fn is_mounted(mounts: &str) -> bool {
-    mounts
-        .lines()
-        .any(|line| line.split(' ').nth(1) == Some(IMAGE_CACHE))
-}
-
 /// Lets containerd ask the cache before any registry, or no longer. It reads the file at every pull.
 ///
 /// # Errors
@@ -62,18 +55,13 @@ pub fn point_containerd_to_it(wanted: bool) -> Result<(), String> {
 
 fn point(hosts: &Path, wanted: bool) -> io::Result<()> {
     if !wanted {
-        return match fs::remove_file(hosts) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
+        return remove_if_there(hosts);
     }
     fs::create_dir_all(hosts.parent().unwrap_or(Path::new("/")))?;
-    let new = hosts.with_extension("new");
-    fs::write(
-        &new,
-        "[host.\"http://127.0.0.1:3172\"]\ncapabilities = [\"pull\", \"resolve\"]\n",
-    )?;
-    fs::rename(new, hosts)
+    let text = format!(
+        "[host.\"http://127.0.0.1:{IMAGE_CACHE_PORT}\"]\ncapabilities = [\"pull\", \"resolve\"]\n"
+    );
+    replace_now(hosts, &text, Access::ALL)
 }
 
 #[cfg(test)]
@@ -91,11 +79,5 @@ mod tests {
         assert!(text.contains("127.0.0.1:3172"), "{text}");
         point(&hosts, false).unwrap();
         assert!(!hosts.exists());
-    }
-
-    #[test]
-    fn a_mounted_cache_is_seen() {
-        assert!(is_mounted("/dev/vda5 /system/imagecache ext4 ro 0 0\n"));
-        assert!(!is_mounted("/dev/vda4 /system/state xfs rw 0 0\n"));
     }
 }

@@ -10,7 +10,7 @@ use corten_config::kinds::KmsgLogConfig;
 use serde_json::{Value, json};
 
 use crate::cmdline::Cmdline;
-use crate::durable::is_volume;
+use crate::durable::{Access, is_volume, replace_now};
 use crate::services::{LOGGING_CONFIG, SYSLOGD_UID};
 use crate::volumes::{self, STATE};
 
@@ -34,7 +34,13 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
         "files": volumes::are_mounted().then_some(FILES),
         "records": records,
     });
-    replace(Path::new(LOGGING_CONFIG), &wanted.to_string())
+    // Readable by syslogd and by nobody else: tags may be secrets.
+    let access = Access {
+        mode: 0o640,
+        uid: None,
+        gid: Some(SYSLOGD_UID),
+    };
+    replace_now(Path::new(LOGGING_CONFIG), &wanted.to_string(), access)
 }
 
 fn destinations(document: Option<&Document>, cmdline: &Cmdline) -> Vec<Value> {
@@ -63,15 +69,6 @@ fn make_private(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
     chown(path, Some(SYSLOGD_UID), Some(SYSLOGD_UID))
-}
-
-/// Readable by syslogd before it has its name, so that who is told of it can read it. Tags may be secrets.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o640))?;
-    chown(&new, None, Some(SYSLOGD_UID))?;
-    fs::rename(new, path)
 }
 
 #[cfg(test)]

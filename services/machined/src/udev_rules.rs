@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::durable::{Access, remove_if_there, replace_now};
+
 /// Where udevd looks for rule files made at run time.
 pub const DIRECTORY: &str = "/run/udev/rules.d";
 
@@ -20,19 +22,13 @@ pub fn write<'a>(directory: &Path, rules: impl Iterator<Item = &'a str>) -> io::
     let text: String = rules.map(|rule| format!("{}\n", rule.trim_end())).collect();
     let path = directory.join(FILE);
     if text.is_empty() {
-        return match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
+        return remove_if_there(&path);
     }
     if fs::read_to_string(&path).is_ok_and(|before| before == text) {
         return Ok(());
     }
     fs::create_dir_all(directory)?;
-    // Without the ending it is no rule file yet.
-    let new = directory.join(format!(".{FILE}.new"));
-    fs::write(&new, text)?;
-    fs::rename(new, path)
+    replace_now(&path, &text, Access::ALL)
 }
 
 #[cfg(test)]

@@ -27,9 +27,6 @@ use clap::Parser;
 pub use cache::Cache;
 pub use server::serve;
 
-/// Where containerd asks (the reference's port).
-pub const PORT: u16 = 3172;
-
 /// Files are read on these; each costs memory while it idles.
 const BLOCKING_THREADS: usize = 4;
 
@@ -41,7 +38,7 @@ struct Options {
     #[arg(long, required = true)]
     root: Vec<PathBuf>,
     /// Where to listen.
-    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
+    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, corten_api::IMAGE_CACHE_PORT)))]
     listen: SocketAddr,
 }
 

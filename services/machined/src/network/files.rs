@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+
+use crate::durable::{Access, replace_now};
 
 /// More than this many name servers are ignored by every resolver (resolv.conf(5), MAXNS).
 const MAX_SERVERS: usize = 3;
@@ -21,15 +22,10 @@ pub fn write_all(
     dns: &[IpAddr],
     search: &[String],
 ) -> io::Result<()> {
-    replace(&directory.join("hostname"), &format!("{hostname}\n"))?;
-    replace(&directory.join("hosts"), &hosts(hostname, static_hosts))?;
-    replace(&directory.join("resolv.conf"), &resolv_conf(dns, search))
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::rename(new, path)
+    let replace = |name: &str, text: &str| replace_now(&directory.join(name), text, Access::ALL);
+    replace("hostname", &format!("{hostname}\n"))?;
+    replace("hosts", &hosts(hostname, static_hosts))?;
+    replace("resolv.conf", &resolv_conf(dns, search))
 }
 
 /// A name with a domain is also known by its first part.
@@ -64,6 +60,8 @@ fn resolv_conf(dns: &[IpAddr], search: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

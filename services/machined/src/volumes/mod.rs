@@ -149,19 +149,14 @@ pub fn wipe(partition: &str) -> io::Result<()> {
     wipe::wipe(&device(partition)?, whole)
 }
 
-fn device(partition: &str) -> io::Result<PathBuf> {
+/// The device of a partition of the disk that carries the node.
+///
+/// # Errors
+/// There is no such disk, or no such partition on it.
+pub fn device(partition: &str) -> io::Result<PathBuf> {
     let disk = disk::system_disk(Path::new("/sys"))?;
     let none = || io::Error::other("this node was not started from a disk");
     disk.ok_or_else(none)?.named(partition)
-}
-
-/// The partition IMAGECACHE of the disk that carries the node; `None` when there is none.
-///
-/// # Errors
-/// The text names the disks.
-pub fn image_cache_partition() -> io::Result<Option<PathBuf>> {
-    let disk = disk::system_disk(Path::new("/sys"))?;
-    Ok(disk.and_then(|disk| disk.named("IMAGECACHE").ok()))
 }
 
 /// Finds the disk, makes what it lacks, and mounts both volumes.
