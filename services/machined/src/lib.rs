@@ -41,6 +41,7 @@ pub mod server;
 mod services;
 mod state;
 mod supervisor;
+mod sysfs;
 mod time;
 mod udev_rules;
 mod volumes;

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::sysfs::read;
+
 /// A whole disk, as the kernel names it (`vda`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
@@ -96,12 +98,6 @@ fn label(partition: &Path) -> Option<String> {
         .lines()
         .find_map(|line| line.strip_prefix("PARTNAME="))?;
     Some(line.to_owned())
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path)
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
 }
 
 /// What a partition holds.

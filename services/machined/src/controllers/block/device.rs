@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::read;
 use crate::resources::block::{DiscoveredVolume, Disk};
+use crate::sysfs::read;
 
 /// sysfs counts in these, whatever the disk does.
 const SECTOR: u64 = 512;

@@ -2,8 +2,6 @@
 
 mod device;
 
-use std::path::Path;
-
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use rtnetlink::sys::protocols::NETLINK_KOBJECT_UEVENT;
@@ -81,11 +79,4 @@ fn is_of_a_block_device(message: &[u8]) -> bool {
     message
         .split(|byte| *byte == 0)
         .any(|part| part == b"SUBSYSTEM=block")
-}
-
-/// A file of sysfs, trimmed; empty when there is none.
-fn read(path: &Path) -> String {
-    std::fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
-        .unwrap_or_default()
 }

@@ -61,15 +61,12 @@ pub fn steps(
     let mut steps = Vec::new();
     let nothing = Unit::default();
     let had = before.unwrap_or(&nothing);
-    let Some(wanted) = wanted else {
+    // A link goes with its spec, also when the specs of its addresses are only about to go.
+    let was_made = had.link.as_ref().is_some_and(|spec| spec.logical);
+    let Some(wanted) = wanted.filter(|unit| unit.link.is_some() || !was_made) else {
         undo(name, had, mtu, found, &mut steps);
         return Ok(steps);
     };
-    // A link goes with its spec, also when the specs of its addresses are only about to go.
-    if wanted.link.is_none() && had.link.as_ref().is_some_and(|spec| spec.logical) {
-        undo(name, had, mtu, found, &mut steps);
-        return Ok(steps);
-    }
     let mut link = found.links.get(name).cloned();
     if let Some(spec) = &wanted.link {
         if spec.logical {
