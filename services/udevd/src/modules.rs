@@ -128,9 +128,16 @@ impl Loader {
             return Err(LoadError::Denied(name.to_owned()));
         }
         let mut run = Run::new(self);
-        run.alias(name, parameters);
-        if run.seen.is_empty() && run.error.is_none() && !self.present(&normal(name)) {
-            return Err(LoadError::Unknown(name.to_owned()));
+        let denied = run.alias(name, parameters);
+        if run.seen.is_empty() && run.error.is_none() {
+            // An alias may stand for a module of another name.
+            match denied {
+                Some(module) if !self.present(&module) => return Err(LoadError::Denied(module)),
+                None if !self.present(&normal(name)) => {
+                    return Err(LoadError::Unknown(name.to_owned()));
+                }
+                _ => {}
+            }
         }
         run.result()
     }
@@ -166,18 +173,32 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn alias(&mut self, alias: &str, parameters: &[&str]) {
-        match self
+    /// The modules an alias stands for; answers the first of them that is denied.
+    fn alias(&mut self, alias: &str, parameters: &[&str]) -> Option<String> {
+        let found = self
             .loader
             .context
-            .module_new_from_lookup(OsStr::new(alias))
-        {
-            Ok(modules) => modules.for_each(|module| self.module(&module, parameters)),
-            Err(source) => self.fail(LoadError::Lookup {
-                alias: alias.to_owned(),
-                source,
-            }),
+            .module_new_from_lookup(OsStr::new(alias));
+        let modules = match found {
+            Ok(modules) => modules,
+            Err(source) => {
+                self.fail(LoadError::Lookup {
+                    alias: alias.to_owned(),
+                    source,
+                });
+                return None;
+            }
+        };
+        let mut denied = None;
+        for module in modules {
+            let name = normal(&module.name().to_string_lossy());
+            if self.loader.policy.denies(&name) {
+                denied.get_or_insert(name);
+            } else {
+                self.module(&module, parameters);
+            }
         }
+        denied
     }
 
     /// The module with all it needs; each is visited once, so circles end.
@@ -190,7 +211,7 @@ impl<'a> Run<'a> {
             return;
         }
         let soft = policy.soft(&name).cloned().unwrap_or_default();
-        soft.pre.iter().for_each(|name| self.alias(name, &[]));
+        soft.pre.iter().for_each(|name| drop(self.alias(name, &[])));
         module
             .dependencies()
             .for_each(|needed| self.module(&needed, &[]));
@@ -208,7 +229,9 @@ impl<'a> Run<'a> {
                 source,
             }),
         }
-        soft.post.iter().for_each(|name| self.alias(name, &[]));
+        soft.post
+            .iter()
+            .for_each(|name| drop(self.alias(name, &[])));
     }
 
     fn fail(&mut self, error: LoadError) {

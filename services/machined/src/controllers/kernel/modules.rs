@@ -133,7 +133,7 @@ impl<L: Load> Modules<L> {
             .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "1")))
             .filter(|(name, value)| {
                 let is = fs::read_to_string(parameters.join(name)).unwrap_or_default();
-                is.trim_end() != *value && fs::write(parameters.join(name), value).is_err()
+                !is_same(is.trim_end(), value) && fs::write(parameters.join(name), value).is_err()
             })
             .map(|(name, _)| name)
             .collect();
@@ -147,6 +147,16 @@ impl<L: Load> Modules<L> {
             module.name
         ))
     }
+}
+
+/// Whether a parameter has the value. The kernel shows booleans as `Y` and `N`, however they were written.
+fn is_same(is: &str, wanted: &str) -> bool {
+    let boolean = |text| match text {
+        "1" | "y" | "Y" => Some(true),
+        "0" | "n" | "N" => Some(false),
+        _ => None,
+    };
+    is == wanted || boolean(is).is_some() && boolean(is) == boolean(wanted)
 }
 
 #[cfg(test)]
@@ -244,6 +254,12 @@ mod tests {
             .unwrap_err();
         assert!(error.contains("and closed cannot be changed"), "{error}");
         assert_eq!(written("open"), "8");
+        // What it has already need not be written, in whatever way it is said.
+        fs::write(parameters.join("flag"), "Y\n").unwrap();
+        modules.want(&spec("a-b", &["flag=1"])).await.unwrap();
+        assert_eq!(written("flag"), "Y\n");
+        modules.want(&spec("a-b", &["flag=n"])).await.unwrap();
+        assert_eq!(written("flag"), "n");
         assert!(asked.lock().unwrap().is_empty());
     }
 }
