@@ -62,10 +62,7 @@ impl KeyBuilder {
     /// Adds a file's content.
     pub fn file(self, path: &Path) -> Result<Self> {
         let content = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        Ok(self.add(
-            &path.file_name().unwrap_or_default().to_string_lossy(),
-            content,
-        ))
+        Ok(self.add(&crate::file_name(path), content))
     }
 
     /// Adds every file below `dir`, by relative path, in sorted order.

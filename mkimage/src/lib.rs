@@ -25,3 +25,9 @@ pub mod recipe;
 pub mod report;
 pub mod rootfs;
 pub mod tool;
+
+/// The last part of a path, as text.
+pub(crate) fn file_name(path: &std::path::Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

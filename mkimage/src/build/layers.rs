@@ -13,8 +13,9 @@ use corten_extension::manifest::{Manifest, Metadata, release};
 use corten_extension::{Problem, layers};
 
 use crate::arch::Arch;
-use crate::cache::{Key, KeyBuilder};
+use crate::cache::KeyBuilder;
 use crate::error::{Failure, Result};
+use crate::file_name;
 use crate::kernel;
 use crate::profile::{Extension, Profile};
 use crate::rootfs::squashfs::{self, Effort};
@@ -37,20 +38,19 @@ const DEPMOD: &str = "/sbin/depmod";
 /// Modules, in the tree of an extension and of the image.
 const MODULES: &str = "usr/lib/modules";
 
-/// Adds what the layers are made of to a step's key.
-pub fn key(profile: &Profile, kernel: &Key, mut key: KeyBuilder) -> Result<KeyBuilder> {
+/// Adds what the layers are made of to a step's key, but for the kernel, which is in that of the root file system.
+pub fn key(profile: &Profile, mut key: KeyBuilder) -> Result<KeyBuilder> {
+    if !profile.extensions.is_empty() || profile.config.is_some() {
+        key = key
+            .add("layers", REVISION)
+            .add("squashfs", Effort::Full.parameters())
+            .add("release", release().to_string());
+    }
     for (index, extension) in profile.extensions.iter().enumerate() {
         key = key
             .add("layer", index.to_string())
             .add("digest", extension.digest.clone().unwrap_or_default())
             .file(&extension.archive)?;
-    }
-    if !profile.extensions.is_empty() {
-        key = key
-            .add("layers", REVISION)
-            .add("squashfs", Effort::Full.parameters())
-            .add("release", release().to_string())
-            .step(kernel);
     }
     if let Some(config) = &profile.config {
         key = key.add("layer", "config").file(config)?;
@@ -178,11 +178,7 @@ impl Packer<'_> {
         let mut tree = Tree::default();
         for entry in fs::read_dir(&merged)? {
             let path = entry?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = file_name(&path);
             if path.is_file() && name.starts_with("modules.") {
                 let at = format!("{MODULES}/{version}/{name}");
                 place(&mut tree, &at, node(Kind::File(path), 0o644))?;

@@ -6,6 +6,7 @@ use super::steps::{Context, Handles, INITRAMFS, command_line};
 use crate::archive::Substitution;
 use crate::cache::{KeyBuilder, sha256_file};
 use crate::error::Result;
+use crate::file_name;
 use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
 use crate::kernel::{self, source::SourceLock};
 use crate::profile::Output;
@@ -223,14 +224,7 @@ pub fn provenance(context: &Context, outputs: &[PathBuf]) -> Result<provenance::
         .config
         .iter()
         .chain(profile.extensions.iter().map(|one| &one.archive))
-        .map(|path| {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            (name, path.clone())
-        });
+        .map(|path| (file_name(path), path.clone()));
     for (uri, path) in files.into_iter().chain(own) {
         materials.push(provenance::Material {
             uri,

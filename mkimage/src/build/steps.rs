@@ -322,7 +322,7 @@ fn initramfs<'a>(
         .step(&daemons.key)
         .step(&rootfs.key)
         .step(&tools.key);
-    let key = layers::key(profile, &kernel.key, key)?;
+    let key = layers::key(profile, key)?;
     let (daemons, rootfs) = (daemons.clone(), rootfs.clone());
     let (tools, kernel) = (tools.clone(), kernel.clone());
     Ok(

@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::error::{Failure, Result};
+use crate::file_name;
 
 /// The program's name and its package's directory in the module made here.
 pub const PROGRAM: &str = "cni";
@@ -49,11 +50,7 @@ fn import(from: &Path, to: &Path) -> Result<()> {
     let mut entries = 0;
     for entry in fs::read_dir(from).with_context(|| format!("listing {}", from.display()))? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = file_name(&path);
         if !name.ends_with(".go") || name.ends_with("_test.go") {
             continue;
         }
