@@ -44,6 +44,7 @@ mod supervisor;
 mod sysfs;
 mod time;
 mod udev_rules;
+mod unix;
 mod volumes;
 
 use std::ffi::{OsStr, OsString};

@@ -9,7 +9,7 @@ use containerd_client::types::v1::{Process, Status as TaskStatus};
 use serde::Deserialize;
 use tonic::{Code, Status};
 
-use super::{Containerd, client};
+use super::{Containerd, Session, client};
 
 /// SIGTERM: a container may end in its own way; who wants it back starts it again.
 const TERM: u32 = 15;
@@ -57,27 +57,7 @@ impl Containerd {
     /// # Errors
     /// containerd does not answer.
     pub async fn containers(&self, namespace: &'static str) -> Result<Vec<Container>, Status> {
-        let session = self.connect(namespace).await?;
-        let records = client!(session, containers_client::ContainersClient)
-            .list(ListContainersRequest::default())
-            .await?
-            .into_inner()
-            .containers;
-        let tasks = client!(session, tasks_client::TasksClient)
-            .list(ListTasksRequest::default())
-            .await?
-            .into_inner()
-            .tasks;
-        let tasks: HashMap<&str, &Process> = tasks.iter().map(|t| (t.id.as_str(), t)).collect();
-        let mut found: Vec<Container> = records
-            .iter()
-            .map(|record| view(record, tasks.get(record.id.as_str()).copied()))
-            .collect();
-        found.sort_by(|a, b| {
-            let place = |c: &Container| (c.pod.clone(), c.kind == Kind::OfPod, c.id.clone());
-            place(a).cmp(&place(b))
-        });
-        Ok(found)
+        list(&self.connect(namespace).await?).await
     }
 
     /// Asks the container called `id` (either of its ids) to end.
@@ -85,7 +65,8 @@ impl Containerd {
     /// # Errors
     /// There is none, it does not run, or containerd does not answer.
     pub async fn end(&self, namespace: &'static str, id: &str) -> Result<(), Status> {
-        let containers = self.containers(namespace).await?;
+        let session = self.connect(namespace).await?;
+        let containers = list(&session).await?;
         let container = containers
             .iter()
             .find(|container| container.id == id || container.internal_id == id)
@@ -94,7 +75,6 @@ impl Containerd {
                     "no container {id:?} in the namespace {namespace:?}; the container list names all"
                 ))
             })?;
-        let session = self.connect(namespace).await?;
         let kill = KillRequest {
             container_id: container.internal_id.clone(),
             signal: TERM,
@@ -109,6 +89,29 @@ impl Containerd {
             other => other.map(|_| ()),
         }
     }
+}
+
+async fn list(session: &Session) -> Result<Vec<Container>, Status> {
+    let records = client!(session, containers_client::ContainersClient)
+        .list(ListContainersRequest::default())
+        .await?
+        .into_inner()
+        .containers;
+    let tasks = client!(session, tasks_client::TasksClient)
+        .list(ListTasksRequest::default())
+        .await?
+        .into_inner()
+        .tasks;
+    let tasks: HashMap<&str, &Process> = tasks.iter().map(|t| (t.id.as_str(), t)).collect();
+    let mut found: Vec<Container> = records
+        .iter()
+        .map(|record| view(record, tasks.get(record.id.as_str()).copied()))
+        .collect();
+    found.sort_by(|a, b| {
+        let place = |c: &Container| (c.pod.clone(), c.kind == Kind::OfPod, c.id.clone());
+        place(a).cmp(&place(b))
+    });
+    Ok(found)
 }
 
 /// The parts of an OCI runtime spec (config.md, "Namespaces") that are looked at.

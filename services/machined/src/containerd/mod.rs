@@ -15,15 +15,13 @@ mod tasks;
 mod transfer;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Request, Status};
-use tower::service_fn;
+
+use crate::unix;
 
 pub use containers::{Container, Kind};
 pub use images::Image;
@@ -33,9 +31,6 @@ pub use transfer::Progress;
 pub const SYSTEM: &str = "system";
 /// containerd's namespace for pods.
 pub const PODS: &str = "k8s.io";
-
-/// How long containerd may take to answer the connection.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The runtime of this node; cheap to clone.
 #[derive(Debug, Clone)]
@@ -54,18 +49,9 @@ impl Containerd {
 
     /// A connection for one call of ours and all it needs of containerd.
     async fn connect(&self, namespace: &'static str) -> Result<Session, Status> {
-        let socket = self.socket.clone();
-        // The address is never used: the connector knows where to go.
-        let channel = Endpoint::from_static("http://containerd")
-            .connect_timeout(PATIENCE)
-            .connect_with_connector(service_fn(move |_: Uri| {
-                let socket = socket.clone();
-                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-            }))
-            .await
-            .map_err(|_| {
-                Status::unavailable("containerd does not answer; the service list says why")
-            })?;
+        let channel = unix::connect(&self.socket).await.map_err(|_| {
+            Status::unavailable("containerd does not answer; the service list says why")
+        })?;
         Ok(Session {
             channel,
             namespace: Namespace(MetadataValue::from_static(namespace)),

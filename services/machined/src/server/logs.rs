@@ -1,24 +1,18 @@
 //! The services' logs, which syslogd keeps.
 
 use std::path::Path;
-use std::time::Duration;
 
 use corten_api::common::{ContainerDriver, Data};
 use corten_api::corten::v1::log_service_client::LogServiceClient;
 use corten_api::corten::v1::{LogChunk, LogListRequest, LogReadRequest};
 use corten_api::machine as api;
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::BoxStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tower::service_fn;
 
 use super::Paths;
-
-/// syslogd is on this machine: it answers at once or not at all.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::unix;
 
 /// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
 /// what comes later; with `previous` what the boot before left of it.
@@ -101,14 +95,7 @@ pub(super) async fn ids(paths: &Paths) -> Result<api::LogsContainersResponse, St
 }
 
 async fn client(socket: &Path) -> Result<LogServiceClient<Channel>, Status> {
-    let socket = socket.to_owned();
-    // The address is never used: the connector knows where to go.
-    let channel = Endpoint::from_static("http://syslogd")
-        .connect_timeout(PATIENCE)
-        .connect_with_connector(service_fn(move |_: Uri| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        }))
+    let channel = unix::connect(socket)
         .await
         .map_err(|_| Status::unavailable("syslogd does not answer; the service list says why"))?;
     Ok(LogServiceClient::new(channel))
