@@ -54,9 +54,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cmdline::Cmdline;
+use corten_resources::controller::with_causes as describe;
 
 /// Two are enough: nothing here computes (design, section 4).
-use corten_resources::controller::with_causes as describe;
 const WORKERS: usize = 2;
 /// Threads for reading files; each costs memory while it idles.
 const BLOCKING_THREADS: usize = 4;

@@ -24,7 +24,7 @@ mod lease;
 mod old_form;
 pub mod rules;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
