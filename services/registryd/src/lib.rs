@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use corten_api::IMAGE_CACHE_PORT;
 
 pub use cache::Cache;
 pub use server::serve;
@@ -38,7 +39,7 @@ struct Options {
     #[arg(long, required = true)]
     root: Vec<PathBuf>,
     /// Where to listen.
-    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, corten_api::IMAGE_CACHE_PORT)))]
+    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT)))]
     listen: SocketAddr,
 }
 
@@ -48,7 +49,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn listen_and_serve(options: Options) -> Result<(), String> {
-    let listener = corten_daemon::listen(Some(options.listen), PORT).await?;
+    let listener = corten_daemon::listen(Some(options.listen), IMAGE_CACHE_PORT).await?;
     corten_daemon::ready("registryd");
     serve(listener, Cache::new(options.root)).await;
     Ok(())
