@@ -46,13 +46,7 @@ pub fn trustd() -> ServiceSpec {
     ServiceSpec {
         id: "trustd".into(),
         runner: Runner::Process(Process {
-            argv: strings(&[
-                "/usr/bin/trustd",
-                "--pki",
-                TRUSTD_PKI,
-                "--listen",
-                "[::]:50001",
-            ]),
+            argv: strings(&["/usr/bin/trustd", "--pki", TRUSTD_PKI]),
             uid: TRUSTD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,

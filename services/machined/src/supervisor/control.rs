@@ -25,9 +25,13 @@ impl Shell {
         self.controls.push(request);
     }
 
-    /// Tells those whose request is fulfilled. Whoever asked for a service that is not there hears nothing.
+    /// Tells those whose request is fulfilled. Whoever asked for a service that is not there hears nothing; who
+    /// waits no more is forgotten.
     pub(super) fn answer_controls(&mut self) {
         for request in std::mem::take(&mut self.controls) {
+            if request.done.is_closed() {
+                continue;
+            }
             let service = self
                 .services
                 .iter()

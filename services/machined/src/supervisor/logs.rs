@@ -10,13 +10,10 @@ use std::time::Duration;
 
 use corten_api::corten::v1::LogRecord;
 use corten_api::corten::v1::log_service_client::LogServiceClient;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Endpoint, Uri};
 
 use crate::console;
 use crate::services::Id;
@@ -113,14 +110,7 @@ async fn append(
     records: Arc<Mutex<mpsc::Receiver<LogRecord>>>,
     dropped: Arc<AtomicU64>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let socket = socket.to_owned();
-    let connect = tower::service_fn(move |_: Uri| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-    });
-    let channel = Endpoint::from_static("http://syslogd")
-        .connect_with_connector(connect)
-        .await?;
+    let channel = crate::unix::connect(socket).await?;
     let (stream, receiver) = mpsc::channel(1);
     let feed = async move {
         let mut records = records.lock().await;
