@@ -1,7 +1,6 @@
 //! A node joins: trustd as a process, asked over loopback by the code that asks on a worker.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     reason = "a failing step is a failing test"
 )]

@@ -197,8 +197,8 @@ pub const REGISTRYD: &str = "registryd";
 /// Services that run only when the machine config asks for them; without them nothing is amiss.
 pub const OPTIONAL: [&str; 1] = [REGISTRYD];
 
-/// Hears what the others say as they end, and ends after them.
-const LISTENER: &str = "syslogd";
+/// End after all others, in this order: who asked for the end is told of it, and what is said is heard.
+const LAST: [&str; 2] = ["apid", "syslogd"];
 
 /// How apid serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -215,10 +215,11 @@ pub enum ApiMode {
 pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
     let mut left: Vec<&ServiceSpec> = specs.iter().collect();
     let mut waves = Vec::new();
+    let rank = |id: &Id| LAST.iter().position(|last| **id == **last);
     while !left.is_empty() {
         let needed = |id: &Id| {
             left.iter()
-                .any(|spec| spec.depends_on.contains(id) || (**id == *LISTENER && spec.id != *id))
+                .any(|spec| spec.depends_on.contains(id) || rank(&spec.id) < rank(id))
         };
         let ids = left.iter().map(|spec| spec.id.clone());
         let wave: Vec<Id> = ids.filter(|id| !needed(id)).collect();

@@ -255,7 +255,7 @@ mod tests {
             .collect();
         assert_eq!(
             waves,
-            ["apid registryd containerd trustd", "udevd", "syslogd"]
+            ["registryd containerd trustd", "udevd", "apid", "syslogd"]
         );
     }
 
