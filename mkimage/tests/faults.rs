@@ -277,7 +277,7 @@ fn a_quick_build_is_no_release() {
     let profile = profile.to_str().expect("UTF-8");
     let text = failed(&site.build(&mirror, &["--profile", profile, "--release"]));
     assert!(text.contains("a quick build is no release"), "{text}");
-    assert!(!site.path("cache").exists(), "a cache");
+    assert!(!site.path("out").exists(), "an image");
 }
 
 #[test]

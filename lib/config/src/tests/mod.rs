@@ -7,6 +7,7 @@ mod page;
 mod parse;
 mod patch;
 mod plan;
+mod senseless;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

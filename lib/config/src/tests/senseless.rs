@@ -1,0 +1,323 @@
+//! Documents that are well-formed and make no sense, alone or together.
+
+use super::kinds::with;
+use super::{future_problems, good};
+
+/// A kind, the fields of a document of it, and what is wrong with them.
+const SENSELESS: &[(&str, &str, &str)] = &[
+    (
+        "HostnameConfig",
+        "hostname: a..b",
+        "hostname must be a name of letters",
+    ),
+    (
+        "HostnameConfig",
+        "hostname: a\nauto: stable",
+        "auto excludes hostname",
+    ),
+    (
+        "ResolverConfig",
+        "nameservers: [{address: x}]",
+        "nameservers[0].address must be an IP address",
+    ),
+    (
+        "ResolverConfig",
+        "nameservers: [{address: 10.0.0.1, protocol: dns}]",
+        "must be one of do53, dot, doh",
+    ),
+    ("LinkConfig", "mtu: 9000", "name is required"),
+    (
+        "LinkConfig",
+        "name: eth0\nmtu: 10",
+        "mtu must be from 68 to 65536",
+    ),
+    (
+        "LinkConfig",
+        "name: a/b",
+        "name must be the name of a network link",
+    ),
+    (
+        "LinkConfig",
+        "name: e\naddresses: [{address: 10.0.0.1/33}]",
+        "addresses[0].address must be an address and prefix",
+    ),
+    (
+        "LinkConfig",
+        "name: e\naddresses: [{address: 10.0.0.1/8}, {address: 10.0.0.1/8}]",
+        "addresses has one address twice",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{metric: 1}]",
+        "routes[0] needs destination or gateway",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{destination: 10.0.0.0/8, gateway: 'fd00::1'}]",
+        "routes[0] mixes IPv4 and IPv6",
+    ),
+    (
+        "LinkConfig",
+        "name: e\nroutes: [{gateway: 10.0.0.1, metrik: 3}]",
+        "did you mean \"metric\"?",
+    ),
+    (
+        "BondConfig",
+        "name: b\nlinks: [a]\nbondMode: 802.3ad\nmiimon: 1\narpInterval: 1",
+        "arpInterval excludes miimon",
+    ),
+    (
+        "BondConfig",
+        "name: b\nlinks: [a]\nbondMode: 802.3ad\nprimary: c",
+        "primary must be one of links",
+    ),
+    (
+        "BondConfig",
+        "name: b\nbondMode: 802.3ad",
+        "links is required",
+    ),
+    (
+        "VLANConfig",
+        "name: v\nvlanID: 5000\nparent: e",
+        "vlanID must be from 1 to 4094",
+    ),
+    (
+        "VLANConfig",
+        "name: v\nvlanID: 5\nparent: v",
+        "parent must be another link",
+    ),
+    (
+        "WireguardConfig",
+        "name: w\nprivateKey: c2hvcnQ=",
+        "privateKey must be base64 of a key of 32 bytes",
+    ),
+    (
+        "DHCPv4Config",
+        "name: e\nclientIdentifier: duid",
+        "duidRaw is required",
+    ),
+    (
+        "DHCPv4Config",
+        "name: e\nclientIdentifier: duid\nduidRaw: xyz",
+        "duidRaw must be hexadecimal",
+    ),
+    (
+        "StaticHostConfig",
+        "name: host\nhostnames: [a]",
+        "name must be an IP address",
+    ),
+    (
+        "RoutingRuleConfig",
+        "name: '0'\ntable: 1",
+        "name must be a priority from 1 to 32765",
+    ),
+    ("RoutingRuleConfig", "name: '5'", "table is required"),
+    (
+        "TimeSyncConfig",
+        "ntp: {servers: [a]}\nptp: {devices: [/dev/ptp0]}",
+        "ptp excludes ntp",
+    ),
+    (
+        "TimeSyncConfig",
+        "bootTimeout: 5",
+        "bootTimeout must be a duration",
+    ),
+    (
+        "NetworkDefaultActionConfig",
+        "ingress: drop",
+        "ingress must be one of accept, block",
+    ),
+    (
+        "VethConfig",
+        "name: v0\npeer: {name: v0}",
+        "peer must have another name",
+    ),
+    (
+        "RoutingRuleConfig",
+        "name: 10\nsrc: 10.0.0.0/8\ndst: fd00::/8\ntable: 7",
+        "dst must be of the family of src",
+    ),
+    (
+        "SysctlConfig",
+        "params: {kernel.kptr_restrict: 0}",
+        "params.kernel.kptr_restrict must be at least 2",
+    ),
+    (
+        "KernelModuleConfig",
+        "name: nbd\nparameters: ['-f']",
+        "parameters[0] must be a module's parameter",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp}",
+        "portSelector.ports is required",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: icmp, ports: [1]}",
+        "ports must not be given",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp, ports: [9-1]}",
+        "must be a port or a range",
+    ),
+    (
+        "NetworkRuleConfig",
+        "name: r\nportSelector: {protocol: tcp, ports: [1]}\ningress: [{subnet: 10.0.0.0/8, except: 11.0.0.0/16}]",
+        "except must be a part of subnet",
+    ),
+    ("VolumeConfig", "name: DATA", "name must be one of STATE"),
+    (
+        "VolumeConfig",
+        "name: STATE\nprovisioning: {minSize: 2GiB, maxSize: 1GiB}",
+        "maxSize must not be below minSize",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{slot: 0}]}",
+        "keys[0] needs exactly one of",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{nodeID: {}}, {slot: 0, nodeID: {}}]}",
+        "keys has one slot twice",
+    ),
+    (
+        "VolumeConfig",
+        "name: STATE\nencryption: {provider: luks2, keys: [{nodeID: {}, lockToState: true}]}",
+        "must not lock STATE to itself",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a b\nprovisioning: {diskSelector: {match: x}}",
+        "name must be a name of letters",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a",
+        "provisioning needs diskSelector",
+    ),
+    (
+        "UserVolumeConfig",
+        "name: a\nvolumeType: directory\nfilesystem: {type: xfs}",
+        "filesystem must not be given for a directory",
+    ),
+    (
+        "KmsgLogConfig",
+        "name: a\nurl: http://x:1",
+        "url must be tcp://host:port",
+    ),
+    (
+        "EventSinkConfig",
+        "endpoint: nowhere",
+        "endpoint must be host:port",
+    ),
+    (
+        "WatchdogTimerConfig",
+        "device: /dev/watchdog\ntimeout: 1s",
+        "timeout must be 10s or more",
+    ),
+    (
+        "TrustedRootsConfig",
+        "name: a\ncertificates: x",
+        "certificates must be PEM certificates",
+    ),
+    (
+        "EnvironmentConfig",
+        "variables: {A-B: x}",
+        "variables has a name that cannot be one",
+    ),
+    (
+        "ExtensionServiceConfig",
+        "name: a\nenvironment: [novalue]",
+        "environment[0] must be NAME=value",
+    ),
+    (
+        "ExtensionServiceConfig",
+        "name: a\nconfigFiles: [{content: x, mountPath: ../x}]",
+        "mountPath must be an absolute path",
+    ),
+    (
+        "EtcFileConfig",
+        "name: ../shadow\ncontents: x",
+        "name must be a path below /etc",
+    ),
+    (
+        "EtcFileConfig",
+        "name: a\nmode: '999'",
+        "mode must be permissions in octal",
+    ),
+    (
+        "SysctlConfig",
+        "params: {a/../b: 1}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "SysctlConfig",
+        "params: {/proc/sys/kernel/kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "SysctlConfig",
+        "params: {.kernel.kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "SysfsConfig",
+        "params: {/proc/sys/kernel/kptr_restrict: 0}",
+        "params has a name that cannot be one",
+    ),
+    (
+        "TCPProbeConfig",
+        "name: a\nendpoint: 'a:1'\ninterval: 1ns",
+        "interval must be at least 100ms",
+    ),
+    (
+        "HTTPProbeConfig",
+        "name: a\nurl: http://a\ninterval: 1ms",
+        "interval must be at least 100ms",
+    ),
+];
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_field() {
+    for (kind, fields, why) in SENSELESS {
+        let found = future_problems(&with(kind, fields));
+        assert!(
+            found.iter().any(|p| p.contains(why)),
+            "{kind} {fields}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn documents_may_not_contradict_each_other() {
+    for (more, why) in [
+        (
+            "kind: LinkConfig\nname: eth0\n---\napiVersion: v1alpha1\nkind: LinkConfig\nname: eth0",
+            "a second document LinkConfig eth0; the first is on line",
+        ),
+        (
+            "kind: LinkConfig\nname: eth0\n---\napiVersion: v1alpha1\nkind: DummyLinkConfig\nname: eth0",
+            "the link eth0 is described twice",
+        ),
+        (
+            "kind: BridgeConfig\nname: b\nlinks: [eth0]\n---\napiVersion: v1alpha1\nkind: VRFConfig\ntable: 1\nname: v\nlinks: [eth0]",
+            "the link eth0 belongs to two others",
+        ),
+        (
+            "kind: TimeSyncConfig\nntp: {servers: [a]}\n---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nntp: {servers: [b]}",
+            "a second document TimeSyncConfig",
+        ),
+        (
+            "kind: LinkConfig\nname: eth0\n---\nmachine: {}",
+            "a second document without a kind",
+        ),
+    ] {
+        let found = future_problems(&format!("{}---\napiVersion: v1alpha1\n{more}\n", good()));
+        assert!(found.iter().any(|p| p.contains(why)), "{more}: {found:?}");
+    }
+    let wrong = with("LinkConfig", "name: a").replace("apiVersion: v1alpha1", "apiVersion: v2");
+    assert!(future_problems(&wrong)[0].contains("apiVersion must be v1alpha1"));
+}
