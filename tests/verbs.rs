@@ -2,6 +2,7 @@
 //! scripts read, and names what is wrong with what it refuses.
 
 use std::fs;
+use std::path::Path;
 
 use tests::client::Table;
 use tests::images;
@@ -184,8 +185,12 @@ fn verbs_that_look_are_answered_by_a_node() {
     let copied = node.vm.dir().join("copied");
     let target = copied.display().to_string();
     node.ask(&admin, &["copy", "/etc", &target], SOON);
-    let found = fs::read_to_string(copied.join("os-release"));
-    assert_eq!(found.expect("a copied file"), release);
+    let switch = node.ask(&admin, &["read", "/etc/nsswitch.conf"], SOON);
+    let found = fs::read_to_string(copied.join("nsswitch.conf"));
+    assert_eq!(found.expect("a copied file"), switch);
+    // A link is copied as one, wherever it leads.
+    let link = fs::read_link(copied.join("os-release"));
+    assert_eq!(link.expect("a link"), Path::new("../usr/lib/os-release"));
 
     let bundle = node.vm.dir().join("support.zip");
     let bundle_path = bundle.display().to_string();
