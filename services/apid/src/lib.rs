@@ -80,8 +80,10 @@ const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
 const LOOK: usize = fanout::FIELDS * 768;
 /// The program and everything else.
 const REST: usize = 16 << 20;
-/// What machined lets apid have (`system/apid` in its `boot/cgroups.rs`): beyond
-/// it the kernel ends apid, and with it everybody's calls.
+/// What machined lets apid have on a machine of 2 GiB or more (`system/apid` in
+/// its `boot/cgroups.rs`): beyond it the kernel ends apid, and with it
+/// everybody's calls. Beside this the kernel counts what sockets hold and
+/// callers do not read.
 const ALLOWED: usize = 448 << 20;
 const _: () = assert!(
     BOUNDS.connections * server::CONNECTION + CALLS.0 * CALL + 3 * MEMORY.0 + LOOK + REST

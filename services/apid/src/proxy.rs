@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, is_listed};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
+use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Frame, SizeHint};
@@ -116,9 +116,13 @@ impl Proxy {
         let forward = Forward::of(&head, &roles, caller)?;
         let answerer = |node: &str| answerer(node, caller, &head, &current);
         match targets {
-            Targets::Here => self.one(caller, Answerer::Here, forward, body).await,
+            Targets::Here => {
+                drop(head);
+                self.one(caller, Answerer::Here, forward, body).await
+            }
             Targets::One(node) => {
                 let answerer = answerer(&node)?;
+                drop(head);
                 self.one(caller, answerer, forward, body).await
             }
             Targets::Many(nodes, reply) => {
@@ -127,6 +131,7 @@ impl Proxy {
                     Ok(fanout::Row { node, answerer })
                 });
                 let rows: Vec<_> = rows.collect::<Result<_, Status>>()?;
+                drop(head);
                 let share = self.share(caller, rows.len())?;
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
                 let peer = caller.peer();
@@ -268,35 +273,44 @@ fn effective_roles(certificate: &[Role], headers: &HeaderMap) -> Vec<Role> {
         .collect()
 }
 
+/// Headers of a call that are for us.
+const OWN: [&str; 6] = [
+    metadata::ROLE,
+    metadata::NODE,
+    metadata::NODES,
+    metadata::PROXY_FROM,
+    "host",
+    "content-length",
+];
+
 /// The caller's headers, with our word for his roles in place of his own.
-fn forwarded(headers: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
-    let mut headers = headers.clone();
-    for own in [
-        metadata::ROLE,
-        metadata::NODE,
-        metadata::NODES,
-        metadata::PROXY_FROM,
-        "host",
-    ] {
-        headers.remove(own);
-    }
-    headers.remove(CONTENT_LENGTH);
-    // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
-    let lengths = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + 32);
-    if lengths.sum::<usize>() > METADATA {
-        return Err(Status::resource_exhausted(format!(
-            "more than {} KiB of metadata beside the nodes",
-            METADATA / 1024
-        )));
+fn forwarded(all: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
+    let too_much = || Status::resource_exhausted("too much metadata");
+    let mut headers = HeaderMap::new();
+    let mut length = 0;
+    for (name, value) in all.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
+        // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
+        length += name.as_str().len() + value.len() + 32;
+        if length > METADATA {
+            return Err(Status::resource_exhausted(format!(
+                "more than {} KiB of metadata beside the nodes",
+                METADATA / 1024
+            )));
+        }
+        // A clone shares the memory of all headers that came together: who keeps one would keep all.
+        let copy = HeaderName::from_bytes(name.as_str().as_bytes())
+            .ok()
+            .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
+        let (name, mut copy) = copy.ok_or_else(too_much)?;
+        copy.set_sensitive(value.is_sensitive());
+        headers.try_append(name, copy).map_err(|_| too_much())?;
     }
     let name = HeaderName::from_static(metadata::ROLE);
     for role in roles {
         let value = HeaderValue::from_static(role.name());
         headers
             .try_append(name.clone(), value)
-            .map_err(|_| Status::resource_exhausted("too much metadata"))?;
+            .map_err(|_| too_much())?;
     }
     Ok(headers)
 }
@@ -358,6 +372,21 @@ mod tests {
             assert_eq!(authority(node), uri);
             uri.parse::<http::uri::Authority>().unwrap();
         }
+    }
+
+    #[test]
+    fn what_is_handed_on_holds_no_memory_of_what_is_not() {
+        let block = Bytes::from(vec![b'x'; 100 << 10]);
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_maybe_shared(block.slice(..4)).unwrap();
+        headers.append("x-small", value);
+        headers.append("host", HeaderValue::from_static("node"));
+        let kept = forwarded(&headers, &[Role::Reader]).unwrap();
+        drop(headers);
+        assert!(block.is_unique());
+        assert_eq!(kept["x-small"], "xxxx");
+        assert_eq!(kept["talos-role"], "os:reader");
+        assert_eq!(kept.len(), 2);
     }
 
     #[test]

@@ -8,12 +8,14 @@ use tokio::net::UnixStream;
 use tonic::Status;
 
 use crate::link::{self, Answer, Links, describe};
+use crate::log_limit::LogLimit;
 use crate::reply::Body;
 
 #[derive(Debug)]
 pub(crate) struct Upstream {
     socket: PathBuf,
     links: Links,
+    failures: LogLimit,
 }
 
 impl Upstream {
@@ -21,6 +23,7 @@ impl Upstream {
         Upstream {
             socket,
             links: Links::default(),
+            failures: LogLimit::default(),
         }
     }
 
@@ -30,7 +33,8 @@ impl Upstream {
             .send(request, || Box::pin(self.connect()))
             .await
             .map_err(|status| {
-                eprintln!("apid: machined: {}", status.message());
+                self.failures
+                    .say(&format!("machined: {}", status.message()));
                 Status::unavailable("machined does not answer")
             })
     }

@@ -22,7 +22,8 @@ struct Entry {
     min: u64,
     /// Reclaimed last.
     low: u64,
-    /// Killed above; 0: unlimited.
+    /// Killed above, on a machine that has four times as much; else above a quarter of what it has: who is
+    /// killed comes back, a node without memory does not. 0: unlimited.
     max: u64,
 }
 
@@ -91,12 +92,13 @@ const TABLE: [Entry; 9] = [
 /// # Errors
 /// A group cannot be made. A promise that cannot be set is told and passed over.
 pub fn make_all(root: &Path) -> io::Result<()> {
+    let quarter = memory() >> 22;
     for entry in &TABLE {
         cgroup::create(root, entry.path, &CONTROLLERS)?;
         for (file, mebibytes) in [
             ("memory.min", entry.min),
             ("memory.low", entry.low),
-            ("memory.max", entry.max),
+            ("memory.max", entry.max.min(quarter)),
         ] {
             if mebibytes == 0 {
                 continue;
@@ -111,6 +113,12 @@ pub fn make_all(root: &Path) -> io::Result<()> {
         }
     }
     cgroup::enter(root, "init", std::process::id())
+}
+
+/// What the machine has, in bytes.
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 #[cfg(test)]

@@ -221,12 +221,15 @@ pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
             left.iter()
                 .any(|spec| spec.depends_on.contains(id) || rank(&spec.id) < rank(id))
         };
-        let ids = left.iter().map(|spec| spec.id.clone());
-        let wave: Vec<Id> = ids.filter(|id| !needed(id)).collect();
+        let ids = || left.iter().map(|spec| spec.id.clone());
+        let mut wave: Vec<Id> = ids().filter(|id| !needed(id)).collect();
         if wave.is_empty() {
-            // A cycle, which extensions may declare: stop the rest together rather than never.
-            waves.push(left.iter().map(|spec| spec.id.clone()).collect());
-            break;
+            // A circle, which only extensions can declare. They stop together rather than never; the node's
+            // own services keep their order.
+            wave = ids().filter(|id| extension::is_one(id)).collect();
+        }
+        if wave.is_empty() {
+            wave = ids().collect();
         }
         left.retain(|spec| !wave.contains(&spec.id));
         waves.push(wave);

@@ -124,8 +124,6 @@ fn apid(mode: ApiMode) -> ServiceSpec {
         APID_PKI,
         "--machined",
         MACHINED_SOCKET,
-        "--listen",
-        "[::]:50000",
     ]);
     if mode == ApiMode::Maintenance {
         argv.push("--maintenance".to_owned());
@@ -268,6 +266,33 @@ mod tests {
         };
         let waves = stop_waves(&[waiting_for("a", "b"), waiting_for("b", "a")]);
         assert_eq!(waves, [vec!["a".into(), "b".into()]]);
+        // Extensions in a circle, and one they wait for: the node's own services keep their order.
+        let mut specs = table(ApiMode::Secure);
+        for (id, other) in [
+            ("ext-a", "ext-b"),
+            ("ext-b", "ext-a"),
+            ("ext-c", "containerd"),
+        ] {
+            specs.push(waiting_for(id, other));
+        }
+        if let Some(first) = specs.iter_mut().find(|spec| *spec.id == *"ext-a") {
+            first.depends_on.push("ext-c".into());
+        }
+        let waves: Vec<String> = stop_waves(&specs)
+            .iter()
+            .map(|wave| wave.join(" "))
+            .collect();
+        assert_eq!(
+            waves,
+            [
+                "registryd",
+                "ext-a ext-b ext-c",
+                "containerd",
+                "udevd",
+                "apid",
+                "syslogd"
+            ]
+        );
     }
 
     #[test]
