@@ -5,7 +5,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Until files that could not be used are tried again: the reason may not lie in them.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// What tells one version of the files from another: time, inode (they are replaced by renaming) and length.
 type Stamp<const N: usize> = [Option<(SystemTime, u64, u64)>; N];
@@ -20,7 +23,15 @@ pub struct Reloaded<T, E, const N: usize> {
     directory: PathBuf,
     files: [&'static str; N],
     read: Box<Read<T, E>>,
-    current: Mutex<(Stamp<N>, Arc<T>)>,
+    again: Duration,
+    current: Mutex<Current<T, N>>,
+}
+
+struct Current<T, const N: usize> {
+    stamp: Stamp<N>,
+    value: Arc<T>,
+    /// The version that could not be used, and when that was tried.
+    failed: Option<(Stamp<N>, Instant)>,
 }
 
 impl<T, E, const N: usize> fmt::Debug for Reloaded<T, E, N> {
@@ -44,13 +55,18 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
         read: impl Fn(&Path) -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
         let stamp = stamp(&directory, files);
-        let current = Arc::new(read(&directory)?);
+        let value = Arc::new(read(&directory)?);
         Ok(Reloaded {
             what,
             directory,
             files,
             read: Box::new(read),
-            current: Mutex::new((stamp, current)),
+            again: AGAIN,
+            current: Mutex::new(Current {
+                stamp,
+                value,
+                failed: None,
+            }),
         })
     }
 
@@ -58,20 +74,28 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
     pub fn current(&self) -> Arc<T> {
         let stamp = stamp(&self.directory, self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != stamp {
+        let failed = current.failed.filter(|(failed, _)| *failed == stamp);
+        let is_early = failed.is_some_and(|(_, tried)| tried.elapsed() < self.again);
+        if current.stamp != stamp && !is_early {
             match (self.read)(&self.directory) {
                 Ok(new) => {
                     println!("{} were read again", self.what);
-                    *current = (stamp, Arc::new(new));
+                    *current = Current {
+                        stamp,
+                        value: Arc::new(new),
+                        failed: None,
+                    };
                 }
                 Err(error) => {
-                    eprintln!("{} changed and are not used: {error}", self.what);
                     // Said once per change, not once per connection.
-                    current.0 = stamp;
+                    if failed.is_none() {
+                        eprintln!("{} changed and are not used: {error}", self.what);
+                    }
+                    current.failed = Some((stamp, Instant::now()));
                 }
             }
         }
-        current.1.clone()
+        current.value.clone()
     }
 }
 
@@ -116,5 +140,30 @@ mod tests {
         assert_eq!(*files.current(), 22);
         fs::remove_file(directory.path().join("number")).unwrap();
         assert_eq!(*files.current(), 22);
+    }
+
+    #[test]
+    fn what_failed_for_a_moment_is_tried_again_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        fs::write(&path, "1").unwrap();
+        let broken = Arc::new(Mutex::new(false));
+        let read = {
+            let broken = broken.clone();
+            move |directory: &Path| match *broken.lock().unwrap() {
+                true => Err("no descriptors left".to_owned()),
+                false => fs::read_to_string(directory.join("a")).map_err(|e| e.to_string()),
+            }
+        };
+        let mut files =
+            Reloaded::load("test: the files", directory.path().into(), ["a"], read).unwrap();
+        *broken.lock().unwrap() = true;
+        fs::write(&path, "22").unwrap();
+        assert_eq!(*files.current(), "1");
+        *broken.lock().unwrap() = false;
+        // Not with every connection.
+        assert_eq!(*files.current(), "1");
+        files.again = Duration::ZERO;
+        assert_eq!(*files.current(), "22");
     }
 }
