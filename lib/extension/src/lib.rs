@@ -43,3 +43,8 @@ impl Problem {
         }
     }
 }
+
+/// What is wrong with a YAML text, and where. What stands around the place is not quoted: it may be a secret.
+fn told(error: &serde_saphyr::Error) -> String {
+    error.without_snippet().to_string()
+}

@@ -87,7 +87,7 @@ impl Manifest {
         }
         let text = std::str::from_utf8(bytes).map_err(|error| malformed(error.to_string()))?;
         let manifest: Manifest =
-            serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string()))?;
+            serde_saphyr::from_str(text).map_err(|error| malformed(crate::told(&error)))?;
         manifest.check()?;
         Ok(manifest)
     }

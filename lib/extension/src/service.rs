@@ -12,8 +12,10 @@ pub const ROOTS: &str = "/usr/local/lib/containers";
 
 /// The largest file, in bytes; real ones have a few hundred.
 const LARGEST: usize = 64 * 1024;
-/// Of a name, which becomes part of file names and of a service's.
-const LONGEST_NAME: usize = 64;
+/// Of a name: `ext-` and it are the name of a log, which has at most 64 letters.
+const LONGEST_NAME: usize = 60;
+/// Of a service's name in the API.
+const LONGEST_ID: usize = 64;
 /// What mount_namespaces(7) knows.
 const PROPAGATIONS: [&str; 8] = [
     "private",
@@ -30,7 +32,7 @@ const PROPAGATIONS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Service {
-    /// Lower-case letters, digits, `-` and `_`.
+    /// Lower-case letters and digits, single `-` and `_` between them.
     pub name: String,
     /// What runs.
     pub container: Container,
@@ -191,15 +193,15 @@ impl Service {
         }
         let text = std::str::from_utf8(bytes).map_err(|error| malformed(error.to_string()))?;
         let service: Service =
-            serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string()))?;
+            serde_saphyr::from_str(text).map_err(|error| malformed(crate::told(&error)))?;
         service.check()?;
         Ok(service)
     }
 
     fn check(&self) -> Result<(), Problem> {
-        if !is_name(&self.name) {
+        if !is_name(&self.name, LONGEST_NAME) {
             let remedy = format!(
-                "use up to {LONGEST_NAME} lower-case letters, digits, and - and _ after the first"
+                "use up to {LONGEST_NAME} lower-case letters and digits, and single - and _ between them"
             );
             return Err(wrong(
                 "name",
@@ -212,7 +214,7 @@ impl Service {
             let field = |kind: &str| format!("depends[{place}].{kind}");
             match dependency {
                 Dependency::Path(path) => check_path(&field("path"), path)?,
-                Dependency::Service(id) if !is_name(id) => {
+                Dependency::Service(id) if !is_name(id, LONGEST_ID) => {
                     let what = format!("{id:?} is no service");
                     return Err(wrong(
                         &field("service"),
@@ -318,11 +320,11 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn is_name(name: &str) -> bool {
-    let first = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.len() <= LONGEST_NAME
-        && name.starts_with(first)
-        && name.chars().all(|c| first(c) || matches!(c, '-' | '_'))
+/// Words with one separator between them, as containerd takes identifiers.
+fn is_name(name: &str, longest: usize) -> bool {
+    let in_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut words = name.split(['-', '_']);
+    name.len() <= longest && words.all(|word| !word.is_empty() && word.chars().all(in_word))
 }
 
 #[cfg(test)]

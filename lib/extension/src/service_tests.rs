@@ -129,6 +129,18 @@ fn what_is_wrong_is_named() {
         let problem = Service::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(problem.contains(expected), "{problem:?} lacks {expected:?}");
     }
+    for name in ["a--b", "a-", "-a", "a-_b", "_", "a.b", &"a".repeat(61)] {
+        let text = with("hello-world\ncon", &format!("{name}\ncon"));
+        let problem = Service::parse(text.as_bytes()).unwrap_err();
+        assert!(problem.place.contains("name"), "{name}: {problem}");
+    }
+    // What stands beside a mistake may be a secret.
+    let secret = with("logToConsole", "logToScreen").replace("MODE=quiet", "TOKEN=hunter2");
+    let problem = Service::parse(secret.as_bytes()).unwrap_err().to_string();
+    assert!(
+        !problem.contains("hunter2") && !problem.contains('\n'),
+        "{problem}"
+    );
     let long = vec![b' '; LARGEST + 1];
     let problem = Service::parse(&long).unwrap_err();
     assert!(problem.what.contains("larger"), "{problem}");
@@ -145,7 +157,7 @@ proptest! {
         let mut text = GOOD.to_owned();
         text.insert_str(at, &piece);
         if let Ok(service) = Service::parse(text.as_bytes()) {
-            prop_assert!(is_name(&service.name));
+            prop_assert!(is_name(&service.name, LONGEST_NAME));
             prop_assert!(!service.container.entrypoint.is_empty());
         }
     }
