@@ -21,4 +21,6 @@ pub mod sandbox;
 pub mod seccomp;
 pub mod socket;
 pub mod sysctl;
+#[cfg(test)]
+mod testing;
 pub mod watchdog;

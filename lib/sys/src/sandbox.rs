@@ -217,6 +217,7 @@ mod tests {
     use super::*;
     use crate::child::{CapabilitySet, Child, Confinement};
     use crate::seccomp::Filter;
+    use crate::testing::skip;
     use std::io::{BufRead, BufReader, Read};
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             // Whoever may not make namespaces gets no child, rather than one outside of its root.
             assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-            return;
+            return skip("root, to make a root");
         }
         let mut child = started.unwrap();
         let mut shown = String::new();
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn a_file_that_is_replaced_is_seen_through_a_link() {
         if !rustix::process::geteuid().is_root() {
-            return;
+            return skip("root, to make a root");
         }
         let directory = tempfile::tempdir().unwrap();
         let stage = tempfile::tempdir().unwrap();
