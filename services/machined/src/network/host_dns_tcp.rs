@@ -13,7 +13,7 @@ use hickory_resolver::net::xfer::Protocol;
 use hickory_server::server::{Request, RequestHandler as _, ResponseHandle};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -34,7 +34,11 @@ pub(super) async fn serve(listener: TcpListener, forwarder: Forwarder, places: A
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                connections.spawn(connection(stream, peer, forwarder.clone(), place));
+                let (forwarder, places) = (forwarder.clone(), places.clone());
+                connections.spawn(async move {
+                    let _place = place;
+                    connection(stream, peer, forwarder, &places).await;
+                });
             }
             Err(_) => sleep(PAUSE).await,
         }
@@ -42,12 +46,13 @@ pub(super) async fn serve(listener: TcpListener, forwarder: Forwarder, places: A
     }
 }
 
-/// Answers one question after the other. How a client hangs up is its own affair.
+/// Answers one question after the other. How a client hangs up is its own affair; when all places are taken it
+/// has to after an answer (RFC 7766, section 6.2.3), since others may wait.
 async fn connection(
     mut stream: TcpStream,
     peer: SocketAddr,
     forwarder: Forwarder,
-    _place: OwnedSemaphorePermit,
+    places: &Semaphore,
 ) {
     let _ = stream.set_nodelay(true);
     while let Ok(Ok(question)) = timeout(PATIENCE, read(&mut stream)).await {
@@ -55,7 +60,7 @@ async fn connection(
             return;
         };
         let written = timeout(PATIENCE, write(&mut stream, &answer)).await;
-        if !matches!(written, Ok(Ok(()))) {
+        if !matches!(written, Ok(Ok(()))) || places.available_permits() == 0 {
             return;
         }
     }

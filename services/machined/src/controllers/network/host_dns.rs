@@ -10,7 +10,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use futures_util::future::join_all;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::console;
 use crate::network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
@@ -148,8 +148,12 @@ impl Controller for Cache {
         let forwarder = Forwarder::default();
         let mut listening: BTreeMap<SocketAddr, Listening> = BTreeMap::new();
         let mut asked = Vec::new();
+        let mut failed = String::new();
         loop {
-            context.event().await;
+            tokio::select! {
+                () = context.event() => {}
+                () = sleep(HEALTH), if !failed.is_empty() => {}
+            }
             let config = context.get::<HostDnsConfig>(HostDnsConfig::ID)?;
             let config = config.map(|config| (*config).clone()).unwrap_or_default();
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
@@ -176,11 +180,22 @@ impl Controller for Cache {
                 .collect();
             // An address that stays is not let go of: who asks there is answered.
             listening.retain(|address, _| addresses.contains(address));
+            let before = std::mem::take(&mut failed);
             for address in addresses {
-                if let Entry::Vacant(place) = listening.entry(address) {
-                    place.insert(forwarder.listen(address).await?);
-                    console::say(&format!("name cache: answers at {address}"));
+                let Entry::Vacant(place) = listening.entry(address) else {
+                    continue;
+                };
+                match forwarder.listen(address).await {
+                    Ok(listener) => {
+                        place.insert(listener);
+                        console::say(&format!("name cache: answers at {address}"));
+                    }
+                    // The others answer meanwhile.
+                    Err(error) => failed = error,
                 }
+            }
+            if !failed.is_empty() && failed != before {
+                console::warn(&format!("name cache: {failed}"));
             }
             context.start_outputs();
             for now in listening.values() {
@@ -241,7 +256,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_where_nothing_changes_is_answered_while_another_address_comes() {
-        let [a, b] = [own(1), own(2)];
+        let [a, b, taken] = [own(1), own(2), own(3)];
+        let _taken = std::net::UdpSocket::bind(taken).unwrap();
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Cache).unwrap();
@@ -267,14 +283,19 @@ mod tests {
             }
         };
         let test = async {
-            for (id, address) in [("a", a), ("b", b)] {
+            for (id, address) in [("a", a), ("b", b), ("c", taken)] {
                 store.put(Draft::new(id, status(address)), "").unwrap();
             }
             listen(&[a]);
             answers_at(a).await;
             let mut client = TcpStream::connect(a).await.unwrap();
-            listen(&[a, b]);
+            listen(&[a, taken, b]);
             answers_at(b).await;
+            assert!(
+                store
+                    .get_as::<DnsResolveCache>(&taken.to_string())
+                    .is_none()
+            );
             // A question for the root's servers; nobody can be asked, which is an answer.
             let question = [0, 17, 7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
             client.write_all(&question).await.unwrap();
