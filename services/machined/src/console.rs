@@ -47,6 +47,23 @@ pub fn service(id: &str, message: &str) {
     say(&format!("service {id}: {message}"));
 }
 
+/// Shows a line of a service's output, which is also in its log: in the kernel's log alone, and what a
+/// terminal would obey is spelt out.
+pub fn quote(id: &str, line: &[u8]) {
+    to_kernel(Level::Info, &format!("service {id}: {}", spelt_out(line)));
+}
+
+fn spelt_out(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for c in String::from_utf8_lossy(line).chars() {
+        match c.is_control() {
+            true => text.extend(c.escape_default()),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
 /// What libraries have to say, as far as it helps whoever looks for a fault.
 struct Libraries;
 
@@ -71,12 +88,28 @@ impl log::Log for Libraries {
     fn flush(&self) {}
 }
 
-fn write(level: Level, text: &str) {
+fn to_kernel(level: Level, text: &str) {
     let kernel = KERNEL.get().map(|kernel| kernel.write(level, PREFIX, text));
     if !matches!(kernel, Some(Ok(()))) {
         eprintln!("{PREFIX}{text}");
     }
+}
+
+fn write(level: Level, text: &str) {
+    to_kernel(level, text);
     if let Some(log) = LOG.get() {
         log.send("machined", text.as_bytes().to_vec());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_of_what_a_service_says() {
+        let said = "\x1b[2Jgone\r\tä".as_bytes();
+        assert_eq!(spelt_out(said), "\\u{1b}[2Jgone\\r\\tä");
+        assert_eq!(spelt_out(b"\xff"), "\u{fffd}");
     }
 }

@@ -36,6 +36,7 @@ mod meta;
 mod network;
 pub mod node;
 mod power_button;
+mod regular;
 mod resources;
 pub mod server;
 mod services;

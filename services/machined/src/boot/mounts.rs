@@ -8,6 +8,7 @@ use std::path::Path;
 use corten_sys::mount::{self, MountFlags};
 
 use crate::console;
+use crate::services::CONTAINERS;
 
 /// One mount.
 struct Entry {
@@ -53,7 +54,7 @@ const fn optional(
     }
 }
 
-const TABLE: [Entry; 12] = [
+const TABLE: [Entry; 13] = [
     required(
         "/sys/fs/cgroup",
         "cgroup2",
@@ -69,6 +70,8 @@ const TABLE: [Entry; 12] = [
     ),
     required("/dev/shm", "tmpfs", STRICT, "mode=1777"),
     required("/tmp", "tmpfs", STRICT, "mode=1777,size=64m"),
+    // What services in containers write to their own roots; the rest of /run is what the node lives by.
+    required(CONTAINERS, "tmpfs", STRICT, "mode=0700,size=64m"),
     // Containers' programs live under it, so no noexec.
     required(
         "/var",
@@ -159,7 +162,7 @@ const EOPNOTSUPP: i32 = 95;
 fn make(entry: &Entry) -> io::Result<()> {
     let target = Path::new(entry.target);
     if !target.exists() {
-        // Only in /dev can a directory be made; elsewhere the kernel or the image offers it or not.
+        // Only in /dev and /run can a directory be made; elsewhere the kernel or the image offers it or not.
         fs::create_dir(target).map_err(|_| io::Error::from_raw_os_error(ENOENT))?;
     }
     match mount::mount(

@@ -135,18 +135,16 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn(
     reached.unwrap_or_else(|_| panic!("{what} does not happen"))
 }
 
-fn step() -> Option<PathBuf> {
-    let step = std::env::var_os("CORTEN_GO").map(PathBuf::from);
-    if step.is_none() {
-        eprintln!("CORTEN_GO is not set: nothing is tested");
-    }
-    step
+fn step() -> PathBuf {
+    let step =
+        std::env::var_os("CORTEN_GO").expect("CORTEN_GO names the output of the step \"go\"");
+    step.into()
 }
 
 #[tokio::test]
 #[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
 async fn a_real_containerd_runs_takes_over_and_removes() {
-    let Some(step) = step() else { return };
+    let step = step();
     let directory = tempfile::tempdir().unwrap();
     let mut daemon = Daemon::start(step, directory.path().to_owned());
     let containerd = Containerd::new(&directory.path().join("sock"));
@@ -192,7 +190,7 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
 #[tokio::test]
 #[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
 async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
-    let Some(step) = step() else { return };
+    let step = step();
     let directory = tempfile::tempdir().unwrap();
     let bundle = bundle(directory.path());
     let places = Places {

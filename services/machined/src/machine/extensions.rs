@@ -2,20 +2,22 @@
 //! declared again when the machine config says something else of them.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use corten_config::kinds::ExtensionServiceConfig;
+use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
 use corten_extension::service::{DIRECTORY, Service};
 use tokio::time::sleep;
 
-use super::Machine;
+use super::{Machine, lock};
 use crate::console;
 use crate::containerd::Containerd;
+use crate::durable::{self, Access};
 use crate::node::Node as _;
 use crate::services::extension::{FILES, declare, file_path, id, unusable};
 use crate::services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
@@ -26,8 +28,13 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between attempts to remove what nobody wants any more.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What the files say; before they were read: nothing.
-pub(super) type Found = OnceLock<Vec<Entry>>;
+/// The services of the image's extensions.
+#[derive(Debug, Default)]
+pub(super) struct Extensions {
+    /// What the files say; before they were read: nothing.
+    found: OnceLock<Vec<Entry>>,
+    declaring: Mutex<()>,
+}
 
 /// A file: a service, or its name and why it cannot be used.
 #[derive(Debug)]
@@ -41,7 +48,7 @@ impl Machine {
             Err(error) => return console::warn(&format!("cannot list {DIRECTORY}: {error}")),
         };
         let conditions = self.supervisor.conditions();
-        let specs = self.extensions.get_or_init(|| found);
+        let specs = self.extensions.found.get_or_init(|| found);
         let mut awaited = HashSet::new();
         for Entry(entry) in specs {
             let Ok(service) = entry else { continue };
@@ -63,8 +70,10 @@ impl Machine {
 
     /// Declares the services by the config of now.
     pub(super) fn declare_extensions(&self) {
+        // Who declares last has read the config last.
+        let _alone = lock(&self.extensions.declaring);
         let config = self.node.config();
-        for Entry(entry) in self.extensions.get().into_iter().flatten() {
+        for Entry(entry) in self.extensions.found.get().into_iter().flatten() {
             let service = match entry {
                 Ok(service) => service,
                 Err((name, why)) => {
@@ -77,10 +86,32 @@ impl Machine {
                     .all::<ExtensionServiceConfig>()
                     .find(|own| own.name == service.name)
             });
-            let condition = Condition::Configuration(service.name.clone());
-            let holds = own.map(drop).ok_or_else(|| "there is none".to_owned());
-            self.supervisor.conditions().set(condition, holds);
-            self.supervisor.declare(with_files(service, own));
+            tell(&self.supervisor, service, own, with_files(service, own));
+            if let Err(error) = withdraw(Path::new(FILES), service, own) {
+                let name = &service.name;
+                console::warn(&format!("cannot remove withdrawn files of {name}: {error}"));
+            }
+        }
+    }
+}
+
+/// Declares the service and says whether it has its config: in the order in which it is never started without.
+fn tell(
+    supervisor: &Supervisor,
+    service: &Service,
+    config: Option<&ExtensionServiceConfig>,
+    spec: ServiceSpec,
+) {
+    let conditions = supervisor.conditions();
+    let condition = Condition::Configuration(service.name.clone());
+    match config {
+        Some(_) => {
+            supervisor.declare(spec);
+            conditions.set(condition, Ok(()));
+        }
+        None => {
+            conditions.set(condition, Err("there is none".to_owned()));
+            supervisor.declare(spec);
         }
     }
 }
@@ -108,10 +139,36 @@ fn write_files(
     let directory = directory.join(&service.name);
     fs::create_dir_all(&directory)?;
     for file in &config.config_files {
-        let named = file_path(&service.name, file);
-        let path = directory.join(named.file_name().unwrap_or_default());
-        fs::write(&path, file.content.expose())?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        let path = directory.join(file_name(service, file));
+        // A container that runs has it mounted, and is not to see it empty.
+        durable::replace_now(&path, file.content.expose(), Access::ALL)?;
+    }
+    Ok(())
+}
+
+fn file_name(service: &Service, file: &ExtensionFile) -> OsString {
+    let path = file_path(&service.name, file);
+    path.file_name().unwrap_or_default().to_owned()
+}
+
+/// Removes the files an earlier config gave to the service: what it says no more may have been a secret. A
+/// container that is being stopped keeps what it has mounted.
+fn withdraw(
+    directory: &Path,
+    service: &Service,
+    config: Option<&ExtensionServiceConfig>,
+) -> io::Result<()> {
+    let files = config.into_iter().flat_map(|config| &config.config_files);
+    let kept: HashSet<OsString> = files.map(|file| file_name(service, file)).collect();
+    let entries = match fs::read_dir(directory.join(&service.name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !kept.contains(&entry.file_name()) {
+            durable::remove_if_there(&entry.path())?;
+        }
     }
     Ok(())
 }
@@ -184,6 +241,7 @@ async fn await_path(path: PathBuf, conditions: Conditions) {
 async fn remove_others(supervisor: Supervisor, wanted: Vec<Arc<str>>) {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
     let wanted: Vec<&str> = wanted.iter().map(|id| &**id).collect();
+    let mut told = String::new();
     loop {
         supervisor.up("containerd").await;
         match containerd.remove_others(&wanted).await {
@@ -192,14 +250,106 @@ async fn remove_others(supervisor: Supervisor, wanted: Vec<Arc<str>>) {
                 let removed = removed.join(", ");
                 return console::say(&format!("removed containers of another boot: {removed}"));
             }
-            Err(_) => sleep(AGAIN).await,
+            Err(error) => {
+                let why = error.message();
+                if told != why {
+                    console::warn(&format!(
+                        "cannot remove containers of another boot yet: {why}"
+                    ));
+                    why.clone_into(&mut told);
+                }
+                sleep(AGAIN).await;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use corten_config::Document;
+
     use super::*;
+    use crate::node::{ServiceState, ServiceView};
+    use crate::supervisor::container::tests::{spec, world};
+
+    fn config(contents: &[&str]) -> ExtensionServiceConfig {
+        let file =
+            |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");
+        let files: String = contents.iter().map(file).collect();
+        let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {ca}}}\ncluster:\n  \
+             controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\n\
+             apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: a\nconfigFiles:\n{files}"
+        );
+        let document = Document::parse(text.as_bytes());
+        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        document
+            .all::<ExtensionServiceConfig>()
+            .next()
+            .unwrap()
+            .clone()
+    }
+
+    #[test]
+    fn files_are_those_of_the_config_of_now_and_one_that_stays_is_never_empty() {
+        let text = b"name: a\ncontainer: {entrypoint: /a}\nrestart: always\n";
+        let service = Service::parse(text).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let files = || {
+            let entries = fs::read_dir(directory.path().join("a")).unwrap();
+            let paths = entries.map(|entry| entry.unwrap().path());
+            let mut texts: Vec<String> = paths
+                .map(|path| fs::read_to_string(path).unwrap())
+                .collect();
+            texts.sort();
+            texts
+        };
+        let give = |config: Option<&ExtensionServiceConfig>| {
+            write_files(directory.path(), &service, config).unwrap();
+            withdraw(directory.path(), &service, config).unwrap();
+        };
+        // Nothing was ever written.
+        give(None);
+        let first = config(&["old", "stays"]);
+        give(Some(&first));
+        assert_eq!(files(), ["old", "stays"]);
+        let stays = directory
+            .path()
+            .join("a")
+            .join(file_name(&service, &first.config_files[1]));
+        // As a container has it that runs.
+        let mounted = fs::File::open(stays).unwrap();
+        give(Some(&config(&["new", "stays"])));
+        assert_eq!(files(), ["new", "stays"]);
+        assert_eq!(io::read_to_string(mounted).unwrap(), "stays");
+        give(None);
+        assert!(files().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_service_that_waits_for_its_config_is_never_started_without_it() {
+        let text = "name: a\ncontainer: {entrypoint: /a}\ndepends: [{configuration: true}]\nrestart: always\n";
+        let service = Service::parse(text.as_bytes()).unwrap();
+        let world = world();
+        world.supervisor.declare(spec("containerd"));
+        world.until_up("containerd").await;
+        tell(&world.supervisor, &service, None, declare(&service, None));
+        let waits = |view: &ServiceView| view.state == ServiceState::Waiting;
+        world.until("ext-a", waits).await;
+        let own = config(&["x"]);
+        tell(
+            &world.supervisor,
+            &service,
+            Some(&own),
+            declare(&service, Some(&own)),
+        );
+        world.until_up("ext-a").await;
+        world.fake.change(|state| {
+            assert_eq!(state.made, 2);
+            assert_eq!(state.running["ext-a"].0.container.mounts.len(), 1);
+        });
+    }
 
     #[test]
     fn a_broken_file_is_named_and_the_others_go_on() {

@@ -81,7 +81,7 @@ struct Machine {
     machine_id: Mutex<String>,
     /// No disk with the volumes was there at the last look.
     awaits_disk: AtomicBool,
-    extensions: extensions::Found,
+    extensions: extensions::Extensions,
 }
 
 /// Lives the node's life.
@@ -109,7 +109,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         awaits_disk: AtomicBool::new(false),
-        extensions: extensions::Found::new(),
+        extensions: extensions::Extensions::default(),
     });
     machine.run_controllers()?;
     tokio::spawn(tell::tell_status(machine.node.store().clone(), events));

@@ -2,8 +2,8 @@
 //! also over a restart of containerd, and tells the shell.
 
 use std::fmt;
-use std::fs::{self, DirBuilder};
-use std::io;
+use std::fs::DirBuilder;
+use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +15,13 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
 use super::policy::Event;
 use super::{Places, logs};
+use crate::regular;
 use crate::services::{Container, Id, ServiceSpec};
 
 /// Until containerd, which does not answer, is asked again.
@@ -137,12 +139,15 @@ impl Follower {
     }
 
     async fn follow(&self, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<Exit, String> {
-        let bundle = self.bundle()?;
+        let bundle = tokio::select! {
+            bundle = self.bundle() => bundle?,
+            Some(signal) = signals.recv() => return Ok(Exit::Signal(signal.as_raw())),
+        };
         let writer = self
             .pump(&bundle.output)
             .map_err(|error| format!("cannot read its output: {error}"))?;
         let outcome = tokio::select! {
-            started = self.runtime.start(&self.id, &bundle) => match started {
+            started = self.start(&bundle) => match started {
                 Ok(started) => {
                     self.tell(Event::Ready(self.say(started)));
                     self.until_end(&mut signals).await
@@ -156,6 +161,17 @@ impl Follower {
         // Now the output's reader finds its end.
         drop(writer);
         outcome
+    }
+
+    /// That containerd is away for a moment says nothing of the container: it may even have started it. The
+    /// policy's patience ends what takes too long.
+    async fn start(&self, bundle: &Bundle) -> Result<Started, Status> {
+        loop {
+            match self.runtime.start(&self.id, bundle).await {
+                Err(status) if status.code() == Code::Unavailable => sleep(AGAIN).await,
+                other => return other,
+            }
+        }
     }
 
     fn say(&self, started: Started) -> String {
@@ -187,11 +203,12 @@ impl Follower {
                     Err(_) => sleep(AGAIN).await,
                 },
                 Some(signal) = signals.recv() => unsent = Some(signal),
+                () = sleep(AGAIN), if unsent.is_some() => {}
             }
         }
     }
 
-    fn bundle(&self) -> Result<Bundle, String> {
+    async fn bundle(&self) -> Result<Bundle, String> {
         let (upper, work) = (self.directory.join("upper"), self.directory.join("work"));
         let output = self.directory.join("output");
         make(&self.directory, 0o700)
@@ -202,7 +219,12 @@ impl Follower {
         let mut environment = vec![PATH.to_owned()];
         environment.extend(self.container.environment.iter().cloned());
         if let Some(file) = &self.container.environment_file {
-            let more = read_environment(file)
+            let path = file.clone();
+            // It may be on a file system that does not answer.
+            let read = spawn_blocking(move || read_environment(&path)).await;
+            let more = read
+                .map_err(io::Error::other)
+                .flatten()
                 .map_err(|error| format!("variables of {}: {error}", file.display()))?;
             environment.extend(more);
         }
@@ -249,11 +271,14 @@ fn make_fifo(path: &Path) -> io::Result<()> {
 
 /// Lines `NAME=value`; empty ones and those that begin with `#` are passed over.
 fn read_environment(path: &Path) -> io::Result<Vec<String>> {
-    if fs::metadata(path)?.len() > LARGEST_FILE {
-        let what = format!("larger than {LARGEST_FILE} bytes");
+    let mut text = String::new();
+    let mut file = regular::open(path, true)?.take(LARGEST_FILE);
+    file.read_to_string(&mut text)?;
+    // It may grow while it is read, or have no size.
+    if file.limit() == 0 {
+        let what = format!("it has {LARGEST_FILE} bytes or more");
         return Err(io::Error::other(what));
     }
-    let text = fs::read_to_string(path)?;
     let mut found = Vec::new();
     for (number, line) in text.lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with('#') {
@@ -271,4 +296,4 @@ fn read_environment(path: &Path) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 #[path = "container_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! Containers under the supervisor, with a runtime that plays containerd.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::Write;
 use std::sync::Mutex;
 
@@ -16,24 +17,26 @@ use crate::supervisor::{Outside, Supervisor};
 
 /// What runs in the fake, and what was asked of it.
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct State {
     away: bool,
     /// Starting takes for ever.
     hangs: bool,
     /// The answer to a start is lost, though the container runs.
     loses_answers: bool,
-    running: HashMap<String, (Bundle, u32)>,
+    pub(crate) running: HashMap<String, (Bundle, u32)>,
     ended: HashMap<String, i32>,
     /// How many containers were made.
-    made: u32,
+    pub(crate) made: u32,
     signals: Vec<Signal>,
+    /// So many signals are refused, while containerd is there.
+    refuses: u32,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Fake(Arc<Mutex<State>>, Arc<watch::Sender<()>>);
+pub(crate) struct Fake(Arc<Mutex<State>>, Arc<watch::Sender<()>>);
 
 impl Fake {
-    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let answer = act(&mut self.0.lock().unwrap());
         self.1.send_replace(());
         answer
@@ -118,6 +121,10 @@ impl Runtime for Fake {
             if state.away {
                 return Err(away());
             }
+            if state.refuses > 0 {
+                state.refuses -= 1;
+                return Err(Status::internal("refused"));
+            }
             state.signals.push(signal);
             if state.running.remove(id).is_some() {
                 state.ended.insert(id.to_owned(), 128 + signal.as_raw());
@@ -149,7 +156,7 @@ const LIMITS: Limits = Limits {
     },
 };
 
-fn spec(id: &str) -> ServiceSpec {
+pub(crate) fn spec(id: &str) -> ServiceSpec {
     let container = Container {
         root: "/usr/local/lib/containers/x".into(),
         writable_root: false,
@@ -177,14 +184,14 @@ fn spec(id: &str) -> ServiceSpec {
     }
 }
 
-struct World {
-    fake: Fake,
-    supervisor: Supervisor,
+pub(crate) struct World {
+    pub(crate) fake: Fake,
+    pub(crate) supervisor: Supervisor,
     logs: logs::Queue,
     directory: tempfile::TempDir,
 }
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let directory = tempfile::tempdir().unwrap();
     let places = Places {
         cgroups: directory.path().join("cgroup"),
@@ -211,7 +218,7 @@ fn world() -> World {
 
 impl World {
     /// Waits until the service looks like this, and returns the last words of its history.
-    async fn until(&self, id: &str, is: impl Fn(&ServiceView) -> bool) -> String {
+    pub(crate) async fn until(&self, id: &str, is: impl Fn(&ServiceView) -> bool) -> String {
         let mut views = self.supervisor.watch();
         let there = |views: &Vec<ServiceView>| views.iter().any(|view| view.id == id && is(view));
         let found = timeout(Duration::from_secs(20), views.wait_for(there)).await;
@@ -228,7 +235,7 @@ impl World {
         self.until(id, said).await;
     }
 
-    async fn until_up(&self, id: &str) -> String {
+    pub(crate) async fn until_up(&self, id: &str) -> String {
         self.until(id, |view| view.healthy == Some(true)).await
     }
 }
@@ -305,6 +312,25 @@ async fn a_container_outlives_a_restart_of_containerd() {
 }
 
 #[tokio::test]
+async fn a_signal_that_was_refused_is_sent_again() {
+    let world = world();
+    world.supervisor.declare(spec("x"));
+    world.until_up("x").await;
+    world.fake.change(|state| state.refuses = 2);
+    let stopped = world.supervisor.control("x", Control::Stop);
+    timeout(Duration::from_secs(20), stopped)
+        .await
+        .unwrap()
+        .unwrap();
+    world.fake.change(|state| {
+        assert_eq!(
+            (state.refuses, state.signals.as_slice()),
+            (0, &[Signal::TERM][..])
+        );
+    });
+}
+
+#[tokio::test]
 async fn a_container_that_ended_while_containerd_was_away_is_noticed() {
     let world = world();
     world.supervisor.declare(spec("x"));
@@ -323,14 +349,16 @@ async fn a_container_that_ended_while_containerd_was_away_is_noticed() {
 async fn a_container_whose_start_was_not_answered_is_taken_over_not_doubled() {
     let world = world();
     world.fake.change(|state| state.loses_answers = true);
-    world.supervisor.declare(spec("x"));
-    world
-        .until("x", |view| {
-            view.events
-                .iter()
-                .any(|event| event.message.contains("away"))
-        })
-        .await;
+    // Not even one that is to be run once fails by it.
+    let once = ServiceSpec {
+        limits: Limits {
+            restart: Restart::Never,
+            ..LIMITS
+        },
+        ..spec("x")
+    };
+    world.supervisor.declare(once);
+    world.fake.until(|state| state.away.then_some(())).await;
     world.fake.change(|state| {
         state.loses_answers = false;
         state.away = false;
@@ -366,6 +394,28 @@ async fn a_start_that_hangs_can_be_stopped() {
     world.fake.change(|state| state.hangs = true);
     world.supervisor.declare(spec("x"));
     world.until_said("x", "Creating the container").await;
+    let stopped = world.supervisor.control("x", Control::Stop);
+    timeout(Duration::from_secs(20), stopped)
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_variables_that_is_a_pipe_is_refused_not_waited_for() {
+    let world = world();
+    let pipe = world.directory.path().join("env");
+    make_fifo(&pipe).unwrap();
+    let mut declared = spec("x");
+    if let Runner::Container(container) = &mut declared.runner {
+        container.environment_file = Some(pipe);
+    }
+    world.supervisor.declare(declared);
+    let refused = |view: &ServiceView| {
+        let mut events = view.events.iter();
+        events.any(|event| event.message.contains("must be a regular file"))
+    };
+    world.until("x", refused).await;
     let stopped = world.supervisor.control("x", Control::Stop);
     timeout(Duration::from_secs(20), stopped)
         .await
@@ -435,6 +485,13 @@ async fn variables_come_from_declaration_and_file() {
         .fake
         .change(|state| state.running["x"].0.environment.clone());
     assert_eq!(environment[1..], ["A=1", "B=2", "C=a=b"]);
+    for endless in ["/dev/zero", "/dev/stdin", "/proc"] {
+        let error = read_environment(Path::new(endless)).unwrap_err();
+        assert_eq!(error.to_string(), "must be a regular file");
+    }
+    fs::write(&file, "A=".repeat(1 << 20)).unwrap();
+    let error = read_environment(&file).unwrap_err().to_string();
+    assert!(error.contains("1048576 bytes or more"), "{error}");
     for (text, line) in [("A=1\nnovalue\n", 2), ("=1", 1), ("A=\0", 1)] {
         fs::write(&file, text).unwrap();
         let error = read_environment(&file).unwrap_err().to_string();

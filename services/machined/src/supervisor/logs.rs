@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corten_api::corten::v1::LogRecord;
 use corten_api::corten::v1::log_service_client::LogServiceClient;
@@ -24,6 +24,45 @@ const QUEUE: usize = 4096;
 const MAX_LINE: u64 = 16 * 1024;
 /// Between attempts to reach syslogd.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// Lines of a service on the console in each [`SPAN`]: a serial line is slow, and who writes to it waits.
+const LOUDEST: u32 = 20;
+const SPAN: Duration = Duration::from_secs(2);
+
+/// What of a service's output the console still takes.
+#[derive(Debug, Default)]
+struct Budget {
+    since: Option<Instant>,
+    said: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Say {
+    Line,
+    /// That there is more.
+    Enough,
+    Nothing,
+}
+
+impl Budget {
+    fn spend(&mut self, now: Instant) -> Say {
+        if self
+            .since
+            .is_none_or(|since| now.duration_since(since) >= SPAN)
+        {
+            *self = Budget {
+                since: Some(now),
+                said: 0,
+            };
+        }
+        self.said = self.said.saturating_add(1);
+        match self.said {
+            0..=LOUDEST => Say::Line,
+            said if said == LOUDEST + 1 => Say::Enough,
+            _ => Say::Nothing,
+        }
+    }
+}
 
 /// The queue's entrance. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -69,8 +108,10 @@ pub fn queue() -> (Sender, Queue) {
     )
 }
 
-/// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too.
+/// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too, as
+/// far as [`LOUDEST`] allows.
 pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
+    let mut budget = Budget::default();
     let mut reader = BufReader::new(pipe);
     loop {
         let mut line = Vec::new();
@@ -85,7 +126,11 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
                     line.pop();
                 }
                 if aloud {
-                    console::service(&id, &String::from_utf8_lossy(&line));
+                    match budget.spend(Instant::now()) {
+                        Say::Line => console::quote(&id, &line),
+                        Say::Enough => console::quote(&id, b"(more of it in its log)"),
+                        Say::Nothing => {}
+                    }
                 }
                 sender.send(&id, line);
             }
@@ -171,6 +216,17 @@ mod tests {
             lengths.push(record.line.len());
         }
         assert_eq!(lengths, [3, 0, 16_384, 3_616, 3]);
+    }
+
+    #[test]
+    fn a_chatty_service_has_the_console_for_a_few_lines_at_a_time() {
+        let mut budget = Budget::default();
+        let start = Instant::now();
+        let said: Vec<Say> = (0..100).map(|_| budget.spend(start)).collect();
+        let lines = said.iter().filter(|say| **say == Say::Line).count();
+        let enough = said.iter().filter(|say| **say == Say::Enough).count();
+        assert_eq!((lines, enough), (20, 1));
+        assert_eq!(budget.spend(start + SPAN), Say::Line);
     }
 
     #[tokio::test]

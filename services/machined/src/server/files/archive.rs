@@ -13,7 +13,8 @@ use tar::{Builder, EntryType, Header};
 use tonic::Status;
 
 use super::walk::{Entry, Step, Walk};
-use super::{BELIEVED, absolute, content, refused};
+use super::{BELIEVED, absolute, refused};
+use crate::regular;
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
 /// Failures named in the status that ends a copy; of more only the number is told.
@@ -164,7 +165,7 @@ impl Content {
             return Err(io::Error::other("says a size and takes no room"));
         }
         let mut start = Vec::new();
-        let opened = content::open(path, follow).and_then(|file| {
+        let opened = regular::open(path, follow).and_then(|file| {
             (&file).take(BELIEVED + 1).read_to_end(&mut start)?;
             Ok(file)
         });
