@@ -2,7 +2,7 @@
 
 const ETCD: &str = "etcd";
 const KUBERNETES: &str = "Kubernetes";
-const CONTAINERS: &str = "the runner of containers";
+const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
 const INSTALLER: &str = "the installer";
 const USER_DISKS: &str = "disks and volumes beside the node's own";
@@ -25,7 +25,7 @@ pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.MachineService/EtcdStatus", ETCD),
     ("/machine.MachineService/Kubeconfig", KUBERNETES),
     ("/cluster.ClusterService/HealthCheck", KUBERNETES),
-    ("/machine.DebugService/ContainerRun", CONTAINERS),
+    ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
     ("/machine.MachineService/Rollback", INSTALLER),
     ("/machine.MachineService/Upgrade", INSTALLER),

@@ -4,10 +4,11 @@ use corten_api::machine as api;
 use tonic::Status;
 
 use super::{Paths, procfile};
+use crate::cmdline::Cmdline;
 
 pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
-    let cmdline = procfile::text(&paths.proc, "cmdline")?;
-    let platform = platform(&cmdline);
+    let cmdline = Cmdline::parse(&procfile::text(&paths.proc, "cmdline")?);
+    let platform = cmdline.ours("platform").unwrap_or("metal");
     let mode = match platform {
         "metal" => "metal",
         "container" => "container",
@@ -17,6 +18,7 @@ pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionRes
         metadata: None,
         version: Some(api::VersionInfo {
             tag: corten_api::version_tag(),
+            sha: commit(&cmdline).to_owned(),
             os: "linux".to_owned(),
             arch: architecture().to_owned(),
             ..Default::default()
@@ -32,16 +34,12 @@ pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionRes
     })
 }
 
-/// The platform named on the kernel command line; ours before the alias.
-fn platform(cmdline: &str) -> &str {
-    let named = |key: &str| {
-        cmdline
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix(key))
-    };
-    named("corten.platform=")
-        .or_else(|| named("talos.platform="))
-        .unwrap_or("metal")
+/// The sources' commit, which `mkimage` writes into the image's command line.
+fn commit(cmdline: &Cmdline) -> &str {
+    let commit = cmdline.ours("commit").unwrap_or_default();
+    let hash = commit.trim_end_matches("-dirty");
+    let is_one = hash.len() <= 40 && hash.chars().all(|c| c.is_ascii_hexdigit());
+    if is_one { commit } else { "" }
 }
 
 /// The architecture's name as clients compare it.
@@ -69,12 +67,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_platform_comes_from_the_command_line() {
-        assert_eq!(
-            platform("a corten.platform=qemu talos.platform=aws"),
-            "qemu"
-        );
-        assert_eq!(platform("talos.platform=aws"), "aws");
-        assert_eq!(platform("quiet"), "metal");
+    fn platform_and_commit_come_from_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = Paths {
+            proc: directory.path().to_owned(),
+            ..Paths::default()
+        };
+        let of = |cmdline: &str| {
+            std::fs::write(directory.path().join("cmdline"), cmdline).unwrap();
+            let message = version(&paths, true).unwrap().messages.remove(0);
+            let platform = message.platform.unwrap();
+            (platform.name, platform.mode, message.version.unwrap().sha)
+        };
+        let is = |name: &str, mode: &str, sha: &str| (name.into(), mode.into(), sha.into());
+        let aws = "corten.platform=metal talos.platform=aws corten.commit=0f3a-dirty";
+        assert_eq!(of(aws), is("aws", "cloud", "0f3a-dirty"));
+        assert_eq!(of("quiet corten.commit=main"), is("metal", "metal", ""));
     }
 }
