@@ -22,6 +22,9 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
     qemu-system-x86 ovmf ipxe-qemu mmdebstrap xfsprogs
 
+# The tests that boot machines; other ignored tests need other things.
+ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' tests/*.rs))
+
 .DEFAULT_GOAL := help
 
 help: ## List the verbs
@@ -69,7 +72,7 @@ test: build ## Unit, golden and process tests, then every way to boot
 	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance --test volumes"
 
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
-	cargo test --locked --workspace $(or $(VM_TESTS),--tests) -- --ignored --test-threads=1
+	cargo test --locked --workspace $(or $(VM_TESTS),$(ALL_VM_TESTS)) -- --ignored --test-threads=1
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile

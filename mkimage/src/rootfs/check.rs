@@ -73,7 +73,7 @@ fn modes(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// Links such as `/etc/hosts -> ../run/hosts` are filled at run time.
+/// Links such as `/etc/hosts -> ../run/names/hosts` are filled at run time.
 fn leads_to_mount(tree: &Tree, path: &str) -> bool {
     let Some(Kind::Link(target)) = tree.get(path).map(|node| &node.kind) else {
         return false;
@@ -307,10 +307,12 @@ mod tests {
     #[test]
     fn links_into_mounts_may_dangle() {
         let image = Image::new()
-            .link("etc/hosts", "../run/hosts")
+            .link("etc/hosts", "../run/names/hosts")
             .link("var/run", "/run/x");
         check(&image.tree, Arch::X86_64, "").unwrap();
-        let wrong = Image::new().link("etc/hosts", "run/hosts").finding("");
+        let wrong = Image::new()
+            .link("etc/hosts", "run/names/hosts")
+            .finding("");
         assert!(wrong.contains("nowhere"), "{wrong}");
     }
 
