@@ -8,6 +8,7 @@ use mkimage::arch::Arch;
 use mkimage::cache::Cache;
 use mkimage::fetch::Fetcher;
 use mkimage::kernel::cli::{self, Paths};
+use mkimage::lock::{self, Lock};
 use tests::workspace;
 
 /// Checks that pass; the checker has 259 for `x86_64`.
@@ -20,6 +21,7 @@ fn paths() -> Paths {
     );
     let cache = Cache::open(&root, Vec::new()).unwrap();
     Paths {
+        lock: Lock::read(&workspace::root().join(lock::PACKAGES)).unwrap(),
         config_dir: workspace::root().join("kernel-config"),
         fetcher: Fetcher::new(cache.clone(), false, mkimage::build::mirrors()),
         cache,

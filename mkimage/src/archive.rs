@@ -18,7 +18,7 @@ use toml_edit::{DocumentMut, Item, Table};
 use crate::deb;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::Fetcher;
-use crate::lock::{Lock, Package};
+use crate::lock::{self, Lock, Package};
 use crate::tool::Tool;
 
 /// Where Debian hosts keep the archive's public keys.
@@ -42,7 +42,7 @@ type Index = BTreeMap<String, Candidate>;
 pub fn update(source: &Path, fetcher: &Fetcher) -> Result<()> {
     let mut indices = BTreeMap::new();
     let mut moved = 0;
-    for name in ["rootfs/packages.lock", "kernel-config/source.lock"] {
+    for name in [lock::PACKAGES, "kernel-config/source.lock"] {
         let path = source.join(name);
         let text = fs::read_to_string(&path).with_context(|| format!("reading {name}"))?;
         let mut document: DocumentMut = text

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Failure, Remedy as _, Result};
 
+/// The lock of everything but the kernel's source, from the root of the tree.
+pub const PACKAGES: &str = "rootfs/packages.lock";
+
 /// One locked package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

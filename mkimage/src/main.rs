@@ -14,6 +14,7 @@ use mkimage::image::inspect;
 use mkimage::interrupt;
 use mkimage::kernel::{self, cli::KernelCommand};
 use mkimage::keys;
+use mkimage::lock::{self, Lock};
 use mkimage::profile::{Extension, Output, Profile};
 use mkimage::report::{self, Format};
 
@@ -222,6 +223,7 @@ fn run(cli: Cli) -> Result<()> {
             &command,
             &kernel::cli::Paths {
                 config_dir: shared.source.join(kernel::CONFIG_DIR),
+                lock: Lock::read(&shared.source.join(lock::PACKAGES))?,
                 fetcher: shared.fetcher(),
                 cache: shared.cache,
                 kernel_source: None,

@@ -16,7 +16,7 @@ use crate::components;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::{Fetcher, Gone};
 use crate::image::{Release, checksums, provenance, sbom};
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::profile::Profile;
 use crate::recipe::{Built, Recipe};
 use crate::report::{self, Format, Reporter};
@@ -101,7 +101,7 @@ fn context(options: &Options) -> Result<Context> {
         ));
     }
     let context = Context {
-        lock: Lock::read(&options.source.join("rootfs/packages.lock"))?,
+        lock: Lock::read(&options.source.join(lock::PACKAGES))?,
         fetcher: options.fetcher(),
         release: release(options)?,
         options: options.clone(),

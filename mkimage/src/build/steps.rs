@@ -135,6 +135,7 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let options = &context.options;
     let paths = kernel::cli::Paths {
         config_dir: context.source(kernel::CONFIG_DIR),
+        lock: context.lock.clone(),
         cache: options.cache.clone(),
         fetcher: options.fetcher(),
         kernel_source: options.kernel_source.clone(),
@@ -143,7 +144,9 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let inputs = kernel::cli::inputs(&paths, context.arch(), keys, Some(options.jobs))?;
     let key = inputs.key()?;
     Ok(recipe.add("kernel", key, move |_, out, scratch| {
-        kernel::build::build(&inputs, &kernel::cli::source(&paths)?, out, scratch)
+        let source = kernel::cli::source(&paths)?;
+        let compiler = kernel::cli::compiler(&paths)?;
+        kernel::build::build(&inputs, &source, &compiler, out, scratch)
     }))
 }
 

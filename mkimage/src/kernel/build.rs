@@ -11,8 +11,9 @@ use crate::arch::Arch;
 use crate::cache::{Key, KeyBuilder};
 use crate::error::{Failure, Remedy as _, Result};
 use crate::image::calendar::rfc3339;
-use crate::kernel::config::{self, LLVM, ResolvedConfig, make};
+use crate::kernel::config::{self, ResolvedConfig, make};
 use crate::kernel::fragments::Requested;
+use crate::kernel::llvm::Llvm;
 use crate::kernel::source::{KernelSource, Source, patches};
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::tool::Tool;
@@ -42,6 +43,8 @@ pub struct Inputs {
     pub config_dir: PathBuf,
     /// The directory with the signing key and the seed.
     pub keys_dir: PathBuf,
+    /// The hash of the compiler and the tools beside it.
+    pub compiler: Key,
     /// `SOURCE_DATE_EPOCH`, in seconds since 1970.
     pub epoch: u64,
     /// How many compilers run at once.
@@ -58,8 +61,7 @@ impl Inputs {
             .add("arch", self.arch.to_string())
             .add("options", requested.to_allconfig())
             .add("epoch", self.epoch.to_string())
-            .add("compiler", version("clang")?)
-            .add("linker", version("ld.lld")?);
+            .step(&self.compiler);
         for patch in patches(&self.patches())? {
             key = key.file(&patch)?;
         }
@@ -80,24 +82,16 @@ impl Inputs {
 
 /// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`CONFIG`], [`RELEASE`]), with `work` for the
 /// source tree (4 GB) and the log `work/build.log`.
-pub fn build(inputs: &Inputs, source: &Source, out: &Path, work: &Path) -> Result<()> {
+pub fn build(inputs: &Inputs, source: &Source, llvm: &Llvm, out: &Path, work: &Path) -> Result<()> {
     let tree = work.join("linux");
     source.unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
     let tree = fs::canonicalize(tree)?;
     let requested = Requested::read(&inputs.fragments(), inputs.arch)?;
-    let resolved = config::resolve(&tree, inputs.arch, &requested)?;
+    let resolved = config::resolve(&tree, inputs.arch, &requested, llvm)?;
     place_keys(&inputs.keys_dir, &tree)?;
-    compile(inputs, &tree, &work.join("build.log"))?;
-    install(inputs, &tree, &resolved, out)
-}
-
-/// The compiler's and linker's own description, first line.
-fn version(tool: &str) -> Result<String> {
-    let said = Tool::new(format!("{tool}{LLVM}"))
-        .arg("--version")
-        .output()?;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    Ok(said.lines().next().unwrap_or_default().to_owned())
+    let make = || fixed(inputs, &tree, llvm);
+    compile(inputs, make(), &work.join("build.log"))?;
+    install(inputs, make, &tree, &resolved, out)
 }
 
 fn read_key(dir: &Path, name: &str) -> Result<Vec<u8>> {
@@ -145,9 +139,9 @@ fn seed_script(seed: &str) -> String {
 }
 
 /// A call of `make` with everything fixed that would otherwise come from the machine.
-fn fixed(inputs: &Inputs, tree: &Path) -> Tool {
+fn fixed(inputs: &Inputs, tree: &Path, llvm: &Llvm) -> Tool {
     let map = format!("-ffile-prefix-map={}/=", tree.display());
-    make(tree, inputs.arch)
+    make(tree, inputs.arch, llvm)
         .env("SOURCE_DATE_EPOCH", inputs.epoch.to_string())
         .env("KBUILD_BUILD_TIMESTAMP", rfc3339(inputs.epoch))
         .env("KBUILD_BUILD_USER", "corten")
@@ -157,21 +151,26 @@ fn fixed(inputs: &Inputs, tree: &Path) -> Tool {
         .arg(format!("KAFLAGS={map}"))
 }
 
-fn compile(inputs: &Inputs, tree: &Path, log: &Path) -> Result<()> {
+fn compile(inputs: &Inputs, make: Tool, log: &Path) -> Result<()> {
     let image = Path::new(inputs.arch.names().kernel_image);
     let target = image.file_name().unwrap_or_default();
-    fixed(inputs, tree)
-        .arg(format!("-j{}", inputs.jobs.max(1)))
+    make.arg(format!("-j{}", inputs.jobs.max(1)))
         .arg(target)
         .arg("modules")
         .log(log)
         .run()
 }
 
-fn install(inputs: &Inputs, tree: &Path, resolved: &ResolvedConfig, out: &Path) -> Result<()> {
+fn install(
+    inputs: &Inputs,
+    make: impl Fn() -> Tool,
+    tree: &Path,
+    resolved: &ResolvedConfig,
+    out: &Path,
+) -> Result<()> {
     let modules = out.join(MODULES);
     fs::create_dir_all(&modules)?;
-    fixed(inputs, tree)
+    make()
         .arg(format!("-j{}", inputs.jobs.max(1)))
         .arg(format!(
             "INSTALL_MOD_PATH={}",
@@ -179,7 +178,7 @@ fn install(inputs: &Inputs, tree: &Path, resolved: &ResolvedConfig, out: &Path) 
         ))
         .args(["INSTALL_MOD_STRIP=1", "modules_install"])
         .run()?;
-    let release = fixed(inputs, tree).args(["-s", "kernelrelease"]).output()?;
+    let release = make().args(["-s", "kernelrelease"]).output()?;
     let release = String::from_utf8_lossy(&release).trim().to_owned();
     let installed = modules.join("lib/modules").join(&release);
     // Links into the build tree, which is gone afterwards.

@@ -15,7 +15,9 @@ use crate::kernel::config::{self, ResolvedConfig};
 use crate::kernel::diff::diff;
 use crate::kernel::fragments::Requested;
 use crate::kernel::hardening::{self, Verdict};
+use crate::kernel::llvm::{self, Llvm};
 use crate::kernel::source::{Source, SourceLock, of_config};
+use crate::lock::Lock;
 
 /// The verbs of `mkimage kernel`.
 #[derive(Debug, Clone, Subcommand)]
@@ -60,6 +62,8 @@ pub enum KernelCommand {
 pub struct Paths {
     /// `kernel-config/` of the repository.
     pub config_dir: PathBuf,
+    /// The locked packages, among them the compiler.
+    pub lock: Lock,
     /// The cache.
     pub cache: Cache,
     /// Fetches what the lock names.
@@ -101,7 +105,7 @@ pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
         KernelCommand::Build { arch, keys, jobs } => {
             let inputs = inputs(paths, *arch, keys.as_deref(), *jobs)?;
             let built = paths.cache.step("kernel", &inputs.key()?, |out, work| {
-                build::build(&inputs, &source(paths)?, out, work)
+                build::build(&inputs, &source(paths)?, &compiler(paths)?, out, work)
             })?;
             println!("{}", built.display());
             Ok(())
@@ -128,7 +132,7 @@ pub fn resolve(paths: &Paths, arch: Arch) -> Result<ResolvedConfig> {
         .context("making a directory for the kernel's source in the cache")?;
     let tree = work.path().join("linux");
     source.unpack(&lock, &paths.config_dir.join("patches"), &tree, of_config)?;
-    config::resolve(&tree, arch, &requested)
+    config::resolve(&tree, arch, &requested, &compiler(paths)?)
 }
 
 /// Runs the checker on the golden config.
@@ -163,9 +167,15 @@ pub fn inputs(
             || paths.config_dir.join("keys/development"),
             Path::to_path_buf,
         ),
+        compiler: llvm::key(&paths.lock),
         epoch: super::EPOCH,
         jobs: jobs.unwrap_or_else(processors),
     })
+}
+
+/// The locked compiler, fetched if need be.
+pub fn compiler(paths: &Paths) -> Result<Llvm> {
+    Llvm::get(&paths.lock, &paths.fetcher, &paths.cache)
 }
 
 /// The tarball the user named, or the locked package, fetched if need be.

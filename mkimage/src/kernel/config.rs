@@ -8,10 +8,8 @@ use anyhow::Context as _;
 use crate::arch::Arch;
 use crate::error::{Failure, Result};
 use crate::kernel::fragments::Requested;
+use crate::kernel::llvm::Llvm;
 use crate::tool::Tool;
-
-/// The compiler that builds the kernel, as the suffix its tools carry.
-pub const LLVM: &str = "-19";
 
 /// Options that describe the tools found on the host, not the kernel that is asked for.
 const OF_THE_HOST: [&str; 10] = [
@@ -100,15 +98,20 @@ impl ResolvedConfig {
 
 /// Resolves `requested` in the unpacked and patched kernel source `tree`, which ends up
 /// configured. A request that does not survive is an error that names it.
-pub fn resolve(tree: &Path, arch: Arch, requested: &Requested) -> Result<ResolvedConfig> {
+pub fn resolve(
+    tree: &Path,
+    arch: Arch,
+    requested: &Requested,
+    llvm: &Llvm,
+) -> Result<ResolvedConfig> {
     let wanted = tree.join(".corten-allconfig");
     std::fs::write(&wanted, requested.to_allconfig())
         .with_context(|| format!("writing {}", wanted.display()))?;
-    make(tree, arch)
+    make(tree, arch, llvm)
         .env("KCONFIG_ALLCONFIG", &wanted)
         .args(["-s", "allnoconfig"])
         .run()?;
-    make(tree, arch).args(["-s", "olddefconfig"]).run()?;
+    make(tree, arch, llvm).args(["-s", "olddefconfig"]).run()?;
     let file = tree.join(".config");
     let text =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -126,10 +129,10 @@ pub fn resolve(tree: &Path, arch: Arch, requested: &Requested) -> Result<Resolve
 
 /// A call of the kernel's `make` in `tree`. Tools that only describe the host are hidden from
 /// it, so that the config is the same everywhere.
-pub(super) fn make(tree: &Path, arch: Arch) -> Tool {
+pub(super) fn make(tree: &Path, arch: Arch, llvm: &Llvm) -> Tool {
     Tool::new("make")
         .dir(tree)
-        .arg(format!("LLVM={LLVM}"))
+        .args(llvm.arguments())
         .arg(format!("ARCH={}", arch.names().kernel))
         .args(["RUSTC=false", "PAHOLE=false"])
 }

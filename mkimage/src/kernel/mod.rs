@@ -2,7 +2,8 @@
 //!
 //! [`fragments`] reads what `kernel-config/fragments` asks for, [`config`] lets the kernel's own
 //! tools resolve it and refuses what did not survive, [`build`] makes the files, [`hardening`]
-//! judges them and [`diff`] shows what a change does. [`source`] is the lock.
+//! judges them and [`diff`] shows what a change does. [`source`] is the lock, [`llvm`] the locked
+//! compiler.
 
 pub mod build;
 pub mod cli;
@@ -10,6 +11,7 @@ pub mod config;
 pub mod diff;
 pub mod fragments;
 pub mod hardening;
+pub mod llvm;
 pub mod parameters;
 pub mod source;
 

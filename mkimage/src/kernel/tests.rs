@@ -14,6 +14,7 @@ use crate::kernel::config::ResolvedConfig;
 use crate::kernel::fragments::Requested;
 use crate::kernel::hardening::{Because, exceptions};
 use crate::kernel::{CONFIG_DIR, parameters, source::SourceLock};
+use crate::lock::{self, Lock};
 
 /// Architectures that have a golden config.
 const BUILT: [Arch; 1] = [Arch::X86_64];
@@ -31,6 +32,7 @@ fn paths() -> Paths {
     let cache = Cache::open(&root, Vec::new()).unwrap();
     Paths {
         config_dir: config_dir(),
+        lock: Lock::read(&config_dir().join("..").join(lock::PACKAGES)).unwrap(),
         fetcher: Fetcher::new(cache.clone(), false, Vec::new()),
         cache,
         kernel_source: None,

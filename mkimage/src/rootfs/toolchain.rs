@@ -18,6 +18,9 @@ use crate::tool::Tool;
 /// Where a 64-bit PC's libraries are in an unpacked tree; builds run on such machines.
 const HOST_LIB: &str = "usr/lib/x86_64-linux-gnu";
 
+/// Where clang keeps its own headers.
+const CLANG_RESOURCES: &str = "usr/lib/llvm-19/lib/clang/19";
+
 /// Paths of packages that no build reads.
 fn is_needed(path: &str) -> bool {
     const SKIPPED: [&str; 5] = [
@@ -79,14 +82,28 @@ impl Locked {
 
     /// A script in `dir` that starts the program at `path`, for code that takes a program's path.
     pub fn script(&self, path: &str, dir: &Path) -> Result<PathBuf> {
-        let name = Path::new(path).file_name().unwrap_or_default();
-        let script = dir.join(name);
-        let (loader, libraries) = (quote(&self.loader()), quote(&self.libraries()));
-        let program = quote(&self.path(path));
-        let text =
-            format!("#!/bin/sh\nexec {loader} --library-path {libraries} {program} \"$@\"\n");
-        write_script(&script, &text)?;
+        let script = dir.join(Path::new(path).file_name().unwrap_or_default());
+        write_script(
+            &script,
+            &format!("#!/bin/sh\nexec {} \"$@\"\n", self.start("\"$0\"", path)),
+        )?;
         Ok(script)
+    }
+
+    /// The words of a shell command that starts the program at `path` by the name `argv0`.
+    fn start(&self, argv0: &str, path: &str) -> String {
+        format!(
+            "{} --library-path {} --argv0 {argv0} {}",
+            quote(&self.loader()),
+            quote(&self.libraries()),
+            quote(&self.path(path)),
+        )
+    }
+
+    /// A script in `dir` that starts the tree's clang for the machine it runs on, with that machine's
+    /// C library.
+    pub fn clang(&self, dir: &Path) -> Result<()> {
+        write_script(&dir.join("clang"), &clang_script(self, ""))
     }
 
     /// A path in the tree.
@@ -161,7 +178,7 @@ impl Compilers {
 
     /// Where clang keeps its own headers.
     pub fn clang_resources(&self) -> PathBuf {
-        self.toolchain.path("usr/lib/llvm-19/lib/clang/19")
+        self.toolchain.path(CLANG_RESOURCES)
     }
 
     /// `pkg-config` finds the sysroot's libraries, and no others.
@@ -173,36 +190,25 @@ impl Compilers {
             .env("PKG_CONFIG_ALLOW_CROSS", "1")
     }
 
-    fn start(&self, argv0: &str, program: &str) -> String {
-        format!(
-            "{} --library-path {} --argv0 {argv0} {}",
-            quote(&self.toolchain.loader()),
-            quote(&self.toolchain.libraries()),
-            quote(&self.toolchain.path(program)),
-        )
-    }
-
     /// lld tells its flavours apart by its name.
     fn linker_script(&self) -> String {
         format!(
             "#!/bin/sh\nexec {} \"$@\"\n",
-            self.start("ld.lld", "usr/lib/llvm-19/bin/lld")
+            self.toolchain.start("ld.lld", "usr/lib/llvm-19/bin/lld")
         )
     }
 
-    /// clang starts itself again for some calls, by the name it was given.
     fn c_script(&self) -> String {
-        let clang = self.start("\"$0\"", "usr/lib/llvm-19/bin/clang");
         let gnu = self.arch.names().gnu;
-        format!(
-            "#!/bin/sh\n\
-             case \"$1\" in -cc1*) exec {clang} \"$@\" ;; esac\n\
-             exec {clang} -no-canonical-prefixes --target={gnu} --sysroot={sysroot} \
-             --gcc-install-dir={sysroot}/usr/lib/gcc/{gnu}/14 -resource-dir={resources} \
-             --ld-path={lld} -Wno-unused-command-line-argument \"$@\"\n",
-            sysroot = quote(&self.sysroot),
-            resources = quote(&self.clang_resources()),
-            lld = quote(&self.bin.join("lld")),
+        clang_script(
+            &self.toolchain,
+            &format!(
+                "--target={gnu} --sysroot={sysroot} \
+                 --gcc-install-dir={sysroot}/usr/lib/gcc/{gnu}/14 \
+                 --ld-path={lld} -Wno-unused-command-line-argument",
+                sysroot = quote(&self.sysroot),
+                lld = quote(&self.bin.join("lld")),
+            ),
         )
     }
 
@@ -220,9 +226,23 @@ impl Compilers {
             clang = quote(&self.c()),
             loader = quote(&self.toolchain.loader()),
             libraries = quote(&self.toolchain.libraries()),
-            rustc = self.start("rustc", "usr/bin/rustc"),
+            rustc = self.toolchain.start("rustc", "usr/bin/rustc"),
         )
     }
+}
+
+/// A script that starts the clang of `tree`, with `arguments` (words of the shell) before the caller's.
+///
+/// clang starts itself again for some calls, by the name it was given; and it looks for its headers
+/// beside its program, which the script is not.
+fn clang_script(tree: &Locked, arguments: &str) -> String {
+    let clang = tree.start("\"$0\"", "usr/lib/llvm-19/bin/clang");
+    let resources = quote(&tree.path(CLANG_RESOURCES));
+    format!(
+        "#!/bin/sh\n\
+         case \"$1\" in -cc1*) exec {clang} \"$@\" ;; esac\n\
+         exec {clang} -no-canonical-prefixes -resource-dir={resources} {arguments} \"$@\"\n"
+    )
 }
 
 /// A path as one word of the shell.
