@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use qemu::{DirectBoot, Machine, Running};
 
-use crate::initramfs::{self, Entry};
+use crate::initramfs;
 use crate::{images, workspace};
 
 /// The agent answers at once; a guest without KVM may still be slow.
@@ -56,7 +56,7 @@ pub fn add(machine: Machine, directory: &Path) -> Machine {
         .find(|entry| entry.name == "init")
         .expect("/init in the image");
     "init.real".clone_into(&mut init.name);
-    entries.push(Entry::program(
+    entries.push(initramfs::program(
         "init",
         std::fs::read(program()).expect("the agent's program"),
     ));

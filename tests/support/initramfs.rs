@@ -1,64 +1,34 @@
 //! Takes an initramfs apart and puts it together again with a change.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 
 use cpio::newc::{self, Builder};
+pub use mkimage::image::initramfs::Entry;
+use mkimage::image::initramfs;
 
-/// One entry of the archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Path without a leading slash.
-    pub name: String,
-    /// Type and permission bits.
-    pub mode: u32,
-    /// Device numbers of a device node.
-    pub device: (u32, u32),
-    /// Content of a file.
-    pub data: Vec<u8>,
-}
-
-impl Entry {
-    /// An executable file.
-    #[must_use]
-    pub fn program(name: &str, data: Vec<u8>) -> Self {
-        Self {
-            name: name.to_owned(),
-            mode: 0o100_755,
-            device: (0, 0),
-            data,
-        }
+/// An executable file.
+#[must_use]
+pub fn program(name: &str, data: Vec<u8>) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        mode: 0o100_755,
+        device: (0, 0),
+        data,
     }
 }
 
-/// Reads an uncompressed archive.
+/// Reads an initramfs.
 ///
 /// # Panics
 /// When the file is not one.
 #[must_use]
 pub fn read(path: &Path) -> Vec<Entry> {
     let archive = std::fs::read(path).expect("initramfs is readable");
-    let mut rest = archive.as_slice();
-    let mut entries = Vec::new();
-    loop {
-        let mut reader = newc::Reader::new(rest).expect("a cpio entry");
-        if reader.entry().is_trailer() {
-            return entries;
-        }
-        let mut data = Vec::new();
-        reader.read_to_end(&mut data).expect("an entry's content");
-        let entry = reader.entry();
-        entries.push(Entry {
-            name: entry.name().trim_start_matches(['.', '/']).to_owned(),
-            mode: entry.mode(),
-            device: (entry.rdev_major(), entry.rdev_minor()),
-            data,
-        });
-        rest = reader.finish().expect("the end of an entry");
-    }
+    initramfs::read(&archive).expect("an initramfs")
 }
 
-/// Writes the archive.
+/// Writes it as one archive, not compressed.
 ///
 /// # Panics
 /// When the file cannot be written.
@@ -97,8 +67,8 @@ mod tests {
                 device: (5, 1),
                 data: vec![],
             },
-            Entry::program("init", vec![1, 2, 3]),
-            Entry::program("empty", vec![]),
+            program("init", vec![1, 2, 3]),
+            program("empty", vec![]),
         ];
         write(&path, &entries);
         assert_eq!(read(&path), entries);

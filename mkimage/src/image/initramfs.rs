@@ -1,9 +1,12 @@
-//! The initramfs: an uncompressed newc archive, since what it holds is compressed already.
+//! The initramfs: two newc archives, one after the other (the kernel's driver-api/early-userspace/
+//! buffer-format). The first has `/init` and is compressed with zstd; the second has what is compressed
+//! already, and is stored as it is.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use cpio::newc::{self, Builder};
 
 use super::{Release, bytes, output};
@@ -24,17 +27,41 @@ const DIRECTORY: u32 = 0o040_755;
 const CONSOLE: u32 = 0o020_600;
 const PROGRAM: u32 = 0o100_755;
 const DATA: u32 = 0o100_644;
+/// How hard to compress, as a level of zstd.
+const LEVEL: i32 = 19;
+/// Of an archive that is not compressed, from the beginning of the whole, in bytes.
+const ALIGNMENT: usize = 4;
+/// What begins a frame of zstd (RFC 8878, section 3.1.1).
+pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+/// Of an archive once decompressed, in bytes; the first programs of others are far smaller.
+const LARGEST: u64 = 1 << 30;
+
+/// An entry of an initramfs, as it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Path without a leading slash.
+    pub name: String,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Major and minor number of a device node.
+    pub device: (u32, u32),
+    /// What a file holds.
+    pub data: Vec<u8>,
+}
+
+type Source<'a> = (String, u32, Option<&'a Path>);
 
 /// Writes the archive to `out`: sorted, owned by root, dated `release.epoch`.
 pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()> {
-    let mut entries = vec![
+    let mut first: Vec<Source<'_>> = vec![
         ("dev".to_owned(), DIRECTORY, None),
         ("dev/console".to_owned(), CONSOLE, None),
         ("init".to_owned(), PROGRAM, Some(parts.init)),
-        ("rootfs.squashfs".to_owned(), DATA, Some(parts.rootfs)),
     ];
+    let mut second: Vec<Source<'_>> =
+        vec![("rootfs.squashfs".to_owned(), DATA, Some(parts.rootfs))];
     if !parts.extensions.is_empty() {
-        entries.push(("extensions".to_owned(), DIRECTORY, None));
+        second.push(("extensions".to_owned(), DIRECTORY, None));
     }
     for path in parts.extensions {
         let name = path
@@ -47,34 +74,91 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
                 "give extension layers as files named <order>-<name>.squashfs",
             ));
         }
-        entries.push((format!("extensions/{name}"), DATA, Some(path)));
+        second.push((format!("extensions/{name}"), DATA, Some(path)));
     }
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    if let Some([first, _]) = entries.array_windows().find(|[a, b]| a.0 == b.0) {
+    first.sort();
+    second.sort();
+    if let Some([one, _]) = second.array_windows().find(|[a, b]| a.0 == b.0) {
         return Err(Failure::new(
-            format!("two extensions are called {}", first.0),
+            format!("two extensions are called {}", one.0),
             "give each extension layer its own file name",
         ));
     }
     output::create(out, |file| {
-        let mut archive = BufWriter::new(file);
-        for (number, (name, mode, source)) in (1..).zip(&entries) {
-            let entry = Builder::new(name)
-                .ino(number)
-                .mode(*mode)
-                .nlink(if *mode == DIRECTORY { 2 } else { 1 })
-                .mtime(bytes::fit32(release.epoch, "the date")?);
-            let entry = if *mode == CONSOLE {
-                entry.rdev_major(5).rdev_minor(1)
-            } else {
-                entry
-            };
-            append(&mut archive, entry, *source)?;
-        }
-        newc::trailer(&mut archive)?;
-        archive.flush()?;
+        let mut out = BufWriter::new(file);
+        let mut plain = Vec::new();
+        archive(&mut plain, release, &first)?;
+        let mut packed = zstd::bulk::compress(&plain, LEVEL)?;
+        bytes::pad(&mut packed, ALIGNMENT);
+        out.write_all(&packed)?;
+        archive(&mut out, release, &second)?;
+        out.flush()?;
         Ok(())
     })
+}
+
+fn archive(out: &mut impl Write, release: &Release, entries: &[Source<'_>]) -> Result<()> {
+    for (number, (name, mode, source)) in (1..).zip(entries) {
+        let entry = Builder::new(name)
+            .ino(number)
+            .mode(*mode)
+            .nlink(if *mode == DIRECTORY { 2 } else { 1 })
+            .mtime(bytes::fit32(release.epoch, "the date")?);
+        let entry = if *mode == CONSOLE {
+            entry.rdev_major(5).rdev_minor(1)
+        } else {
+            entry
+        };
+        append(out, entry, *source)?;
+    }
+    newc::trailer(out)?;
+    Ok(())
+}
+
+/// Reads an initramfs: newc archives, each as it is or compressed with zstd, and zeros between them.
+///
+/// # Errors
+/// Where something else is.
+pub fn read(mut rest: &[u8]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    loop {
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        rest = rest.split_at(zeros).1;
+        if rest.is_empty() {
+            return Ok(entries);
+        }
+        rest = if rest.starts_with(&ZSTD) {
+            let mut decoder = zstd::Decoder::with_buffer(rest)?.single_frame();
+            let mut plain = Vec::new();
+            let read = (&mut decoder).take(LARGEST).read_to_end(&mut plain);
+            read.context("its initramfs is cut off or damaged")?;
+            read_archive(&plain, &mut entries)?;
+            decoder.finish()
+        } else {
+            read_archive(rest, &mut entries)?
+        };
+    }
+}
+
+/// Returns what follows the archive.
+fn read_archive<'a>(mut rest: &'a [u8], entries: &mut Vec<Entry>) -> Result<&'a [u8]> {
+    loop {
+        let mut reader =
+            newc::Reader::new(rest).context("its initramfs is not a cpio archive")?;
+        if reader.entry().is_trailer() {
+            return Ok(reader.finish()?);
+        }
+        let mut data = Vec::new();
+        reader.read_to_end(&mut data)?;
+        let entry = reader.entry();
+        entries.push(Entry {
+            name: entry.name().trim_start_matches(['.', '/']).to_owned(),
+            mode: entry.mode(),
+            device: (entry.rdev_major(), entry.rdev_minor()),
+            data,
+        });
+        rest = reader.finish()?;
+    }
 }
 
 fn append(archive: &mut impl Write, entry: Builder, source: Option<&Path>) -> Result<()> {
@@ -114,39 +198,58 @@ mod tests {
         let archive = std::fs::read(&one).unwrap();
         assert_eq!(archive, std::fs::read(&two).unwrap());
 
-        let mut seen = Vec::new();
-        let mut input = archive.as_slice();
-        loop {
-            let reader = newc::Reader::new(input).unwrap();
-            if reader.entry().is_trailer() {
-                break;
-            }
-            let entry = reader.entry();
-            assert_eq!((entry.uid(), entry.gid()), (0, 0));
-            assert_eq!(entry.mtime(), 1_700_000_000);
-            seen.push(format!(
-                "{} {:o} {}",
-                entry.name(),
-                entry.mode(),
-                entry.file_size()
-            ));
-            if entry.name() == "dev/console" {
-                assert_eq!((entry.rdev_major(), entry.rdev_minor()), (5, 1));
-            }
-            input = reader.finish().unwrap();
-        }
+        // As the kernel asks, what is not compressed begins at a multiple of four.
+        let stored = archive.windows(6).position(|bytes| bytes == b"070701").unwrap();
+        assert!(archive.starts_with(&ZSTD) && stored % 4 == 0);
+        let seen: Vec<String> = read(&archive)
+            .unwrap()
+            .iter()
+            .map(|entry| format!("{} {:o} {}", entry.name, entry.mode, entry.data.len()))
+            .collect();
         assert_eq!(
             seen,
             [
                 "dev 40755 0",
                 "dev/console 20600 0",
+                "init 100755 9",
                 "extensions 40755 0",
                 "extensions/10-a.squashfs 100644 5",
                 "extensions/20-b.squashfs 100644 4",
-                "init 100755 9",
                 "rootfs.squashfs 100644 5000",
             ]
         );
+        let entries = read(&archive).unwrap();
+        assert_eq!((entries[1].device, &*entries[2].data), ((5, 1), &b"#!program"[..]));
+    }
+
+    #[test]
+    fn every_entry_is_roots_and_of_the_release() {
+        let mut archive = Vec::new();
+        super::archive(&mut archive, &release(), &[("dev".to_owned(), DIRECTORY, None)]).unwrap();
+        let reader = newc::Reader::new(archive.as_slice()).unwrap();
+        let entry = reader.entry();
+        assert_eq!((entry.uid(), entry.gid(), entry.mtime()), (0, 0, 1_700_000_000));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_is_something_else_is_an_error() {
+        let scratch = Scratch::new();
+        let init = scratch.file("init", b"program");
+        let parts = Initramfs {
+            init: &init,
+            rootfs: &init,
+            extensions: &[],
+        };
+        let out = scratch.path("out");
+        build(&out, &release(), &parts).unwrap();
+        let archive = std::fs::read(&out).unwrap();
+        for length in 1..archive.len() {
+            // Up to the end of the first archive it is whole, with fewer entries.
+            let names = read(&archive[..length]).map(|entries| entries.len());
+            assert!(names.is_err() || names.is_ok_and(|count| count == 3), "{length}");
+        }
+        assert!(read(b"\0\0\0junk").is_err());
+        assert!(read(b"").unwrap().is_empty());
     }
 
     #[test]

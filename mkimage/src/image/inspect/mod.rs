@@ -16,7 +16,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::uki::{self, Section};
-use super::{bytes, fat, output, raw};
+use super::{bytes, fat, initramfs, output, raw};
 use crate::error::{Failure, Remedy as _, Result};
 
 /// What was found in an image.
@@ -129,7 +129,7 @@ fn look(path: &Path) -> Result<Inspection> {
         name("uki");
         found.images.push(image("", &output::read(path)?)?);
         None
-    } else if has(0, b"070701") {
+    } else if has(0, b"070701") || has(0, &initramfs::ZSTD) {
         name("initramfs");
         found.files = initramfs(&output::read(path)?)?;
         None
@@ -351,7 +351,7 @@ fn image(path: &str, data: &[u8]) -> Result<Image> {
     })
 }
 
-/// The files of an uncompressed newc archive.
+/// The files of an initramfs.
 fn initramfs(archive: &[u8]) -> Result<Vec<FileInfo>> {
     let info = |(path, content): (String, Vec<u8>)| FileInfo {
         path,
@@ -360,22 +360,10 @@ fn initramfs(archive: &[u8]) -> Result<Vec<FileInfo>> {
     Ok(initramfs_files(archive)?.into_iter().map(info).collect())
 }
 
-/// The files of an uncompressed newc archive, with their content.
-pub(super) fn initramfs_files(mut archive: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
-    let mut files = Vec::new();
-    loop {
-        let mut reader =
-            cpio::newc::Reader::new(archive).context("its initramfs is not a cpio archive")?;
-        if reader.entry().is_trailer() {
-            return Ok(files);
-        }
-        let regular = 0o100_000;
-        if reader.entry().mode() & 0o170_000 == regular {
-            let path = format!("/{}", reader.entry().name());
-            let mut content = Vec::new();
-            reader.read_to_end(&mut content)?;
-            files.push((path, content));
-        }
-        archive = reader.finish()?;
-    }
+/// The files of an initramfs, with their content.
+pub(super) fn initramfs_files(archive: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut entries = initramfs::read(archive)?;
+    entries.retain(|entry| entry.mode & 0o170_000 == 0o100_000);
+    let file = |entry: initramfs::Entry| (format!("/{}", entry.name), entry.data);
+    Ok(entries.into_iter().map(file).collect())
 }
