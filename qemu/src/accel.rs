@@ -49,6 +49,19 @@ impl Accel {
         }
     }
 
+    /// What a guest of `arch` runs on: TCG where that is not the host's architecture, else as
+    /// [`Accel::probe`] says.
+    #[must_use]
+    pub fn probe_for(arch: Arch) -> Probe {
+        if arch.is_host() {
+            return Self::probe().clone();
+        }
+        Probe {
+            accel: Self::Tcg,
+            reason: format!("an {} guest on {}", arch.name(), std::env::consts::ARCH),
+        }
+    }
+
     /// Probes once per program: `CORTEN_ACCEL` if set, else KVM where a guest
     /// really runs on it, else TCG.
     pub fn probe() -> &'static Probe {
@@ -82,7 +95,7 @@ impl Accel {
 fn kvm() -> Result<String, String> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(format!(
-            "an x86_64 guest needs TCG on {}",
+            "KVM is not probed on {}; CORTEN_ACCEL=kvm takes it",
             std::env::consts::ARCH
         ));
     }

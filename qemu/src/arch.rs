@@ -1,57 +1,164 @@
 //! What differs between architectures, as a table.
 
+use crate::Firmware;
+
 /// Architecture of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Arch {
     /// 64-bit x86, machine type q35.
     X86_64,
+    /// 64-bit Arm, machine type virt.
+    Arm64,
 }
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
+    /// The name in image files.
+    pub name: &'static str,
+    /// Other names of the same architecture: `uname -m`, Debian's.
+    pub aliases: &'static [&'static str],
     /// The emulator.
     pub program: &'static str,
     /// `-machine` type.
     pub machine: &'static str,
-    /// `-cpu` under TCG: all features but two. 5-level paging only makes each
-    /// emulated page walk longer. 16-byte compare-and-exchange is not atomic
-    /// in QEMU 7.2 (Debian 12) with several CPUs, and Linux keeps its free
-    /// lists with it: kernel memory gets corrupted, whatever the kernel.
+    /// What follows it on a machine without a display.
+    pub no_display: &'static str,
+    /// `-cpu` under TCG: all features but those that only make the emulation slower or wrong.
     pub tcg_cpu: &'static str,
+    /// What the machine has for firmware when nothing is asked for.
+    pub firmware: Firmware,
     /// UEFI code and variable store, most wanted first. Debian 12 and 13
-    /// install the same names; 2 MiB builds only exist on 12.
+    /// install the same names.
     pub uefi: &'static [(&'static str, &'static str)],
+    /// Where these come from, for a person.
+    pub uefi_package: &'static str,
+    /// Whether there is firmware other than UEFI.
+    pub has_bios: bool,
+    /// The display adapter.
+    pub display: &'static str,
+    /// What a CD drive is attached to, where that is not part of the machine.
+    pub cd_controller: Option<&'static str>,
+    /// The CD drive.
+    pub cd_drive: &'static str,
+    /// Flag and value that add a second serial port on the chardev `second`.
+    pub second_serial: (&'static str, &'static str),
     /// Kernel parameter that puts the console on the captured serial port.
     pub console: &'static str,
 }
 
+/// 5-level paging only makes each emulated page walk longer. 16-byte compare-and-exchange is not
+/// atomic in QEMU 7.2 (Debian 12) with several CPUs, and Linux keeps its free lists with it: kernel
+/// memory gets corrupted, whatever the kernel. 2 MiB builds of OVMF only exist on Debian 12.
+const X86_64: Row = Row {
+    name: "x86_64",
+    aliases: &["amd64"],
+    program: "qemu-system-x86_64",
+    machine: "q35",
+    no_display: ",graphics=off",
+    tcg_cpu: "max,la57=off,cx16=off",
+    firmware: Firmware::Bios,
+    uefi: &[
+        (
+            "/usr/share/OVMF/OVMF_CODE_4M.fd",
+            "/usr/share/OVMF/OVMF_VARS_4M.fd",
+        ),
+        (
+            "/usr/share/OVMF/OVMF_CODE.fd",
+            "/usr/share/OVMF/OVMF_VARS.fd",
+        ),
+    ],
+    uefi_package: "UEFI firmware (Debian package ovmf)",
+    has_bios: true,
+    display: "VGA",
+    cd_controller: None,
+    cd_drive: "ide-cd",
+    second_serial: ("-serial", "chardev:second"),
+    console: "console=ttyS0",
+};
+
+/// The architecture's own algorithm for pointer authentication costs half of the emulator's time;
+/// QEMU's serves as well. Servers have GIC 3 (SBSA level 3 and up).
+const ARM64: Row = Row {
+    name: "arm64",
+    aliases: &["aarch64"],
+    program: "qemu-system-aarch64",
+    machine: "virt,gic-version=3",
+    no_display: "",
+    tcg_cpu: "max,pauth-impdef=on",
+    firmware: Firmware::Uefi,
+    uefi: &[(
+        "/usr/share/AAVMF/AAVMF_CODE.fd",
+        "/usr/share/AAVMF/AAVMF_VARS.fd",
+    )],
+    uefi_package: "UEFI firmware (Debian package qemu-efi-aarch64)",
+    has_bios: false,
+    display: "ramfb",
+    cd_controller: Some("virtio-scsi-pci"),
+    cd_drive: "scsi-cd",
+    second_serial: ("-device", "pci-serial,chardev=second"),
+    console: "console=ttyAMA0",
+};
+
 impl Arch {
+    /// Every architecture there is.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
+
     pub(crate) const fn row(self) -> Row {
         match self {
-            Self::X86_64 => Row {
-                program: "qemu-system-x86_64",
-                machine: "q35",
-                tcg_cpu: "max,la57=off,cx16=off",
-                uefi: &[
-                    (
-                        "/usr/share/OVMF/OVMF_CODE_4M.fd",
-                        "/usr/share/OVMF/OVMF_VARS_4M.fd",
-                    ),
-                    (
-                        "/usr/share/OVMF/OVMF_CODE.fd",
-                        "/usr/share/OVMF/OVMF_VARS.fd",
-                    ),
-                ],
-                console: "console=ttyS0",
-            },
+            Self::X86_64 => X86_64,
+            Self::Arm64 => ARM64,
         }
+    }
+
+    /// The architecture of that name: `x86_64` or `amd64`, `arm64` or `aarch64`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|arch| {
+            let row = arch.row();
+            row.name == name || row.aliases.contains(&name)
+        })
+    }
+
+    /// The name in image files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Whether there is firmware other than UEFI.
+    #[must_use]
+    pub const fn has_bios(self) -> bool {
+        self.row().has_bios
     }
 
     /// The kernel parameter that sends the console to the captured port.
     #[must_use]
     pub const fn console_parameter(self) -> &'static str {
         self.row().console
+    }
+
+    /// Whether programs of this machine are of that architecture.
+    pub(crate) fn is_host(self) -> bool {
+        Self::from_name(std::env::consts::ARCH) == Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_usual_name_is_understood() {
+        for (name, arch) in [
+            ("x86_64", Some(Arch::X86_64)),
+            ("amd64", Some(Arch::X86_64)),
+            ("arm64", Some(Arch::Arm64)),
+            ("aarch64", Some(Arch::Arm64)),
+            ("riscv64", None),
+        ] {
+            assert_eq!(Arch::from_name(name), arch, "{name}");
+        }
     }
 }

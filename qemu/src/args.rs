@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::arch::Row;
 use crate::machine::{Disk, DiskFormat, DiskMode, Media};
 use crate::{Accel, Machine, VmError};
 
@@ -57,7 +58,7 @@ pub(crate) fn arguments(
     let mut args = Args::default();
     args.push("-name", &machine.name);
     args.push("-nodefaults", "");
-    args.push("-machine", &machine_type(machine, row.machine));
+    args.push("-machine", &machine_type(machine, &row));
     args.push("-accel", layout.accel.option());
     args.push("-cpu", cpu);
     args.push("-smp", &machine.cpus.to_string());
@@ -65,7 +66,7 @@ pub(crate) fn arguments(
     args.push("-display", "none");
     args.push("-device", "virtio-rng-pci");
     if machine.display {
-        args.push("-device", "VGA");
+        args.push("-device", row.display);
     }
     if machine.watchdog {
         args.push("-device", "i6300esb");
@@ -101,12 +102,9 @@ pub(crate) fn arguments(
 
 /// Without a display the firmware, GRUB and iPXE talk on the serial port too,
 /// so that the console log tells the whole story.
-fn machine_type(machine: &Machine, kind: &str) -> String {
-    if machine.display {
-        kind.to_owned()
-    } else {
-        format!("{kind},graphics=off")
-    }
+fn machine_type(machine: &Machine, row: &Row) -> String {
+    let without_display = if machine.display { "" } else { row.no_display };
+    format!("{}{without_display}", row.machine)
 }
 
 /// A path that is an argument of its own.
@@ -137,7 +135,8 @@ fn channels(
             "-chardev",
             &format!("socket,id=second,path={path},server=on,wait=off"),
         );
-        args.push("-serial", "chardev:second");
+        let (flag, value) = machine.arch.row().second_serial;
+        args.push(flag, value);
     }
     let qmp = option_path(&layout.qmp)?;
     args.push(
@@ -196,9 +195,13 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
                     "-drive",
                     &format!("if=none,id={id},media=cdrom,readonly=on,format=raw,file={path}"),
                 );
+                let row = machine.arch.row();
+                if let Some(controller) = row.cd_controller {
+                    args.push("-device", controller);
+                }
                 args.push(
                     "-device",
-                    &format!("ide-cd,drive={id},bootindex={bootindex}"),
+                    &format!("{},drive={id},bootindex={bootindex}", row.cd_drive),
                 );
             }
             Media::Usb(_) => {
@@ -275,125 +278,4 @@ pub(crate) fn shell_line(program: &str, args: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{DirectBoot, Firmware, Wire};
-
-    fn layout() -> Layout {
-        Layout {
-            console: "/vm/console.log".into(),
-            qmp: "/vm/qmp".into(),
-            second_serial: "/vm/second".into(),
-            firmware: None,
-            overlays: vec!["/vm/overlay0.qcow2".into()],
-            api_port: 4242,
-            accel: Accel::Tcg,
-        }
-    }
-
-    fn line(machine: &Machine, purpose: Purpose) -> String {
-        shell_line("qemu", &arguments(machine, &layout(), purpose).unwrap())
-    }
-
-    #[test]
-    fn images_are_not_changed_unless_asked() {
-        let machine = Machine::new("m", "/vm")
-            .disk(Disk::raw("/a.raw"))
-            .disk(Disk::raw("/b.raw").mode(DiskMode::Overlay))
-            .disk(Disk::qcow2("/c.qcow2").mode(DiskMode::Direct))
-            .usb("/d.iso")
-            .cdrom("/e.iso");
-        let line = line(&machine, Purpose::Captured);
-        assert!(
-            line.contains("snapshot=on,format=raw,file=/a.raw"),
-            "{line}"
-        );
-        assert!(
-            line.contains("snapshot=off,format=qcow2,file=/vm/overlay0.qcow2"),
-            "{line}"
-        );
-        assert!(!line.contains("/b.raw"), "{line}");
-        assert!(
-            line.contains("snapshot=off,format=qcow2,file=/c.qcow2"),
-            "{line}"
-        );
-        assert!(
-            line.contains("snapshot=on,format=raw,file=/d.iso"),
-            "{line}"
-        );
-        assert!(
-            line.contains("readonly=on,format=raw,file=/e.iso"),
-            "{line}"
-        );
-    }
-
-    #[test]
-    fn network_boot_comes_first_and_keeps_the_option_rom() {
-        let machine = Machine::new("m", "/vm").netboot("/srv/p,x e", "boot.ipxe");
-        let line = line(&machine, Purpose::Captured);
-        assert!(
-            line.contains("tftp=/srv/p,,x e,bootfile=boot.ipxe"),
-            "{line}"
-        );
-        assert!(
-            line.contains("virtio-net-pci,netdev=net0,bootindex=0"),
-            "{line}"
-        );
-        assert!(!line.contains("romfile="), "{line}");
-    }
-
-    #[test]
-    fn api_port_is_only_reachable_from_this_host() {
-        let line = line(&Machine::new("m", "/vm"), Purpose::Captured);
-        assert!(line.contains("hostfwd=tcp:127.0.0.1:4242-:50000"), "{line}");
-        assert!(line.contains("romfile="), "{line}");
-    }
-
-    #[test]
-    fn a_wire_joins_two_sockets() {
-        let machine = Machine::new("m", "/vm").wire(Wire {
-            local: "/w/a".into(),
-            remote: "/w/b".into(),
-            mac: "52:54:00:00:01:01".to_owned(),
-        });
-        let line = line(&machine, Purpose::Captured);
-        let netdev =
-            "dgram,id=wire,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
-        assert!(line.contains(netdev), "{line}");
-        let nic = "virtio-net-pci,netdev=wire,mac=52:54:00:00:01:01,romfile=";
-        assert!(line.contains(nic), "{line}");
-    }
-
-    #[test]
-    fn replay_puts_the_console_on_the_terminal() {
-        let machine = Machine::new("m", "/vm").second_serial().direct(DirectBoot {
-            kernel: "/k".into(),
-            initrd: Some("/i".into()),
-            append: "console=ttyS0 panic='1'".into(),
-        });
-        let line = line(&machine, Purpose::Replay);
-        assert!(line.contains("-serial mon:stdio"), "{line}");
-        assert!(
-            !line.contains("/vm/qmp") && !line.contains("console.log"),
-            "{line}"
-        );
-        assert!(
-            line.ends_with(r"-append 'console=ttyS0 panic='\''1'\'''"),
-            "{line}"
-        );
-    }
-
-    #[test]
-    fn uefi_code_is_read_only() {
-        let mut layout = layout();
-        layout.firmware = Some(("/code".into(), "/vm/vars".into()));
-        let machine = Machine::new("m", "/vm").firmware(Firmware::Uefi);
-        let args = arguments(&machine, &layout, Purpose::Captured).unwrap();
-        let line = shell_line("qemu", &args);
-        assert!(
-            line.contains("unit=0,format=raw,readonly=on,file=/code"),
-            "{line}"
-        );
-        assert!(line.contains("unit=1,format=raw,file=/vm/vars"), "{line}");
-    }
-}
+mod tests;

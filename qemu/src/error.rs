@@ -21,6 +21,12 @@ pub enum VmError {
         /// Comma-separated list of the places.
         looked: String,
     },
+    /// BIOS was asked for where there is none.
+    #[error("a machine with {arch} has no BIOS; choose UEFI")]
+    NoBios {
+        /// The architecture.
+        arch: &'static str,
+    },
     /// An image, kernel or initramfs named by the caller does not exist.
     #[error("{} does not exist; `make image` builds it", path.display())]
     MissingImage {

@@ -7,9 +7,9 @@ use crate::{Arch, VmError};
 /// What starts the machine before the boot loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Firmware {
-    /// `SeaBIOS`, built into QEMU's package.
+    /// `SeaBIOS`, built into QEMU's package; only on x86.
     Bios,
-    /// OVMF, with this machine's own copy of the variable store.
+    /// OVMF or AAVMF, with this machine's own copy of the variable store.
     Uefi,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn find_uefi(arch: Arch, exists: impl Fn(&Path) -> bool) -> Result<Ue
             vars: vars.into(),
         })
         .ok_or_else(|| VmError::MissingFirmware {
-            what: "UEFI firmware (Debian package ovmf)",
+            what: row.uefi_package,
             looked: row
                 .uefi
                 .iter()

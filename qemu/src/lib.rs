@@ -10,7 +10,7 @@
 //! `/dev/kvm` without having seen a guest run on it.
 //!
 //! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's
-//! firmware files (SeaBIOS, OVMF, iPXE) as Debian 12 and 13 install them.
+//! firmware files (SeaBIOS, OVMF, AAVMF, iPXE) as Debian 12 and 13 install them.
 //!
 //! On a laptop: `cargo run -p qemu -- run --image _out/corten.raw`, or from a
 //! test:

@@ -79,7 +79,7 @@ impl Disk {
 /// How an ISO is presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Media {
-    /// In a SATA CD drive.
+    /// In a CD drive: SATA, or SCSI where the machine has no SATA.
     Cdrom(PathBuf),
     /// Written to a USB stick.
     Usb(PathBuf),
@@ -118,8 +118,8 @@ pub struct DirectBoot {
     pub append: String,
 }
 
-/// Boot from the network: QEMU answers DHCP and TFTP, the NIC's option ROM
-/// (iPXE) fetches and runs the boot file.
+/// Boot from the network: QEMU answers DHCP and TFTP; the NIC's option ROM
+/// (iPXE) fetches and runs the boot file, or UEFI does where there is no such ROM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetBoot {
     /// Directory served by TFTP.
@@ -135,7 +135,7 @@ pub struct Machine {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) arch: Arch,
-    pub(crate) firmware: Firmware,
+    pub(crate) firmware: Option<Firmware>,
     pub(crate) accel: Option<Accel>,
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
@@ -153,7 +153,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with 2 CPUs, 1 GiB of memory, BIOS firmware, no disk, and a
+    /// A 64-bit PC with 2 CPUs, 1 GiB of memory, BIOS firmware, no disk, and a
     /// virtio NIC on QEMU's user network whose port 50000 is forwarded to a
     /// free local port. Its files are kept in `parent/name`, which is emptied
     /// when the machine starts.
@@ -164,7 +164,7 @@ impl Machine {
             name,
             dir,
             arch: Arch::X86_64,
-            firmware: Firmware::Bios,
+            firmware: None,
             accel: None,
             memory_mib: 1024,
             cpus: 2,
@@ -188,9 +188,9 @@ impl Machine {
         self
     }
 
-    /// Firmware.
+    /// Firmware; without this call BIOS, or UEFI on an architecture without.
     pub fn firmware(mut self, firmware: Firmware) -> Self {
-        self.firmware = firmware;
+        self.firmware = Some(firmware);
         self
     }
 
@@ -277,7 +277,7 @@ impl Machine {
         self
     }
 
-    /// Adds a VGA adapter, for [`Qmp::screendump`](crate::Qmp::screendump).
+    /// Adds a display adapter, for [`Qmp::screendump`](crate::Qmp::screendump).
     pub fn display(mut self) -> Self {
         self.display = true;
         self

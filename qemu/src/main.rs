@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use qemu::{Accel, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, VmError};
+use qemu::{Accel, Arch, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, VmError};
 
 /// How long after the power button the machine is killed.
 const POWERDOWN: Duration = Duration::from_secs(60);
@@ -39,6 +39,9 @@ enum Verb {
 
 #[derive(Args)]
 struct RunArgs {
+    /// Architecture: x86_64 (amd64) or arm64 (aarch64)
+    #[arg(long, default_value = "x86_64", value_parser = arch)]
+    arch: Arch,
     /// Disk image; raw unless its name ends in .qcow2. Not changed
     #[arg(long)]
     image: Vec<PathBuf>,
@@ -60,9 +63,9 @@ struct RunArgs {
     /// Initramfs for --kernel
     #[arg(long, requires = "kernel")]
     initrd: Option<PathBuf>,
-    /// Kernel parameters for --kernel
-    #[arg(long, default_value = "console=ttyS0")]
-    append: String,
+    /// Kernel parameters for --kernel; if left out, the console
+    #[arg(long)]
+    append: Option<String>,
     /// Firmware
     #[arg(long, value_enum, default_value = "uefi")]
     firmware: FirmwareArg,
@@ -107,6 +110,10 @@ enum FirmwareArg {
     Uefi,
 }
 
+fn arch(name: &str) -> Result<Arch, String> {
+    Arch::from_name(name).ok_or_else(|| "use x86_64 (amd64) or arm64 (aarch64)".to_owned())
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Verb::Probe => {
@@ -131,6 +138,7 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
         FirmwareArg::Uefi => Firmware::Uefi,
     };
     let mut machine = Machine::new(&args.name, &args.dir)
+        .arch(args.arch)
         .firmware(firmware)
         .memory_mib(args.memory)
         .cpus(args.cpus);
@@ -164,7 +172,10 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
         machine = machine.direct(DirectBoot {
             kernel: kernel.clone(),
             initrd: args.initrd.clone(),
-            append: args.append.clone(),
+            append: args
+                .append
+                .clone()
+                .unwrap_or_else(|| args.arch.console_parameter().to_owned()),
         });
     }
     let usual = (Ipv4Addr::LOCALHOST, USUAL_PORT);
@@ -223,7 +234,7 @@ fn say(text: &str) {
 fn run(args: RunArgs) -> anyhow::Result<()> {
     let machine = machine(&args)?;
     let interrupts = interrupts()?;
-    let probe = Accel::probe();
+    let probe = Accel::probe_for(args.arch);
     let running = machine.start()?;
     if args.accel.is_none() {
         let (accel, reason) = (probe.accel.option(), &probe.reason);

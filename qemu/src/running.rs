@@ -63,7 +63,9 @@ impl Running {
             firmware: prepare_firmware(&machine, &dir)?,
             overlays: prepare_overlays(&machine, &dir)?,
             api_port: port,
-            accel: machine.accel.unwrap_or_else(|| Accel::probe().accel),
+            accel: machine
+                .accel
+                .unwrap_or_else(|| Accel::probe_for(machine.arch).accel),
         };
         let args = arguments(&machine, &layout, Purpose::Captured)?;
         let replay = shell_line(program, &arguments(&machine, &layout, Purpose::Replay)?);
@@ -289,8 +291,12 @@ fn free_port() -> Result<u16, VmError> {
 }
 
 fn prepare_firmware(machine: &Machine, dir: &Path) -> Result<Option<(PathBuf, PathBuf)>, VmError> {
-    if machine.firmware == Firmware::Bios {
-        return Ok(None);
+    let row = machine.arch.row();
+    if machine.firmware.unwrap_or(row.firmware) == Firmware::Bios {
+        return match row.has_bios {
+            true => Ok(None),
+            false => Err(VmError::NoBios { arch: row.name }),
+        };
     }
     let files = firmware::find_uefi(machine.arch, Path::exists)?;
     let vars = dir.join("uefi-vars.fd");

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qemu::{Accel, Disk, DiskMode, Firmware, Machine, VmError};
+use qemu::{Accel, Arch, Disk, DiskMode, Firmware, Machine, VmError};
 
 /// OVMF alone needs over a minute on a busy host without KVM.
 const DEADLINE: Duration = Duration::from_secs(240);
@@ -130,8 +130,18 @@ fn network_boot_runs_an_ipxe_script() {
 
 #[test]
 fn uefi_starts_with_its_own_variables() {
+    uefi_starts(Arch::X86_64);
+}
+
+#[test]
+fn uefi_starts_on_the_other_architecture() {
+    uefi_starts(Arch::Arm64);
+}
+
+fn uefi_starts(arch: Arch) {
     let place = place();
     let running = machine(&place)
+        .arch(arch)
         .memory_mib(256)
         .firmware(Firmware::Uefi)
         .start()
@@ -151,6 +161,13 @@ fn a_machine_that_cannot_start_says_why() {
         .unwrap_err();
     assert!(matches!(missing, VmError::MissingImage { .. }));
     assert!(missing.to_string().contains("make image"), "{missing}");
+
+    let no_bios = machine(&place)
+        .arch(Arch::Arm64)
+        .firmware(Firmware::Bios)
+        .start()
+        .unwrap_err();
+    assert!(no_bios.to_string().contains("choose UEFI"), "{no_bios}");
 
     let refused = machine(&place)
         .disk(Disk::qcow2(&place.image))

@@ -1,0 +1,143 @@
+use super::*;
+use crate::{Arch, DirectBoot, Firmware, Wire};
+
+fn layout() -> Layout {
+    Layout {
+        console: "/vm/console.log".into(),
+        qmp: "/vm/qmp".into(),
+        second_serial: "/vm/second".into(),
+        firmware: None,
+        overlays: vec!["/vm/overlay0.qcow2".into()],
+        api_port: 4242,
+        accel: Accel::Tcg,
+    }
+}
+
+fn line(machine: &Machine, purpose: Purpose) -> String {
+    shell_line("qemu", &arguments(machine, &layout(), purpose).unwrap())
+}
+
+#[test]
+fn images_are_not_changed_unless_asked() {
+    let machine = Machine::new("m", "/vm")
+        .disk(Disk::raw("/a.raw"))
+        .disk(Disk::raw("/b.raw").mode(DiskMode::Overlay))
+        .disk(Disk::qcow2("/c.qcow2").mode(DiskMode::Direct))
+        .usb("/d.iso")
+        .cdrom("/e.iso");
+    let line = line(&machine, Purpose::Captured);
+    assert!(
+        line.contains("snapshot=on,format=raw,file=/a.raw"),
+        "{line}"
+    );
+    assert!(
+        line.contains("snapshot=off,format=qcow2,file=/vm/overlay0.qcow2"),
+        "{line}"
+    );
+    assert!(!line.contains("/b.raw"), "{line}");
+    assert!(
+        line.contains("snapshot=off,format=qcow2,file=/c.qcow2"),
+        "{line}"
+    );
+    assert!(
+        line.contains("snapshot=on,format=raw,file=/d.iso"),
+        "{line}"
+    );
+    assert!(
+        line.contains("readonly=on,format=raw,file=/e.iso"),
+        "{line}"
+    );
+}
+
+#[test]
+fn network_boot_comes_first_and_keeps_the_option_rom() {
+    let machine = Machine::new("m", "/vm").netboot("/srv/p,x e", "boot.ipxe");
+    let line = line(&machine, Purpose::Captured);
+    assert!(
+        line.contains("tftp=/srv/p,,x e,bootfile=boot.ipxe"),
+        "{line}"
+    );
+    assert!(
+        line.contains("virtio-net-pci,netdev=net0,bootindex=0"),
+        "{line}"
+    );
+    assert!(!line.contains("romfile="), "{line}");
+}
+
+#[test]
+fn api_port_is_only_reachable_from_this_host() {
+    let line = line(&Machine::new("m", "/vm"), Purpose::Captured);
+    assert!(line.contains("hostfwd=tcp:127.0.0.1:4242-:50000"), "{line}");
+    assert!(line.contains("romfile="), "{line}");
+}
+
+#[test]
+fn a_wire_joins_two_sockets() {
+    let machine = Machine::new("m", "/vm").wire(Wire {
+        local: "/w/a".into(),
+        remote: "/w/b".into(),
+        mac: "52:54:00:00:01:01".to_owned(),
+    });
+    let line = line(&machine, Purpose::Captured);
+    let netdev = "dgram,id=wire,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
+    assert!(line.contains(netdev), "{line}");
+    let nic = "virtio-net-pci,netdev=wire,mac=52:54:00:00:01:01,romfile=";
+    assert!(line.contains(nic), "{line}");
+}
+
+#[test]
+fn replay_puts_the_console_on_the_terminal() {
+    let machine = Machine::new("m", "/vm").second_serial().direct(DirectBoot {
+        kernel: "/k".into(),
+        initrd: Some("/i".into()),
+        append: "console=ttyS0 panic='1'".into(),
+    });
+    let line = line(&machine, Purpose::Replay);
+    assert!(line.contains("-serial mon:stdio"), "{line}");
+    assert!(
+        !line.contains("/vm/qmp") && !line.contains("console.log"),
+        "{line}"
+    );
+    assert!(
+        line.ends_with(r"-append 'console=ttyS0 panic='\''1'\'''"),
+        "{line}"
+    );
+}
+
+#[test]
+fn uefi_code_is_read_only() {
+    let mut layout = layout();
+    layout.firmware = Some(("/code".into(), "/vm/vars".into()));
+    let machine = Machine::new("m", "/vm").firmware(Firmware::Uefi);
+    let args = arguments(&machine, &layout, Purpose::Captured).unwrap();
+    let line = shell_line("qemu", &args);
+    assert!(
+        line.contains("unit=0,format=raw,readonly=on,file=/code"),
+        "{line}"
+    );
+    assert!(line.contains("unit=1,format=raw,file=/vm/vars"), "{line}");
+}
+
+#[test]
+fn each_architecture_has_its_own_devices() {
+    let machine = |arch| {
+        Machine::new("m", "/vm")
+            .arch(arch)
+            .cdrom("/e.iso")
+            .second_serial()
+    };
+    let pc = line(&machine(Arch::X86_64), Purpose::Captured);
+    assert!(pc.contains("-machine q35,graphics=off "), "{pc}");
+    assert!(pc.contains("-device ide-cd,drive=media0"), "{pc}");
+    assert!(pc.contains("-serial chardev:second"), "{pc}");
+    let arm = line(&machine(Arch::Arm64), Purpose::Captured);
+    assert!(arm.contains("-machine virt,gic-version=3 "), "{arm}");
+    assert!(
+        arm.contains("-device virtio-scsi-pci -device scsi-cd,drive=media0"),
+        "{arm}"
+    );
+    assert!(arm.contains("-device pci-serial,chardev=second"), "{arm}");
+    for word in ["q35", "graphics", "ide-cd"] {
+        assert!(!arm.contains(word), "{arm}");
+    }
+}
