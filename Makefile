@@ -1,9 +1,11 @@
 # Every verb of the project. `make help` lists them; .ci/run calls nothing else.
 ARCH    ?= x86_64
+override ARCH := $(patsubst amd64,x86_64,$(patsubst aarch64,arm64,$(ARCH)))
 OUT     ?= _out
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+comma   := ,
 IMAGE   := $(OUT)/corten-$(VERSION)-$(ARCH)
-OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer
+OUTPUTS ?= raw,iso,pxe,uki,qcow2,vhd,vmdk,$(if $(filter x86_64,$(ARCH)),ova$(comma))gcp,installer
 BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
 CASES   ?= 20000
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -14,13 +16,14 @@ export CORTEN_VERSION ?= $(VERSION)
 SOURCE_DATE_EPOCH     ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MKIMAGE               := SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/mkimage
 export CORTEN_OUT     ?= $(CURDIR)/$(OUT)
+export CORTEN_ARCH    := $(ARCH)
 
 # What `make deps` installs. The image's own compiler and files come by lock, not from here.
 PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
-    protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio \
+    protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio bsdextrautils \
     squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
-    qemu-system-x86 ovmf ipxe-qemu mmdebstrap xfsprogs
+    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs
 
 # The tests that boot machines; other ignored tests need other things.
 ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' tests/*.rs))
@@ -28,7 +31,7 @@ ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' 
 .DEFAULT_GOAL := help
 
 help: ## List the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install the host tools (the only verb that needs root)
 	@if ! command -v apt-get >/dev/null; then \
@@ -63,7 +66,7 @@ run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call
 	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
 	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --out $(OUT)/run \
 	    --config $(OUT)/run/controlplane.yaml
-	$(BIN)/corten-qemu run --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
+	$(BIN)/corten-qemu run --arch $(ARCH) --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
 	    --client-config $(OUT)/run/cortenconfig
 
 test: build ## Unit, golden and process tests, then every way to boot
@@ -73,6 +76,11 @@ test: build ## Unit, golden and process tests, then every way to boot
 
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),$(ALL_VM_TESTS)) -- --ignored --test-threads=1
+
+test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without a built kernel, not in CI
+	$(MKIMAGE) build --arch arm64 --output raw,iso,pxe,uki --out $(OUT)
+	CORTEN_ARCH=arm64 cargo test --locked --package tests --test boot --test rootfs -- \
+	    --ignored --test-threads=1 --skip _bios
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
@@ -86,4 +94,4 @@ bench: build image ## Boot time, memory and sizes beside a minimal Debian; write
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm fuzz repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 fuzz repro bench clean

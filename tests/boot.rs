@@ -71,9 +71,9 @@ fn iso_as_usb_stick_bios() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn network_by_ipxe() {
-    let bundle = images::image("-pxe");
-    answers(&Node::start("boot-pxe", |m| m.netboot(bundle, "boot.ipxe")));
+fn network() {
+    let (served, file) = images::network();
+    answers(&Node::start("boot-pxe", |m| m.netboot(served, file)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use mkimage::rootfs::check;
 use tests::{images, initramfs, workspace};
 
 /// Most programs an image may hold.
@@ -144,12 +145,7 @@ fn only_listed_programs_and_no_interpreter() {
     assert!(found.is_empty(), "{found:?}");
 
     let list = fs::read_to_string(workspace::root().join("rootfs/executables.txt")).unwrap();
-    let listed: BTreeSet<&str> = list
-        .lines()
-        .filter_map(|line| line.split('#').next())
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let listed = check::parse_allowed(&list, images::arch().name().parse().unwrap());
     let programs: BTreeSet<&str> = files
         .iter()
         .filter(|file| file.is_program())
@@ -180,7 +176,10 @@ fn nothing_set_id_and_nothing_everybody_may_write() {
 #[test]
 #[ignore = "make test-vm"]
 fn the_image_is_the_golden_listing() {
-    let golden = fs::read_to_string(workspace::root().join("rootfs/golden/tree.txt")).unwrap();
+    let golden = fs::read_to_string(
+        workspace::root().join(format!("rootfs/golden/{}.txt", images::arch().name())),
+    )
+    .unwrap();
     let wanted: BTreeSet<&str> = golden.lines().filter(|line| !line.is_empty()).collect();
     let lines: Vec<String> = files()
         .iter()

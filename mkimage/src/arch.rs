@@ -27,14 +27,22 @@ pub struct Names {
     pub kernel: &'static str,
     /// The kernel image that EFI and the loaders start, inside the kernel's build tree.
     pub kernel_image: &'static str,
+    /// The device trees of the boards an image is for, below the kernel's `dts` directory; a machine
+    /// with ACPI needs none.
+    pub device_trees: &'static [&'static str],
     /// `uname -m`.
     pub machine: &'static str,
     /// Debian's architecture.
     pub debian: &'static str,
     /// GNU triplet, also the multiarch directory of Debian's libraries.
     pub gnu: &'static str,
+    /// `e_machine` of an ELF file.
+    pub elf_machine: u16,
     /// Rust's target.
     pub rust: &'static str,
+    /// Whether rustc by itself links static programs so that they run at any address
+    /// (`static-position-independent-executables` of its target).
+    pub rust_links_static_pie: bool,
     /// `GOARCH`.
     pub go: &'static str,
     /// `architecture` of an OCI image.
@@ -47,6 +55,8 @@ pub struct Names {
     pub sd_stub: &'static str,
     /// GRUB's platform for firmware without EFI, where there is such firmware.
     pub grub: Option<&'static str>,
+    /// VMware's name of the guest in an OVA, where its servers import one.
+    pub vmware_guest: Option<&'static str>,
     /// First serial port as a kernel console.
     pub console: &'static str,
     /// `MachineTypes` of a PE file.
@@ -57,16 +67,20 @@ static X86_64: Names = Names {
     corten: "x86_64",
     kernel: "x86_64",
     kernel_image: "arch/x86/boot/bzImage",
+    device_trees: &[],
     machine: "x86_64",
     debian: "amd64",
     gnu: "x86_64-linux-gnu",
+    elf_machine: 62,
     rust: "x86_64-unknown-linux-gnu",
+    rust_links_static_pie: true,
     go: "amd64",
     oci: "amd64",
     efi_boot: "BOOTX64.EFI",
     sd_boot: "systemd-bootx64.efi",
     sd_stub: "linuxx64.efi.stub",
     grub: Some("i386-pc"),
+    vmware_guest: Some("other5xLinux64Guest"),
     console: "ttyS0,115200n8",
     pe_machine: 0x8664,
 };
@@ -74,22 +88,34 @@ static X86_64: Names = Names {
 static ARM64: Names = Names {
     corten: "arm64",
     kernel: "arm64",
-    kernel_image: "arch/arm64/boot/Image",
+    kernel_image: "arch/arm64/boot/vmlinuz.efi",
+    device_trees: &[
+        "broadcom/bcm2711-rpi-4-b.dtb",
+        "broadcom/bcm2711-rpi-400.dtb",
+        "broadcom/bcm2711-rpi-cm4-io.dtb",
+        "broadcom/bcm2712-rpi-5-b.dtb",
+    ],
     machine: "aarch64",
     debian: "arm64",
     gnu: "aarch64-linux-gnu",
+    elf_machine: 183,
     rust: "aarch64-unknown-linux-gnu",
+    rust_links_static_pie: false,
     go: "arm64",
     oci: "arm64",
     efi_boot: "BOOTAA64.EFI",
     sd_boot: "systemd-bootaa64.efi",
     sd_stub: "linuxaa64.efi.stub",
     grub: None,
+    vmware_guest: None,
     console: "ttyAMA0,115200n8",
     pe_machine: 0xaa64,
 };
 
 impl Arch {
+    /// What builds run on: the locked compilers and tools are for it.
+    pub const BUILD: Self = Self::X86_64;
+
     /// Every architecture there is.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
 

@@ -15,6 +15,7 @@ use debversion::Version;
 use sha2::{Digest as _, Sha256};
 use toml_edit::{DocumentMut, Item, Table};
 
+use crate::arch::Arch;
 use crate::deb;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::Fetcher;
@@ -129,7 +130,11 @@ fn substitute_from(
 
 /// The index that lists packages of an architecture: `all` ones are in every index.
 fn index_of(arch: &str) -> &str {
-    if arch == "all" { "amd64" } else { arch }
+    if arch == "all" {
+        Arch::BUILD.names().debian
+    } else {
+        arch
+    }
 }
 
 /// Moves one `[[package]]` (or `[kernel]`) table to its suite's newest version.

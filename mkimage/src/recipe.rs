@@ -37,7 +37,7 @@ type Make<'a> = Box<dyn Fn(&Built, &Path, &Path) -> Result<()> + 'a>;
 
 /// One step.
 pub struct Step<'a> {
-    /// A short name, unique in the recipe.
+    /// A short name; two steps of one name have different keys.
     pub name: String,
     /// The hash of everything that determines the output.
     pub key: Key,

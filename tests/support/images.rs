@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qemu::DirectBoot;
+use qemu::{Arch, DirectBoot};
 
 use crate::workspace;
 
@@ -18,13 +18,24 @@ pub fn version() -> String {
     std::env::var("CORTEN_VERSION").unwrap_or_else(|_| env!("CARGO_PKG_VERSION").to_owned())
 }
 
+/// The images' architecture: `CORTEN_ARCH`, or x86_64.
+///
+/// # Panics
+/// When `CORTEN_ARCH` names none.
+#[must_use]
+pub fn arch() -> Arch {
+    std::env::var("CORTEN_ARCH").map_or(Arch::X86_64, |name| {
+        Arch::from_name(&name).expect("CORTEN_ARCH: x86_64 or arm64")
+    })
+}
+
 /// The image with this ending, `.raw` for instance.
 ///
 /// # Panics
 /// When it has not been built: a test that needs it must not pass.
 #[must_use]
 pub fn image(ending: &str) -> PathBuf {
-    let path = directory().join(format!("corten-{}-x86_64{ending}", version()));
+    let path = directory().join(format!("corten-{}-{}{ending}", version(), arch().name()));
     assert!(
         path.exists(),
         "{} is missing; `make image` builds it",
@@ -47,6 +58,21 @@ pub fn direct() -> DirectBoot {
         initrd: Some(bundle.join("initramfs")),
         append: kernel_parameters(&script).expect("a kernel line in boot.ipxe"),
     }
+}
+
+/// What the machine's firmware loads over the network: the directory that is served, and the file in
+/// it. iPXE runs the bundle's script; UEFI starts the unified kernel image.
+///
+/// # Panics
+/// When it has not been built.
+#[must_use]
+pub fn network() -> (PathBuf, String) {
+    if arch().has_bios() {
+        return (image("-pxe"), "boot.ipxe".to_owned());
+    }
+    let uki = image(".efi");
+    let name = uki.file_name().expect("a file name").to_string_lossy();
+    (directory(), name.into_owned())
 }
 
 /// What follows the file name on the `kernel` line, without what only iPXE

@@ -6,7 +6,7 @@ use std::time::Duration;
 use qemu::{Machine, Running, VmError};
 
 use crate::client::{Client, generate_config};
-use crate::workspace;
+use crate::{images, workspace};
 
 /// From QEMU's start to the API's first answer: without KVM and on a busy
 /// host, firmware, kernel and containerd take minutes.
@@ -30,7 +30,9 @@ impl Node {
     /// When QEMU cannot be started.
     #[must_use]
     pub fn start(name: &str, shape: impl FnOnce(Machine) -> Machine) -> Self {
-        let machine = Machine::new(name, workspace::target().join("vm")).memory_mib(512);
+        let machine = Machine::new(name, workspace::target().join("vm"))
+            .arch(images::arch())
+            .memory_mib(512);
         let vm = shape(machine)
             .start()
             .unwrap_or_else(|error| panic!("{error}"));

@@ -1,4 +1,4 @@
-//! Kernel parameters the image sets for the kernel's self-protection (`kernel-config/sysctl.conf`): a config
+//! Kernel parameters the image sets for the kernel's self-protection (`kernel-config/sysctl*.conf`): a config
 //! may make them stricter, never weaker.
 //!
 //! Not among them is `user.max_user_namespaces`: pods with users of their own need some, and only the config
@@ -115,21 +115,23 @@ mod tests {
     /// Every value of the image is one a config may have, and each but the one above has its rule.
     #[test]
     fn the_rules_are_about_what_the_image_sets() {
-        let file = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../kernel-config/sysctl.conf"
-        );
-        let text = std::fs::read_to_string(file).unwrap();
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let mut image: BTreeMap<&str, &str> = lines
-            .filter_map(|line| line.split_once('='))
-            .map(|(key, value)| (key.trim(), value.trim()))
-            .collect();
-        assert_eq!(image.remove("user.max_user_namespaces"), Some("0"));
-        let ruled: Vec<&str> = RULES.iter().map(|(key, _)| *key).collect();
-        assert_eq!(ruled, image.keys().copied().collect::<Vec<_>>());
-        for (key, value) in image {
-            assert_eq!(weaker(key, value), None, "{key}");
+        let read = |name: &str| {
+            let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel-config");
+            std::fs::read_to_string(format!("{dir}/{name}")).unwrap()
+        };
+        for own in ["sysctl.x86_64.conf", "sysctl.arm64.conf"] {
+            let text = read("sysctl.conf") + &read(own);
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let mut image: BTreeMap<&str, &str> = lines
+                .filter_map(|line| line.split_once('='))
+                .map(|(key, value)| (key.trim(), value.trim()))
+                .collect();
+            assert_eq!(image.remove("user.max_user_namespaces"), Some("0"));
+            let ruled: Vec<&str> = RULES.iter().map(|(key, _)| *key).collect();
+            assert_eq!(ruled, image.keys().copied().collect::<Vec<_>>());
+            for (key, value) in image {
+                assert_eq!(weaker(key, value), None, "{own}: {key}");
+            }
         }
     }
 

@@ -15,9 +15,9 @@ use crate::cache::Cache;
 use crate::components;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::{Fetcher, Gone};
-use crate::image::{Release, checksums, provenance, sbom};
+use crate::image::{Release, checksums, ova, provenance, sbom};
 use crate::lock::{self, Lock};
-use crate::profile::Profile;
+use crate::profile::{Output, Profile};
 use crate::recipe::{Built, Recipe};
 use crate::report::{self, Format, Reporter};
 
@@ -99,6 +99,9 @@ fn context(options: &Options) -> Result<Context> {
             "a quick build is no release",
             "leave --release away, or `quick` in the profile",
         ));
+    }
+    if options.profile.output.contains(&Output::Ova) {
+        ova::guest(options.profile.arch)?;
     }
     let context = Context {
         lock: Lock::read(&options.source.join(lock::PACKAGES))?,
@@ -220,11 +223,7 @@ fn components(context: &Context, handles: &Handles, built: &Built) -> Result<Vec
     let arch = context.release.arch;
     let mut found = components::debian(&context.lock, arch);
     found.push(components::kernel(&context.options.source)?);
-    let compilers = context.compilers(
-        built.dir(&handles.toolchain),
-        built.dir(&handles.sysroot),
-        &handles.toolchain.key,
-    )?;
+    let compilers = context.compilers(built, &handles.programs)?;
     found.extend(components::crates(
         &context.options.source,
         arch,

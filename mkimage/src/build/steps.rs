@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Options, layers};
 use crate::arch::Arch;
 use crate::archive::Substitution;
-use crate::cache::{Key, KeyBuilder};
+use crate::cache::KeyBuilder;
 use crate::error::{Failure, Result};
 use crate::fetch::Fetcher;
 use crate::image::Release;
@@ -16,11 +16,11 @@ use crate::image::uki::{self, Uki};
 use crate::kernel;
 use crate::lock::Lock;
 use crate::profile::Output;
-use crate::recipe::{Handle, Recipe};
+use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
 use crate::rootfs::rust::{self, CargoProfile};
 use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::toolchain::{self, Compilers, Locked};
+use crate::rootfs::toolchain::{self, Compilers, Locked, Trees};
 use crate::rootfs::tree::{self, Sources};
 use crate::rootfs::{REVISION, check, go};
 
@@ -66,9 +66,15 @@ impl Context {
     }
 
     /// The compilers in the earlier steps' outputs; their scripts live beside the cache's steps.
-    pub fn compilers(&self, toolchain: &Path, sysroot: &Path, key: &Key) -> Result<Compilers> {
-        let bin = self.options.cache.root().join("bin").join(key.as_str());
-        Compilers::write(Locked::new(toolchain), sysroot, self.arch(), &bin)
+    pub fn compilers(&self, built: &Built, programs: &Programs) -> Result<Compilers> {
+        let key = programs.toolchain.key.as_str();
+        let trees = Trees {
+            toolchain: built.dir(&programs.toolchain),
+            sysroot: built.dir(&programs.sysroot),
+            build_sysroot: built.dir(&programs.build_sysroot),
+        };
+        let bin = self.options.cache.root().join("bin").join(key);
+        Compilers::write(trees, self.arch(), &bin)
     }
 
     /// Every package for one use, fetched.
@@ -80,13 +86,26 @@ impl Context {
     }
 }
 
+/// The steps whose trees the compilers start from, as [`Trees`].
+#[derive(Debug, Clone)]
+pub struct Programs {
+    toolchain: Handle,
+    sysroot: Handle,
+    build_sysroot: Handle,
+}
+
+impl Programs {
+    /// Adds them to the key of a step that compiles.
+    fn key(&self, key: KeyBuilder) -> KeyBuilder {
+        key.step(&self.toolchain.key).step(&self.sysroot.key)
+    }
+}
+
 /// The steps that later ones and the caller need.
 #[derive(Debug)]
 pub struct Handles {
     /// The compilers.
-    pub toolchain: Handle,
-    /// What is compiled and linked against.
-    pub sysroot: Handle,
+    pub programs: Programs,
     /// Image tools: xorriso, mksquashfs, GRUB's.
     pub tools: Handle,
     /// Boot loaders as data: systemd-boot, GRUB's modules.
@@ -105,21 +124,30 @@ pub struct Handles {
 
 /// Adds every step up to the unified kernel image.
 pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles> {
-    let toolchain = packages(recipe, context, "toolchain", &["toolchain", "std"]);
-    let sysroot = packages(recipe, context, "sysroot", &["sysroot"]);
-    let tools = packages(recipe, context, "tools", &["tools"]);
-    let boot = packages(recipe, context, "boot", &["boot"]);
-    let go_tools = packages(recipe, context, "go-tools", &["go"]);
-    let programs = [&toolchain, &sysroot];
-    let go = go_programs(recipe, context, programs, &go_tools)?;
-    let daemons = daemons(recipe, context, programs)?;
+    // Tools run on the build machine, whatever the target; the rest is for the target.
+    let (build, target) = (Arch::BUILD, context.arch());
+    let toolchain = packages(recipe, context, "toolchain", &["toolchain", "std"], build);
+    let sysroot = packages(recipe, context, "sysroot", &["sysroot"], target);
+    let build_sysroot = match target == build {
+        true => sysroot.clone(),
+        false => packages(recipe, context, "sysroot", &["sysroot"], build),
+    };
+    let tools = packages(recipe, context, "tools", &["tools"], build);
+    let boot = packages(recipe, context, "boot", &["boot"], target);
+    let go_tools = packages(recipe, context, "go-tools", &["go"], build);
+    let programs = Programs {
+        toolchain,
+        sysroot,
+        build_sysroot,
+    };
+    let go = go_programs(recipe, context, &programs, &go_tools)?;
+    let daemons = daemons(recipe, context, &programs)?;
     let kernel = kernel(recipe, context)?;
     let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &tools])?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
-        toolchain,
-        sysroot,
+        programs,
         tools,
         boot,
         go_tools,
@@ -156,14 +184,9 @@ fn packages<'a>(
     context: &'a Context,
     name: &'static str,
     purposes: &'static [&'static str],
+    arch: Arch,
 ) -> Handle {
-    // Tools run on the build machine, whatever the target; the rest is for the target.
-    let target = context.arch().names().debian;
-    let debian = if matches!(name, "sysroot" | "boot") {
-        target
-    } else {
-        "amd64"
-    };
+    let (target, debian) = (context.arch().names().debian, arch.names().debian);
     let chosen = move || {
         let wanted = move |purpose: &&str| {
             // A compiler needs the standard library of its host and of its target.
@@ -195,19 +218,15 @@ fn packages<'a>(
 fn go_programs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [toolchain, sysroot]: [&Handle; 2],
+    programs: &Programs,
     go_tools: &Handle,
 ) -> Result<Handle> {
     let module = context.source("rootfs/go");
-    let key = KeyBuilder::new("go")
-        .step(&toolchain.key)
-        .step(&sysroot.key)
-        .step(&go_tools.key);
+    let key = programs.key(KeyBuilder::new("go")).step(&go_tools.key);
     let key = go::Inputs::key(&module, context.arch(), key)?.finish();
-    let (toolchain, sysroot, go_tools) = (toolchain.clone(), sysroot.clone(), go_tools.clone());
+    let (programs, go_tools) = (programs.clone(), go_tools.clone());
     Ok(recipe.add("go", key, move |built, out, scratch| {
-        let compilers =
-            context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
+        let compilers = context.compilers(built, &programs)?;
         let inputs = go::Inputs {
             go: built.dir(&go_tools),
             module: &module,
@@ -223,16 +242,16 @@ fn go_programs<'a>(
 fn daemons<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [toolchain, sysroot]: [&Handle; 2],
+    programs: &Programs,
 ) -> Result<Handle> {
     let version = &context.release.version;
-    let (toolchain, sysroot) = (toolchain.clone(), sysroot.clone());
+    let programs = programs.clone();
     let key_of = {
         let arch = context.arch().to_string();
         let profile = context.cargo_profile();
-        let (toolchain, sysroot) = (toolchain.key.clone(), sysroot.key.clone());
+        let programs = programs.clone();
         move |sources: &Path| {
-            let key = KeyBuilder::new("daemons").step(&toolchain).step(&sysroot);
+            let key = programs.key(KeyBuilder::new("daemons"));
             let key = rust::Inputs::key(sources, version, key)?;
             let key = key.add("arch", &arch).add("profile", profile.name());
             Ok::<_, anyhow::Error>(key.finish())
@@ -240,8 +259,7 @@ fn daemons<'a>(
     };
     let key = key_of(&context.options.source)?;
     Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
-        let compilers =
-            context.compilers(built.dir(&toolchain), built.dir(&sysroot), &toolchain.key)?;
+        let compilers = context.compilers(built, &programs)?;
         let inputs = rust::Inputs {
             workspace: &context.options.source,
             compilers: &compilers,
@@ -279,7 +297,8 @@ fn rootfs<'a>(
         .file(&context.source("rootfs/manifest.toml"))?
         .file(&context.source("rootfs/executables.txt"))?
         .tree(&context.source("rootfs/etc"))?
-        .file(&context.source("kernel-config/sysctl.conf"))?;
+        .file(&context.source("kernel-config/sysctl.conf"))?
+        .file(&context.source(&format!("kernel-config/sysctl.{}.conf", context.arch())))?;
     for package in context.lock.packages("rootfs", debian) {
         key = key.add("deb", &package.sha256);
     }

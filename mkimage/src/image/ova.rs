@@ -5,18 +5,30 @@ use std::path::Path;
 
 use super::tarball::Tarball;
 use super::{Release, checksums, output};
-use crate::error::Result;
+use crate::arch::Arch;
+use crate::error::{Failure, Result};
 
 /// What a node that runs pods is given; an importer may change both.
 const CPUS: u32 = 2;
 const MEMORY_MIB: u32 = 4096;
 
+/// VMware's name of a guest of `arch`; an error where there is no OVA for it.
+pub fn guest(arch: Arch) -> Result<&'static str> {
+    arch.names().vmware_guest.ok_or_else(|| {
+        Failure::new(
+            format!("there is no OVA for {arch}"),
+            "take vmdk, the disk alone",
+        )
+    })
+}
+
 /// Writes to `out` the OVA of a disk: `vmdk` as [`super::vmdk::build`] wrote it, of the disk image `raw`.
 pub fn build(out: &Path, release: &Release, raw: &Path, vmdk: &Path) -> Result<()> {
+    let guest = guest(release.arch)?;
     let stem = release.stem();
     let (ovf_name, vmdk_name) = (format!("{stem}.ovf"), format!("{stem}.vmdk"));
     let size = output::size_of(vmdk)?;
-    let ovf = description(release, &vmdk_name, size, output::size_of(raw)?);
+    let ovf = description(release, guest, &vmdk_name, size, output::size_of(raw)?);
     let manifest = format!(
         "SHA256({ovf_name})= {}\nSHA256({vmdk_name})= {}\n",
         checksums::of_bytes(ovf.as_bytes()),
@@ -40,7 +52,7 @@ struct Device {
     more: String,
 }
 
-fn description(release: &Release, vmdk: &str, size: u64, capacity: u64) -> String {
+fn description(release: &Release, guest: &str, vmdk: &str, size: u64, capacity: u64) -> String {
     let stem = release.stem();
     let devices: String = (1..)
         .zip(devices())
@@ -65,7 +77,7 @@ fn description(release: &Release, vmdk: &str, size: u64, capacity: u64) -> Strin
   <VirtualSystem ovf:id="{stem}">
     <Info>A Kubernetes node</Info>
     <Name>{stem}</Name>
-    <OperatingSystemSection ovf:id="101" vmw:osType="other5xLinux64Guest">
+    <OperatingSystemSection ovf:id="101" vmw:osType="{guest}">
       <Info>Corten {version}</Info>
     </OperatingSystemSection>
     <VirtualHardwareSection ovf:transport="com.vmware.guestInfo">

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::testing::{Scratch, host, noise, release, stub, text};
 use super::{gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
+use crate::arch::Arch;
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
 const CMDLINE: &str = "console=ttyS0 corten.platform=metal";
@@ -245,6 +246,59 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
         let failure = error.downcast_ref::<crate::error::Failure>().unwrap();
         assert_eq!(failure.remedy(), "give a whole number of MiB, 260 or more");
     }
+}
+
+#[test]
+fn arm64_images_are_for_uefi_alone() {
+    let scratch = Scratch::new();
+    let release = super::Release {
+        arch: Arch::Arm64,
+        ..release()
+    };
+    let mut program = stub();
+    program[0x44..0x46].copy_from_slice(&release.arch.names().pe_machine.to_le_bytes());
+    let program = scratch.file("stub", &program);
+    let data = scratch.file("initramfs", &noise(1000));
+    let [image, disk, cd] = ["a.efi", "a.raw", "a.iso"].map(|name| scratch.path(name));
+    let parts = uki::Uki {
+        stub: &program,
+        vmlinuz: &program,
+        initramfs: &data,
+        cmdline: CMDLINE,
+        os_release: "VERSION_ID=1.2.3\n",
+        uname: "6.12.1",
+    };
+    uki::build(&image, &release, &parts).unwrap();
+    let parts = raw::Disk {
+        uki: &image,
+        sd_boot: &program,
+        grub: None,
+        meta: &corten_meta::Values::new(),
+        size: None,
+    };
+    raw::build(&disk, &release, &parts).unwrap();
+    let boot_code = &std::fs::read(&disk).unwrap()[..440];
+    assert!(boot_code.iter().all(|byte| *byte == 0));
+    let esp = format!("{}@@1M", text(&disk));
+    let loader = host("mdir", &["-b", "-i", &esp, "::EFI/BOOT"]);
+    assert_eq!(loader.trim(), "::/EFI/BOOT/BOOTAA64.EFI");
+    let work = scratch.path("work");
+    std::fs::create_dir(&work).unwrap();
+    let parts = iso::Iso {
+        uki: &image,
+        sd_boot: &program,
+        grub: None,
+        xorriso: Path::new("xorriso"),
+        work: &work,
+    };
+    iso::build(&cd, &release, &parts).unwrap();
+    let boot = host(
+        "xorriso",
+        &["-indev", text(&cd), "-report_el_torito", "plain"],
+    );
+    assert!(boot.contains("UEFI") && !boot.contains("BIOS"), "{boot}");
+    let error = ova::build(&scratch.path("a.ova"), &release, &disk, &disk).unwrap_err();
+    assert_eq!(error.to_string(), "there is no OVA for arm64");
 }
 
 #[test]

@@ -27,6 +27,8 @@ const KEY_IN_TREE: &str = "certs/module-signing.pem";
 pub const VMLINUZ: &str = "vmlinuz";
 /// The modules, as `modules/lib/modules/<release>/`.
 pub const MODULES: &str = "modules";
+/// The boards' device trees, as `device-trees/VENDOR/BOARD.dtb`; not there on an architecture without.
+pub const DEVICE_TREES: &str = "device-trees";
 /// The resolved config.
 pub const CONFIG: &str = "config";
 /// The kernel's release, as `uname -r` prints it, without a newline.
@@ -80,7 +82,8 @@ impl Inputs {
     }
 }
 
-/// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`CONFIG`], [`RELEASE`]), with `work` for the
+/// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`DEVICE_TREES`], [`CONFIG`],
+/// [`RELEASE`]), with `work` for the
 /// source tree (4 GB) and the log `work/build.log`.
 pub fn build(inputs: &Inputs, source: &Source, llvm: &Llvm, out: &Path, work: &Path) -> Result<()> {
     let tree = work.join("linux");
@@ -157,6 +160,7 @@ fn compile(inputs: &Inputs, make: Tool, log: &Path) -> Result<()> {
     make.arg(format!("-j{}", inputs.jobs.max(1)))
         .arg(target)
         .arg("modules")
+        .args(inputs.arch.names().device_trees)
         .log(log)
         .run()
 }
@@ -199,8 +203,22 @@ fn install(
     }
     let image = tree.join(inputs.arch.names().kernel_image);
     fs::copy(&image, out.join(VMLINUZ)).with_context(|| format!("copying {}", image.display()))?;
+    install_device_trees(inputs.arch, tree, &out.join(DEVICE_TREES))?;
     fs::write(out.join(CONFIG), resolved.golden())?;
     fs::write(out.join(RELEASE), release)?;
+    Ok(())
+}
+
+fn install_device_trees(arch: Arch, tree: &Path, out: &Path) -> Result<()> {
+    let built = tree.join("arch").join(arch.names().kernel).join("boot/dts");
+    for name in arch.names().device_trees {
+        let to = out.join(name);
+        if let Some(dir) = to.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        fs::copy(built.join(name), &to)
+            .with_context(|| format!("copying the device tree {name}"))?;
+    }
     Ok(())
 }
 

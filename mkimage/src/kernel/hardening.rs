@@ -186,7 +186,7 @@ pub fn check(
     let kconfig = write("config", config.golden())?;
     let cmdline = parameters::command_line(config_dir, arch)?.join(" ");
     let cmdline = write("cmdline", format!("{cmdline}\n"))?;
-    let sysctls = parameters::sysctls(config_dir)?;
+    let sysctls = parameters::sysctls(config_dir, arch)?;
     let sysctls = sysctls
         .iter()
         .map(|(name, value)| format!("{name} = {value}\n"))

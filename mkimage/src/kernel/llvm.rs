@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::arch::Arch;
 use crate::cache::{Cache, Key, KeyBuilder};
 use crate::error::Result;
 use crate::fetch::Fetcher;
@@ -64,9 +65,9 @@ impl Llvm {
     }
 }
 
-/// Packages of the build machine's architecture, which is a 64-bit PC.
+/// Packages of the build machine's architecture.
 fn packages(lock: &Lock) -> impl Iterator<Item = &Package> {
-    lock.packages("kernel", "amd64")
+    lock.packages("kernel", Arch::BUILD.names().debian)
 }
 
 /// The hash of every package.

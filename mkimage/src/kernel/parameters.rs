@@ -28,19 +28,22 @@ pub fn command_line(config_dir: &Path, arch: Arch) -> Result<Vec<String>> {
     Ok(parameters)
 }
 
-/// The sysctls as (name, value), in file order.
-pub fn sysctls(config_dir: &Path) -> Result<Vec<(String, String)>> {
-    let path = config_dir.join("sysctl.conf");
-    lines(&read(&path)?)
-        .iter()
-        .map(|line| match line.split_once(" = ") {
-            Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-            None => Err(Failure::new(
-                format!("{}: {line:?} is not a setting", path.display()),
-                "write `name = value`",
-            )),
-        })
-        .collect()
+/// The sysctls for `arch` as (name, value), in file order: `sysctl.conf`, then `sysctl.<arch>.conf`.
+pub fn sysctls(config_dir: &Path, arch: Arch) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for name in ["sysctl.conf".to_owned(), format!("sysctl.{arch}.conf")] {
+        let path = config_dir.join(name);
+        for line in lines(&read(&path)?) {
+            let (name, value) = line.split_once(" = ").ok_or_else(|| {
+                Failure::new(
+                    format!("{}: {line:?} is not a setting", path.display()),
+                    "write `name = value`",
+                )
+            })?;
+            all.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    Ok(all)
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -79,12 +82,12 @@ mod tests {
     #[test]
     fn sysctls_are_pairs() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("sysctl.conf"), "# why\na.b = 1\n").unwrap();
-        assert_eq!(
-            sysctls(dir.path()).unwrap(),
-            [("a.b".to_owned(), "1".to_owned())]
-        );
-        fs::write(dir.path().join("sysctl.conf"), "a.b=1\n").unwrap();
-        sysctls(dir.path()).unwrap_err();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("sysctl.conf", "# why\na.b = 1\n");
+        write("sysctl.arm64.conf", "c = 2\n");
+        let pairs = [("a.b", "1"), ("c", "2")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(sysctls(dir.path(), Arch::Arm64).unwrap(), pairs);
+        write("sysctl.arm64.conf", "c=2\n");
+        sysctls(dir.path(), Arch::Arm64).unwrap_err();
     }
 }

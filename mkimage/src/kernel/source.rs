@@ -158,7 +158,12 @@ pub fn of_config(path: &Path) -> bool {
         .iter()
         .any(|kind| name.starts_with(kind))
         || path.starts_with("scripts")
-        || path.starts_with("arch/x86/include/asm")
+        || path.strip_prefix("arch").is_ok_and(|path| {
+            path.components()
+                .skip(1)
+                .collect::<PathBuf>()
+                .starts_with("include/asm")
+        })
         || path.starts_with("tools/build")
 }
 

@@ -26,7 +26,7 @@ const FORBIDDEN: [&str; 24] = [
 pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
     let mut findings = Vec::new();
     modes(tree, &mut findings);
-    executables(tree, allowed, &mut findings);
+    executables(tree, arch, allowed, &mut findings);
     for (path, node) in tree.nodes() {
         if let Kind::File(file) = &node.kind {
             content(tree, arch, path, node.mode, file, &mut findings)?;
@@ -44,12 +44,16 @@ pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
     ))
 }
 
-/// The listed programs: one path a line, `#` starts a comment.
-pub fn parse_allowed(text: &str) -> BTreeSet<&str> {
+/// The listed programs: one path a line, with the architecture behind it where only one has it;
+/// `#` starts a comment.
+pub fn parse_allowed(text: &str, arch: Arch) -> BTreeSet<&str> {
     text.lines()
-        .filter_map(|line| line.split('#').next())
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
+        .filter_map(|line| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let path = words.next()?;
+            let here = words.next().is_none_or(|only| only == arch.names().corten);
+            here.then_some(path)
+        })
         .collect()
 }
 
@@ -88,8 +92,8 @@ fn leads_to_mount(tree: &Tree, path: &str) -> bool {
             .any(|mount| from_root.starts_with(mount))
 }
 
-fn executables(tree: &Tree, allowed: &str, findings: &mut Vec<String>) {
-    let allowed = parse_allowed(allowed);
+fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String>) {
+    let allowed = parse_allowed(allowed, arch);
     let mut seen = BTreeSet::new();
     for (path, node) in tree.nodes() {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -137,7 +141,7 @@ fn content(
     if data.starts_with(b"#!") {
         findings.push(format!("/{path}: a script"));
     }
-    if !data.starts_with(b"\x7fELF") || path.ends_with(".ko") {
+    if !data.starts_with(b"\x7fELF") {
         return Ok(());
     }
     let facts = match elf(&data) {
@@ -147,6 +151,15 @@ fn content(
             return Ok(());
         }
     };
+    if facts.machine != arch.names().elf_machine {
+        findings.push(format!(
+            "/{path}: for another machine (ELF machine {}) than {arch}",
+            facts.machine
+        ));
+    }
+    if path.ends_with(".ko") {
+        return Ok(());
+    }
     let name = path.rsplit('/').next().unwrap_or(path);
     if mode & 0o111 == 0 && !name.contains(".so") {
         findings.push(format!("/{path}: a program without execute permission"));
@@ -187,6 +200,7 @@ fn has_library(tree: &Tree, arch: Arch, name: &str) -> bool {
 /// What the loader will do with an ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Elf {
+    machine: u16,
     interpreter: Option<String>,
     needed: Vec<String>,
     executable_stack: bool,
@@ -195,7 +209,10 @@ struct Elf {
 fn elf(data: &[u8]) -> std::result::Result<Elf, object::Error> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(data)?;
     let endian = header.endian()?;
-    let mut facts = Elf::default();
+    let mut facts = Elf {
+        machine: header.e_machine(endian).0,
+        ..Elf::default()
+    };
     let sections = header.sections(endian, data)?;
     for segment in header.program_headers(endian, data)? {
         match segment.p_type(endian) {
@@ -337,10 +354,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_for_the_other_architecture_is_found() {
+        let host: Arch = std::env::consts::ARCH.parse().unwrap();
+        let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+        for path in ["x.so", "x.ko"] {
+            let image = Image::new().file(path, 0o644, &program);
+            for arch in Arch::ALL {
+                let found = check(&image.tree, arch, "").is_err_and(|error| {
+                    let machine = host.names().elf_machine;
+                    let wanted = format!("/{path}: for another machine (ELF machine {machine})");
+                    error.to_string().contains(&wanted)
+                });
+                assert_eq!(found, arch != host, "{path} on {arch}");
+            }
+        }
+    }
+
+    #[test]
     fn the_list_of_programs_is_within_its_limit() {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rootfs/executables.txt");
         let text = fs::read_to_string(path).unwrap();
-        let count = parse_allowed(&text).len();
-        assert!((1..=MOST_EXECUTABLES).contains(&count), "{count} programs");
+        for arch in Arch::ALL {
+            let count = parse_allowed(&text, arch).len();
+            assert!((1..=MOST_EXECUTABLES).contains(&count), "{count} programs");
+        }
+        let one = parse_allowed("/a # x\n/b arm64 # y\n/c x86_64\n", Arch::Arm64);
+        assert_eq!(one, BTreeSet::from(["/a", "/b"]));
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::arch::Arch;
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::rootfs::toolchain::{Compilers, quote};
@@ -169,7 +170,8 @@ impl Inputs<'_> {
     fn compile(&self, group: &Group, target: &Path) -> Result<Tool> {
         let compilers = self.compilers;
         let names = compilers.arch.names();
-        let triple = names.rust.replace('-', "_");
+        let [triple, build_triple] =
+            [names, Arch::BUILD.names()].map(|names| names.rust.replace('-', "_"));
         let maps = self.path_maps(target)?;
         let c_flags: Vec<String> = maps
             .iter()
@@ -181,14 +183,16 @@ impl Inputs<'_> {
             path.push(":");
             path.push(rest);
         }
-        let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
+        let linker = |triple: &str| format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
         Ok(compilers
             .pkg_config(self.cargo())
             .env("PATH", path)
             .env("CORTEN_VERSION", self.version)
             .env("CARGO_TARGET_DIR", target)
             .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(group, &maps))
-            .env(&linker, compilers.c())
+            .env(&linker(&build_triple), compilers.build_c())
+            .env(&format!("CC_{build_triple}"), compilers.build_c())
+            .env(&linker(&triple), compilers.c())
             .env(&format!("CC_{triple}"), compilers.c())
             .env("CC_SHELL_ESCAPED_FLAGS", "1")
             .env(&format!("CFLAGS_{triple}"), c_flags.join(" "))
@@ -216,6 +220,7 @@ impl Inputs<'_> {
             (self.target.join(COPY), "/src"),
             (target.to_owned(), "/target"),
             (self.compilers.sysroot.clone(), "/sysroot"),
+            (self.compilers.build_sysroot.clone(), "/sysroot"),
             (self.compilers.toolchain.path(""), "/toolchain"),
         ];
         let home = std::env::var_os("CARGO_HOME")
@@ -234,6 +239,7 @@ impl Inputs<'_> {
             maps.push((home.join("registry"), "/registry"));
         }
         maps.sort();
+        maps.dedup();
         Ok(maps)
     }
 }

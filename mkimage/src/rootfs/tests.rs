@@ -42,32 +42,38 @@ fn tree(arch: Arch) -> Tree {
 
 #[test]
 fn the_listing_is_the_golden_one() {
-    let path = repo("rootfs/golden/tree.txt");
-    let listing = listing::of_tree(&tree(Arch::X86_64));
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &listing).unwrap();
+    for arch in Arch::ALL {
+        let path = repo(&format!("rootfs/golden/{arch}.txt"));
+        let listing = listing::of_tree(&tree(arch));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, &listing).unwrap();
+        }
+        let golden = fs::read_to_string(&path).unwrap();
+        let text = similar::TextDiff::from_lines(&golden, &listing)
+            .unified_diff()
+            .header("golden", "manifest")
+            .to_string();
+        assert!(
+            golden == listing,
+            "the image's listing changed; if that is meant: UPDATE=1 cargo test -p mkimage\n{text}"
+        );
     }
-    let golden = fs::read_to_string(&path).unwrap();
-    let text = similar::TextDiff::from_lines(&golden, &listing)
-        .unified_diff()
-        .header("golden", "manifest")
-        .to_string();
-    assert!(
-        golden == listing,
-        "the image's listing changed; if that is meant: UPDATE=1 cargo test -p mkimage\n{text}"
-    );
 }
 
 #[test]
 fn every_file_has_a_source_that_can_exist() {
     let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
-    for entry in manifest(Arch::X86_64).entries() {
+    let entries = Arch::ALL.map(|arch| (arch, manifest(arch)));
+    for (arch, entry) in entries
+        .iter()
+        .flat_map(|(arch, manifest)| manifest.entries().map(move |entry| (arch, entry)))
+    {
         let Content::File(source) = &entry.content else {
             continue;
         };
         let known = match source {
             Source::Deb { package, .. } => lock
-                .packages("rootfs", "amd64")
+                .packages("rootfs", arch.names().debian)
                 .any(|locked| locked.name == *package),
             Source::Go(name) => go::programs().contains(&name.as_str()),
             Source::Cargo(name) => rust::programs().contains(&name.as_str()),
@@ -81,21 +87,23 @@ fn every_file_has_a_source_that_can_exist() {
 #[test]
 fn no_package_is_locked_for_the_image_without_use() {
     let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
-    let manifest = manifest(Arch::X86_64);
-    let used: BTreeSet<&str> = manifest
-        .entries()
-        .filter_map(|entry| match &entry.content {
-            Content::File(Source::Deb { package, .. }) => Some(package.as_str()),
-            _ => None,
-        })
-        .collect();
-    for package in lock.packages("rootfs", "amd64") {
-        // The certificates are taken as a bundle.
-        assert!(
-            used.contains(package.name.as_str()) || package.name == "ca-certificates",
-            "{} is locked for the image, and no file comes from it",
-            package.name
-        );
+    for arch in Arch::ALL {
+        let manifest = manifest(arch);
+        let used: BTreeSet<&str> = manifest
+            .entries()
+            .filter_map(|entry| match &entry.content {
+                Content::File(Source::Deb { package, .. }) => Some(package.as_str()),
+                _ => None,
+            })
+            .collect();
+        for package in lock.packages("rootfs", arch.names().debian) {
+            // The certificates are taken as a bundle.
+            assert!(
+                used.contains(package.name.as_str()) || package.name == "ca-certificates",
+                "{} is locked for the image, and no file comes from it",
+                package.name
+            );
+        }
     }
 }
 
@@ -108,27 +116,39 @@ fn a_package_is_locked_once_for_each_use() {
         assert!(seen.insert(row), "{row:?} is locked twice");
     }
     // What is compiled against must be what the image runs.
-    for linked in lock.packages("sysroot", "amd64") {
-        for shipped in lock.packages("rootfs", "amd64") {
-            let same = linked.name != shipped.name || linked.sha256 == shipped.sha256;
-            assert!(same, "{} differs between sysroot and image", linked.name);
+    for debian in Arch::ALL.map(|arch| arch.names().debian) {
+        for linked in lock.packages("sysroot", debian) {
+            for shipped in lock.packages("rootfs", debian) {
+                let same = linked.name != shipped.name || linked.sha256 == shipped.sha256;
+                assert!(same, "{} differs between sysroot and image", linked.name);
+            }
         }
+    }
+    // One source, one version: the architectures' images hold the same programs.
+    for one in lock.packages.iter().filter(|one| one.arch == "arm64") {
+        let other = lock.packages.iter().find(|other| {
+            other.arch == "amd64" && (&other.name, &other.purpose) == (&one.name, &one.purpose)
+        });
+        let version = other.map(|other| other.version.as_str());
+        assert_eq!(version, Some(one.version.as_str()), "{}", one.name);
     }
 }
 
 #[test]
 fn the_programs_are_exactly_the_listed_ones() {
     let text = fs::read_to_string(repo("rootfs/executables.txt")).unwrap();
-    let listed: BTreeSet<String> = check::parse_allowed(&text)
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
-    let programs: BTreeSet<String> = tree(Arch::X86_64)
-        .nodes()
-        .filter(|(_, node)| matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0)
-        .map(|(path, _)| format!("/{path}"))
-        .collect();
-    assert_eq!(programs, listed);
+    for arch in Arch::ALL {
+        let listed: BTreeSet<String> = check::parse_allowed(&text, arch)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let programs: BTreeSet<String> = tree(arch)
+            .nodes()
+            .filter(|(_, node)| matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0)
+            .map(|(path, _)| format!("/{path}"))
+            .collect();
+        assert_eq!(programs, listed);
+    }
 }
 
 #[test]

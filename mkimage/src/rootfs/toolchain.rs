@@ -15,11 +15,25 @@ use crate::deb;
 use crate::error::Result;
 use crate::tool::Tool;
 
-/// Where a 64-bit PC's libraries are in an unpacked tree; builds run on such machines.
+/// Where [`Arch::BUILD`]'s libraries are in an unpacked tree.
 const HOST_LIB: &str = "usr/lib/x86_64-linux-gnu";
 
 /// Where clang keeps its own headers.
 const CLANG_RESOURCES: &str = "usr/lib/llvm-19/lib/clang/19";
+
+const TARGET_CLANG: &str = "target-clang";
+const BUILD_CLANG: &str = "build-clang";
+
+/// Shell code that turns rustc's call for a static program at a fixed address into one for a static
+/// program at any address.
+const STATIC_PIE: &str = "\
+    case \" $* \" in *\" -static \"*)\n\
+    for word; do shift; case $word in\n\
+    -static) set -- \"$@\" -static-pie ;;\n\
+    -no-pie) ;;\n\
+    *) set -- \"$@\" \"$word\" ;;\n\
+    esac; done ;;\n\
+    esac\n";
 
 /// Paths of packages that no build reads.
 fn is_needed(path: &str) -> bool {
@@ -129,25 +143,43 @@ pub struct Compilers {
     pub toolchain: Locked,
     /// The tree of the purpose `sysroot`: what is compiled and linked against.
     pub sysroot: PathBuf,
+    /// The same for [`Arch::BUILD`]: build scripts and procedural macros run there.
+    pub build_sysroot: PathBuf,
     /// What is compiled for.
     pub arch: Arch,
     bin: PathBuf,
 }
 
+/// The unpacked trees that [`Compilers`] start from.
+#[derive(Debug, Clone, Copy)]
+pub struct Trees<'a> {
+    /// Of the purposes `toolchain` and `std`.
+    pub toolchain: &'a Path,
+    /// Of the purpose `sysroot`, for the target.
+    pub sysroot: &'a Path,
+    /// Of the purpose `sysroot`, for [`Arch::BUILD`]; the same tree where that is the target.
+    pub build_sysroot: &'a Path,
+}
+
 impl Compilers {
     /// Writes the scripts into `bin`. A script that is there already stays untouched: cargo
     /// rebuilds everything when its compiler looks new.
-    pub fn write(toolchain: Locked, sysroot: &Path, arch: Arch, bin: &Path) -> Result<Self> {
+    pub fn write(trees: Trees<'_>, arch: Arch, bin: &Path) -> Result<Self> {
         let compilers = Self {
-            toolchain,
-            sysroot: sysroot.to_owned(),
+            toolchain: Locked::new(trees.toolchain),
+            sysroot: trees.sysroot.to_owned(),
+            build_sysroot: trees.build_sysroot.to_owned(),
             arch,
             bin: bin.to_owned(),
         };
         fs::create_dir_all(bin).with_context(|| format!("creating {}", bin.display()))?;
         for (name, text) in [
             ("lld", compilers.linker_script()),
-            ("target-clang", compilers.c_script()),
+            (TARGET_CLANG, compilers.c_script(arch, &compilers.sysroot)),
+            (
+                BUILD_CLANG,
+                compilers.c_script(Arch::BUILD, &compilers.build_sysroot),
+            ),
             ("rustc", compilers.rust_script()),
         ] {
             write_script(&bin.join(name), &text)?;
@@ -163,7 +195,12 @@ impl Compilers {
 
     /// The C compiler and linker driver for the image. Its name tells rustc its flavour.
     pub fn c(&self) -> PathBuf {
-        self.bin.join("target-clang")
+        self.bin.join(TARGET_CLANG)
+    }
+
+    /// The same for what runs during the build.
+    pub fn build_c(&self) -> PathBuf {
+        self.bin.join(BUILD_CLANG)
     }
 
     /// The Rust compiler.
@@ -198,18 +235,22 @@ impl Compilers {
         )
     }
 
-    fn c_script(&self) -> String {
-        let gnu = self.arch.names().gnu;
-        clang_script(
+    fn c_script(&self, arch: Arch, sysroot: &Path) -> String {
+        let gnu = arch.names().gnu;
+        let script = clang_script(
             &self.toolchain,
             &format!(
                 "--target={gnu} --sysroot={sysroot} \
                  --gcc-install-dir={sysroot}/usr/lib/gcc/{gnu}/14 \
                  --ld-path={lld} -Wno-unused-command-line-argument",
-                sysroot = quote(&self.sysroot),
+                sysroot = quote(sysroot),
                 lld = quote(&self.bin.join("lld")),
             ),
-        )
+        );
+        match arch.names().rust_links_static_pie {
+            true => script,
+            false => script.replacen("#!/bin/sh\n", &format!("#!/bin/sh\n{STATIC_PIE}"), 1),
+        }
     }
 
     /// Build scripts run on the host, but are linked like everything else against the locked C
@@ -223,7 +264,7 @@ impl Compilers {
              -C link-arg=-Wl,-rpath,{libraries} -C link-arg=-Wl,--disable-new-dtags ;;\n\
              esac\n\
              exec {rustc} \"$@\"\n",
-            clang = quote(&self.c()),
+            clang = quote(&self.build_c()),
             loader = quote(&self.toolchain.loader()),
             libraries = quote(&self.toolchain.libraries()),
             rustc = self.toolchain.start("rustc", "usr/bin/rustc"),
@@ -285,8 +326,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("it's a $(tree)");
         let make = || {
-            let tree = Locked::new(&root.join("tools"));
-            Compilers::write(tree, &root.join("sys"), Arch::X86_64, &root.join("bin")).unwrap()
+            let trees = Trees {
+                toolchain: &root.join("tools"),
+                sysroot: &root.join("sys"),
+                build_sysroot: &root.join("build"),
+            };
+            Compilers::write(trees, Arch::Arm64, &root.join("bin")).unwrap()
         };
         let c = make().c();
         let first = fs::metadata(&c).unwrap().modified().unwrap();
@@ -295,5 +340,20 @@ mod tests {
         Tool::new("sh").arg("-n").arg(&c).run().unwrap();
         Tool::new("sh").arg("-n").arg(make().rust()).run().unwrap();
         assert_eq!(fs::metadata(&c).unwrap().modified().unwrap(), first);
+    }
+
+    #[test]
+    fn static_programs_are_linked_for_any_address() {
+        let call = |words: &[&str]| {
+            let script = format!("{STATIC_PIE}printf '%s\\n' \"$@\"");
+            let said = Tool::new("sh")
+                .args(["-c", &script, "sh"])
+                .args(words)
+                .output()
+                .unwrap();
+            String::from_utf8(said).unwrap()
+        };
+        assert_eq!(call(&["-static", "-no-pie", "a b"]), "-static-pie\na b\n");
+        assert_eq!(call(&["-no-pie", "$x"]), "-no-pie\n$x\n");
     }
 }
