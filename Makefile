@@ -72,7 +72,7 @@ run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call
 test: build ## Unit, golden and process tests, then every way to boot
 	cargo test --locked --workspace
 	$(MKIMAGE) build --arch $(ARCH) --output raw,iso,pxe --out $(OUT)
-	$(MAKE) --no-print-directory test-vm VM_TESTS="--test boot --test maintenance --test volumes"
+	$(MAKE) --no-print-directory test-vm VM_TESTS="--test hardening --test boot --test maintenance --test volumes"
 
 test-vm: build ## The tests that boot the images `make image` wrote to $(OUT)
 	cargo test --locked --workspace $(or $(VM_TESTS),$(ALL_VM_TESTS)) -- --ignored --test-threads=1

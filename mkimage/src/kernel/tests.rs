@@ -1,39 +1,21 @@
 //! The committed kernel config holds what the design promises.
-//!
-//! Tests that need fetched files are ignored by plain `cargo test`; `make test` runs them.
+//! What needs fetched files is in the workspace's `tests/hardening.rs`.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use crate::arch::Arch;
-use crate::cache::Cache;
-use crate::fetch::Fetcher;
-use crate::kernel::cli::{self, Paths};
+use crate::kernel::cli;
 use crate::kernel::config::ResolvedConfig;
 use crate::kernel::fragments::Requested;
-use crate::kernel::hardening::{Because, exceptions};
+use crate::kernel::hardening::exceptions;
 use crate::kernel::{CONFIG_DIR, parameters, source::SourceLock};
-use crate::lock::{self, Lock};
 
 fn config_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .join(CONFIG_DIR)
-}
-
-/// The cache of the user, as `mkimage` finds it.
-fn paths() -> Paths {
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/corten");
-    let root = std::env::var_os("CORTEN_CACHE").map_or_else(home, PathBuf::from);
-    let cache = Cache::open(&root, Vec::new()).unwrap();
-    Paths {
-        config_dir: config_dir(),
-        lock: Lock::read(&config_dir().join("..").join(lock::PACKAGES)).unwrap(),
-        fetcher: Fetcher::new(cache.clone(), false, Vec::new()),
-        cache,
-        kernel_source: None,
-    }
 }
 
 fn golden(arch: Arch) -> ResolvedConfig {
@@ -119,57 +101,5 @@ fn locks_parameters_and_exceptions_are_readable() {
                 exception.name
             );
         }
-    }
-}
-
-#[test]
-#[ignore = "fetches kernel-hardening-checker; run by make test"]
-fn the_hardening_check_holds_its_limits() {
-    // The checker knows 249 options for x86_64 and 229 for arm64.
-    hardening_limits(Arch::X86_64, 232, 27);
-    hardening_limits(Arch::Arm64, 210, 19);
-}
-
-fn hardening_limits(arch: Arch, least_ok: usize, most_fail: usize) {
-    let verdict = cli::check(&paths(), arch).unwrap();
-    verdict.require().unwrap();
-    let (ok, fail) = verdict.counts(Some("kconfig"));
-    assert!(
-        ok >= least_ok && fail <= most_fail,
-        "{arch}: limit {least_ok} OK, {most_fail} FAIL: {ok} OK, {fail} FAIL"
-    );
-    // What KSPP recommends fails only where the compiler or this kernel cannot do it, and MODULES
-    // (the sysctl is the same thing at run time). Two parameters are a choice, with reasons.
-    let chosen = [
-        "CONFIG_MODULES",
-        "kernel.modules_disabled",
-        "nosmt",
-        "kernel.yama.ptrace_scope",
-    ];
-    let exceptions = exceptions(&config_dir(), arch).unwrap();
-    for check in verdict
-        .checks
-        .iter()
-        .filter(|check| !check.ok && check.decision == "kspp")
-    {
-        let exception = exceptions
-            .iter()
-            .find(|exception| exception.name == check.name)
-            .unwrap();
-        let cannot = matches!(exception.because, Because::Compiler | Because::Kernel);
-        assert!(
-            cannot || chosen.contains(&check.name.as_str()),
-            "{}: {}",
-            check.name,
-            check.result
-        );
-    }
-}
-
-#[test]
-#[ignore = "fetches the kernel's source; run by make test"]
-fn the_fragments_resolve_to_the_golden_config() {
-    for arch in Arch::ALL {
-        cli::require_golden(&paths(), arch).unwrap();
     }
 }
