@@ -20,6 +20,7 @@ pub mod interrupt;
 pub mod kernel;
 pub mod keys;
 pub mod lock;
+pub mod overlay;
 pub mod profile;
 pub mod recipe;
 pub mod report;

@@ -108,6 +108,12 @@ struct BuildArgs {
     /// A system extension to add: an OCI archive, as FILE or FILE@sha256:HEX
     #[arg(long)]
     extension: Vec<Extension>,
+    /// An image overlay for a board: the directory that holds it
+    #[arg(long)]
+    overlay: Option<PathBuf>,
+    /// The directory of the board's boot firmware, where the overlay asks for some
+    #[arg(long)]
+    firmware: Option<PathBuf>,
     /// Build soon instead of small: for development, refused with --release
     #[arg(long, conflicts_with = "release")]
     quick: bool,
@@ -149,6 +155,8 @@ impl BuildArgs {
         profile.meta.extend(self.meta);
         profile.config = self.config.or(profile.config);
         profile.extensions.extend(self.extension);
+        profile.overlay = self.overlay.or(profile.overlay);
+        profile.firmware = self.firmware.or(profile.firmware);
         profile.quick |= self.quick;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Options {

@@ -120,6 +120,10 @@ pub struct Profile {
     pub config: Option<PathBuf>,
     /// System extensions, lowest layer first.
     pub extensions: Vec<Extension>,
+    /// An image overlay for a board: a directory ([`crate::overlay`]).
+    pub overlay: Option<PathBuf>,
+    /// The directory of the board's boot firmware, which the overlay asks for.
+    pub firmware: Option<PathBuf>,
     /// Soon built instead of small and fast to run: for who changes the programs and looks what they do.
     pub quick: bool,
 }
@@ -182,6 +186,8 @@ impl Default for Profile {
             meta: BTreeMap::new(),
             config: None,
             extensions: Vec::new(),
+            overlay: None,
+            firmware: None,
             quick: false,
         }
     }
@@ -200,7 +206,12 @@ impl Profile {
         )?;
         let base = path.parent().unwrap_or(Path::new(""));
         let extensions = profile.extensions.iter_mut().map(|one| &mut one.archive);
-        for file in profile.config.iter_mut().chain(extensions) {
+        let named = [
+            &mut profile.config,
+            &mut profile.overlay,
+            &mut profile.firmware,
+        ];
+        for file in named.into_iter().flatten().chain(extensions) {
             *file = base.join(&*file);
         }
         Ok(profile)

@@ -17,6 +17,7 @@ use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::{Fetcher, Gone};
 use crate::image::{Release, checksums, ova, provenance, sbom};
 use crate::lock::{self, Lock};
+use crate::overlay::Overlay;
 use crate::profile::{Output, Profile};
 use crate::recipe::{Built, Recipe};
 use crate::report::{self, Format, Reporter};
@@ -103,7 +104,15 @@ fn context(options: &Options) -> Result<Context> {
     if options.profile.output.contains(&Output::Ova) {
         ova::guest(options.profile.arch)?;
     }
+    let overlay = match &options.profile.overlay {
+        Some(dir) => {
+            let firmware = options.profile.firmware.as_deref();
+            Overlay::read(dir, firmware, options.profile.arch)?
+        }
+        None => Overlay::default(),
+    };
     let context = Context {
+        overlay,
         lock: Lock::read(&options.source.join(lock::PACKAGES))?,
         fetcher: options.fetcher(),
         release: release(options)?,

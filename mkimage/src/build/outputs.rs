@@ -7,8 +7,10 @@ use crate::archive::Substitution;
 use crate::cache::{KeyBuilder, sha256_file};
 use crate::error::Result;
 use crate::file_name;
+use crate::image::fat::Content;
 use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
 use crate::kernel::{self, source::SourceLock};
+use crate::overlay::Overlay;
 use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::toolchain::Locked;
@@ -77,17 +79,22 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
     let key = key(context, Output::Raw)
         .add("meta", format!("{meta:?}"))
         .step(&handles.uki.key)
-        .step(&handles.boot.key)
-        .finish();
+        .step(&handles.boot.key);
+    let key = context.overlay.key(key)?.finish();
     let (uki, boot) = (handles.uki.clone(), handles.boot.clone());
+    let kernel = handles.kernel.clone();
     Ok(recipe.add("raw", key, move |built, out, _| {
         let boot = built.dir(&boot);
+        let overlay = &context.overlay;
+        let trees = built.dir(&kernel).join(kernel::build::DEVICE_TREES);
+        let board = board(overlay, &trees);
         let grub = grub(context, boot);
         let disk = raw::Disk {
             uki: &built.dir(&uki).join(context.file(Output::Uki)),
             sd_boot: &sd_boot(context, boot),
             grub: grub.as_deref(),
             meta: &meta,
+            board: &board,
             size: None,
         };
         raw::build(
@@ -96,6 +103,18 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
             &disk,
         )
     }))
+}
+
+/// What the overlay says, with the kernel's device trees: boards' firmware looks for those by their names.
+fn board(overlay: &Overlay, trees: &Path) -> raw::Board {
+    let trees = overlay.device_trees.iter().map(|tree| trees.join(tree));
+    let trees = trees.map(|tree| (file_name(&tree), tree));
+    let esp = overlay.esp.clone().into_iter().chain(trees);
+    raw::Board {
+        esp: esp.map(|(path, file)| (path, Content::File(file))).collect(),
+        raw: overlay.raw.clone(),
+        start: overlay.partition_offset,
+    }
 }
 
 /// A format that wraps the raw disk image. An OVA holds the VMDK, so that step makes it too.

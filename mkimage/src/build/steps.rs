@@ -15,6 +15,7 @@ use crate::image::initramfs::{self, Initramfs};
 use crate::image::uki::{self, Uki};
 use crate::kernel;
 use crate::lock::Lock;
+use crate::overlay::Overlay;
 use crate::profile::Output;
 use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
@@ -36,6 +37,8 @@ pub struct Context {
     pub options: Options,
     /// The locked packages.
     pub lock: Lock,
+    /// What the board needs besides, if the image is for one.
+    pub overlay: Overlay,
     /// Brings them.
     pub fetcher: Fetcher,
     /// The image's name, architecture and date.
@@ -340,6 +343,7 @@ fn initramfs<'a>(
 ) -> Result<Handle> {
     let profile = &context.options.profile;
     let key = KeyBuilder::new("initramfs")
+        .add("revision", "2")
         .add("epoch", context.release.epoch.to_string())
         .step(&daemons.key)
         .step(&rootfs.key)
@@ -404,7 +408,7 @@ fn uki<'a>(
     }))
 }
 
-/// The image's kernel parameters, then the profile's; a parameter the image protects is refused.
+/// The image's kernel parameters, then the overlay's and the profile's; a parameter the image protects is refused.
 pub fn command_line(context: &Context) -> Result<String> {
     let config = context.source(kernel::CONFIG_DIR);
     let mut parameters = kernel::parameters::command_line(&config, context.arch())?;
@@ -414,7 +418,8 @@ pub fn command_line(context: &Context) -> Result<String> {
     parameters.push("corten.platform=metal".into());
     let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
     let protected: Vec<String> = parameters.iter().map(|p| name(p)).collect();
-    for own in &context.options.profile.kernel_arguments {
+    let profile = context.options.profile.kernel_arguments.iter();
+    for own in context.overlay.kernel_arguments.iter().chain(profile) {
         if own.contains(char::is_whitespace) || own.is_empty() {
             return Err(Failure::new(
                 format!("kernel argument {own:?} is not one parameter"),

@@ -1,9 +1,10 @@
 //! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB) and META. STATE and EPHEMERAL are
 //! made on the node, in the space behind.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
 
 use gptman::{GPT, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
@@ -23,8 +24,21 @@ pub struct Disk<'a> {
     pub grub: Option<&'a Path>,
     /// Initial META values.
     pub meta: &'a corten_meta::Values,
+    /// What a board needs besides.
+    pub board: &'a Board,
     /// Size of the disk in bytes; `None` is the smallest that holds the boot partitions.
     pub size: Option<u64>,
+}
+
+/// What a board needs besides; by default nothing.
+#[derive(Debug, Default)]
+pub struct Board {
+    /// Files of the EFI partition.
+    pub esp: Vec<FatFile>,
+    /// What its firmware reads from the disk itself: offset in bytes, and file.
+    pub raw: BTreeMap<u64, PathBuf>,
+    /// Where the first partition begins, in bytes: a multiple of [`ALIGNMENT`]; `None` is the usual place.
+    pub start: Option<u64>,
 }
 
 /// EFI system partition.
@@ -36,6 +50,10 @@ pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
+/// Of partitions, in bytes.
+pub const ALIGNMENT: u64 = MIB;
+/// The first byte behind the primary partition table (UEFI 2.10, section 5.3.1).
+const TABLE_END: u64 = 34 * SECTOR;
 /// The ESP holds the running UKI and the next one, and a third while one is being replaced.
 const UKIS: u64 = 3;
 /// Room for UKIs that grow; also what firmware vendors and other systems take as the least.
@@ -59,7 +77,9 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     let files = esp_files(release, disk)?;
     let uki = output::size_of(disk.uki)?;
     let esp = fat::size_for(&files, uki.saturating_mul(UKIS - 1))?.max(SMALLEST_ESP);
-    let layout = layout(bytes::align(esp, 64 * MIB));
+    let start = disk.board.start.unwrap_or(ALIGNMENT);
+    let layout = layout(start, bytes::align(esp, 64 * MIB));
+    let own = own_places(&disk.board.raw, start)?;
     let used = layout
         .last()
         .map_or(0, |last| last.start.saturating_add(last.size));
@@ -75,6 +95,10 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     output::create(out, |file| {
         file.set_len(size)?;
         partition(file, release, &layout)?;
+        for (at, source) in &own {
+            file.seek(SeekFrom::Start(*at))?;
+            io::copy(&mut output::open(source)?, file)?;
+        }
         for part in &layout {
             match part.label {
                 "EFI" => fat::write(file, part.start, part.size, release, &files)?,
@@ -126,16 +150,38 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
             Content::Bytes(config.into_bytes()),
         ));
     }
+    files.extend(disk.board.esp.iter().cloned());
     Ok(files)
 }
 
-fn layout(esp: u64) -> [Partition; 3] {
-    let bios = MIB.saturating_add(esp);
+/// What is written before the first partition, in the order of the places, none over another.
+fn own_places(raw: &BTreeMap<u64, PathBuf>, end: u64) -> Result<Vec<(u64, &Path)>> {
+    let mut free = TABLE_END;
+    let mut places = Vec::new();
+    for (at, source) in raw {
+        let after = at.saturating_add(output::size_of(source)?);
+        if *at < free || after > end {
+            return Err(Failure::new(
+                format!("{} does not fit at {at} of the disk", source.display()),
+                format!(
+                    "it has to lie between {free} and {end}, where the first partition begins; \
+                     `partition-offset` of the overlay moves that"
+                ),
+            ));
+        }
+        free = after;
+        places.push((*at, source.as_path()));
+    }
+    Ok(places)
+}
+
+fn layout(start: u64, esp: u64) -> [Partition; 3] {
+    let bios = start.saturating_add(esp);
     [
         Partition {
             label: "EFI",
             kind: TYPE_EFI,
-            start: MIB,
+            start,
             size: esp,
             attributes: 0,
         },

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::testing::{Scratch, host, noise, release, stub, text};
-use super::{gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
+use super::{fat, gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
 use crate::arch::Arch;
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
@@ -50,6 +50,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         sd_boot: &stub,
         grub,
         meta: &meta,
+        board: &raw::Board::default(),
         size: None,
     };
     raw::build(&disk, &release, &parts).unwrap();
@@ -240,6 +241,7 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
             sd_boot: &sd_boot,
             grub: None,
             meta: &meta,
+            board: &raw::Board::default(),
             size,
         };
         let error = raw::build(&scratch.path("small"), &release(), &disk).unwrap_err();
@@ -274,6 +276,7 @@ fn arm64_images_are_for_uefi_alone() {
         sd_boot: &program,
         grub: None,
         meta: &corten_meta::Values::new(),
+        board: &raw::Board::default(),
         size: None,
     };
     raw::build(&disk, &release, &parts).unwrap();
@@ -299,6 +302,42 @@ fn arm64_images_are_for_uefi_alone() {
     assert!(boot.contains("UEFI") && !boot.contains("BIOS"), "{boot}");
     let error = ova::build(&scratch.path("a.ova"), &release, &disk, &disk).unwrap_err();
     assert_eq!(error.to_string(), "there is no OVA for arm64");
+}
+
+#[test]
+fn a_boards_firmware_lies_where_the_board_looks_for_it() {
+    let scratch = Scratch::new();
+    let file = scratch.file("any", b"any");
+    let loader = scratch.file("loader", &noise(5000));
+    let write = |raw: &[u64]| {
+        let board = raw::Board {
+            esp: vec![("overlays/x.dtbo".into(), fat::Content::File(loader.clone()))],
+            raw: raw.iter().map(|at| (*at, loader.clone())).collect(),
+            start: Some(16 << 20),
+        };
+        let parts = raw::Disk {
+            uki: &file,
+            sd_boot: &file,
+            grub: None,
+            meta: &corten_meta::Values::new(),
+            board: &board,
+            size: None,
+        };
+        raw::build(&scratch.path("board.raw"), &release(), &parts)
+    };
+    write(&[32 << 10, 8 << 20]).unwrap();
+    let disk = std::fs::read(scratch.path("board.raw")).unwrap();
+    for at in [32 << 10, 8 << 20] {
+        assert_eq!(disk[at..at + 5000], noise(5000));
+    }
+    let esp = format!("{}@@16M", text(&scratch.path("board.raw")));
+    let copied = host("mdir", &["-b", "-i", &esp, "::overlays"]);
+    assert_eq!(copied.trim(), "::/overlays/x.dtbo");
+    // Over the partition table, over another file, over the first partition.
+    for places in [&[512][..], &[32 << 10, 33 << 10], &[(16 << 20) - 4096]] {
+        let error = write(places).unwrap_err();
+        assert!(error.to_string().contains("does not fit"), "{error}");
+    }
 }
 
 #[test]

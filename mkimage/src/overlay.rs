@@ -1,0 +1,280 @@
+//! Image overlays for boards: what a disk image needs besides, so that a board's own firmware finds it. An
+//! overlay is a directory with `overlay.toml` and perhaps `esp/`, whose files go to the EFI system partition.
+//! The boot firmware itself is given by who builds the image, in a directory of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::arch::Arch;
+use crate::cache::{KeyBuilder, sha256_file};
+use crate::error::{Failure, Remedy as _, Result};
+
+/// Where an overlay says what it is.
+const FILE: &str = "overlay.toml";
+/// Its own files for the EFI system partition.
+const ESP: &str = "esp";
+/// Places on that partition which are the image's own, in lower case: FAT knows no other.
+const OURS: [&str; 3] = ["efi", "loader", "grub"];
+
+/// What `overlay.toml` says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Declared {
+    /// The boards' architecture.
+    arch: Arch,
+    /// Kernel parameters the board needs.
+    #[serde(default)]
+    kernel_arguments: Vec<String>,
+    /// Where the first partition begins, in bytes; what firmware reads from the disk itself lies before it.
+    #[serde(default)]
+    partition_offset: Option<u64>,
+    /// The kernel's device trees to put on the EFI system partition, by their paths in the kernel's source.
+    #[serde(default)]
+    device_trees: Vec<String>,
+    /// Files of the boot firmware on the EFI system partition.
+    #[serde(default)]
+    firmware: Vec<String>,
+    /// Files of the boot firmware that are read from the disk itself.
+    #[serde(default)]
+    raw: Vec<DeclaredRaw>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeclaredRaw {
+    file: String,
+    offset: u64,
+}
+
+/// An overlay with everything it needs: all files are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// Kernel parameters, after the image's own.
+    pub kernel_arguments: Vec<String>,
+    /// Where the first partition begins, in bytes, if not at the usual place.
+    pub partition_offset: Option<u64>,
+    /// Paths below the kernel's device trees.
+    pub device_trees: Vec<String>,
+    /// Files of the EFI system partition: path there and source.
+    pub esp: BTreeMap<String, PathBuf>,
+    /// What is written to the disk itself: offset in bytes and source.
+    pub raw: BTreeMap<u64, PathBuf>,
+}
+
+impl Overlay {
+    /// Reads the overlay in `dir`, with the boot firmware in `firmware`.
+    ///
+    /// # Errors
+    /// Something in it is not as it must be, it is for another architecture, or firmware is missing.
+    pub fn read(dir: &Path, firmware: Option<&Path>, arch: Arch) -> Result<Self> {
+        let file = dir.join(FILE);
+        let text = std::fs::read_to_string(&file).or_fail(
+            format!("cannot read {}", file.display()),
+            "name a directory that holds an overlay; docs/building.md says what that is",
+        )?;
+        let invalid = format!("the overlay {} is not valid", file.display());
+        let declared: Declared = toml::from_str(&text).or_fail(
+            invalid.clone(),
+            "correct the key or value named; docs/building.md lists what an overlay can hold",
+        )?;
+        if declared.arch != arch {
+            return Err(Failure::new(
+                format!("the overlay {} is for {}", dir.display(), declared.arch),
+                format!("build with --arch {}, or without it", declared.arch),
+            ));
+        }
+        if declared.partition_offset.is_some_and(|at| at == 0 || at % crate::image::raw::ALIGNMENT != 0) {
+            return Err(Failure::new(
+                format!("{invalid}: partition-offset is not a multiple of 1 MiB"),
+                "correct it",
+            ));
+        }
+        let trees = arch.names().device_trees;
+        if let Some(other) = declared.device_trees.iter().find(|tree| !trees.contains(&tree.as_str())) {
+            return Err(Failure::new(
+                format!("{invalid}: device-trees: the kernel's build makes no {other:?}"),
+                format!("name one of: {}", trees.join(", ")),
+            ));
+        }
+        let mut esp = BTreeMap::new();
+        for path in files(&dir.join(ESP))? {
+            esp.insert(path.clone(), dir.join(ESP).join(path));
+        }
+        let given = |name: &String| given(firmware, name, dir);
+        for name in &declared.firmware {
+            esp.insert(name.clone(), given(name)?);
+        }
+        if let Some(path) = esp.keys().find(|path| !is_free(path)) {
+            return Err(Failure::new(
+                format!("{invalid}: {path:?} cannot be a file of an overlay"),
+                "use a relative path on the EFI partition that is not below EFI, loader or grub",
+            ));
+        }
+        let mut raw = BTreeMap::new();
+        for one in &declared.raw {
+            raw.insert(one.offset, given(&one.file)?);
+        }
+        Ok(Self {
+            kernel_arguments: declared.kernel_arguments,
+            partition_offset: declared.partition_offset,
+            device_trees: declared.device_trees,
+            esp,
+            raw,
+        })
+    }
+
+    /// Adds what the disk image depends on to its key.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn key(&self, mut key: KeyBuilder) -> Result<KeyBuilder> {
+        key = key.add("offset", format!("{:?}", self.partition_offset));
+        for tree in &self.device_trees {
+            key = key.add("device-tree", tree);
+        }
+        for (path, source) in &self.esp {
+            key = key.add("esp", path).add("sha256", sha256_file(source)?);
+        }
+        for (offset, source) in &self.raw {
+            key = key.add("raw", offset.to_string()).add("sha256", sha256_file(source)?);
+        }
+        Ok(key)
+    }
+}
+
+/// A file of the boot firmware.
+fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf> {
+    let missing = || {
+        Failure::new(
+            format!("the overlay {} needs {name} of the board's boot firmware", overlay.display()),
+            "get the firmware from who makes the board, and name its directory with --firmware",
+        )
+    };
+    let path = firmware.ok_or_else(missing)?.join(name);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(missing()),
+    }
+}
+
+/// Whether an overlay may put a file there.
+fn is_free(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let plain = |part: &&str| !part.is_empty() && *part != "." && *part != "..";
+    let first = parts.first().map(|part| part.to_ascii_lowercase());
+    parts.iter().all(plain) && !first.is_some_and(|first| OURS.contains(&first.as_str()))
+}
+
+/// The files below a directory, by their paths in it; without the directory there are none.
+fn files(dir: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    if !dir.is_dir() {
+        return Ok(found);
+    }
+    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
+        let entry = entry?;
+        if entry.file_type().is_dir() {
+            continue;
+        }
+        let path = entry.path().strip_prefix(dir)?;
+        let name = path.to_str().filter(|_| entry.file_type().is_file());
+        found.push(name.map(str::to_owned).ok_or_else(|| {
+            Failure::new(
+                format!("{} cannot be a file of an overlay", entry.path().display()),
+                "a FAT file system holds plain files with names in UTF-8",
+            )
+        })?);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    /// Writes an overlay and a firmware directory.
+    fn overlay(text: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let (overlay, firmware) = (dir.path().join("board"), dir.path().join("firmware"));
+        std::fs::create_dir_all(overlay.join("esp")).unwrap();
+        std::fs::create_dir_all(&firmware).unwrap();
+        std::fs::write(overlay.join(FILE), text).unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file).unwrap();
+        }
+        (dir, overlay, firmware)
+    }
+
+    const BOARD: &str = "arch = \"arm64\"\nkernel-arguments = [\"console=ttyS1\"]\npartition-offset = 16777216\n\
+        device-trees = [\"broadcom/bcm2711-rpi-4-b.dtb\"]\nfirmware = [\"start4.elf\"]\n\
+        [[raw]]\nfile = \"loader.bin\"\noffset = 32768\n";
+    const FILES: [&str; 3] = ["board/esp/config.txt", "firmware/start4.elf", "firmware/loader.bin"];
+
+    #[test]
+    fn an_overlay_is_what_the_board_needs_with_the_firmware_of_who_builds() {
+        let (_dir, board, firmware) = overlay(BOARD, &FILES);
+        let read = Overlay::read(&board, Some(&firmware), Arch::Arm64).unwrap();
+        let paths: Vec<&str> = read.esp.keys().map(String::as_str).collect();
+        assert_eq!(paths, ["config.txt", "start4.elf"]);
+        assert_eq!(read.raw[&32768], firmware.join("loader.bin"));
+        assert_eq!(read.partition_offset, Some(16 << 20));
+        assert_eq!(read.kernel_arguments, ["console=ttyS1"]);
+        let key = |overlay: &Overlay| overlay.key(KeyBuilder::new("x")).unwrap().finish();
+        let before = key(&read);
+        std::fs::write(firmware.join("start4.elf"), "another").unwrap();
+        assert!(key(&read) != before);
+    }
+
+    #[test]
+    fn every_board_of_the_repository_can_be_built_with_its_firmware() {
+        let boards = Path::new(env!("CARGO_MANIFEST_DIR")).join("boards");
+        let entries = std::fs::read_dir(boards).unwrap().map(|entry| entry.unwrap().path());
+        let profiles = entries.filter(|path| path.extension().is_some_and(|end| end == "toml"));
+        let mut read = 0;
+        for path in profiles {
+            let profile = Profile::read(&path).unwrap();
+            let overlay = profile.overlay.unwrap();
+            let text = std::fs::read_to_string(overlay.join(FILE)).unwrap();
+            let declared: Declared = toml::from_str(&text).unwrap();
+            let firmware = tempfile::tempdir().unwrap();
+            for name in declared.firmware.iter().chain(declared.raw.iter().map(|one| &one.file)) {
+                std::fs::write(firmware.path().join(name), name).unwrap();
+            }
+            Overlay::read(&overlay, Some(firmware.path()), profile.arch).unwrap();
+            read += 1;
+        }
+        assert!(read > 0);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named_with_what_to_do() {
+        let failure = |text: &str, files: &[&str], arch: Arch| {
+            let (_dir, board, firmware) = overlay(text, files);
+            format!("{:#}", Overlay::read(&board, Some(&firmware), arch).unwrap_err())
+        };
+        let arm64 = |text: &str, files: &[&str]| failure(text, files, Arch::Arm64);
+        assert!(arm64(BOARD, &FILES[..1]).contains("needs start4.elf of the board's boot firmware"));
+        assert!(failure(BOARD, &FILES, Arch::X86_64).contains("is for arm64"));
+        assert!(arm64("arch = \"arm64\"\ncolour = 1\n", &[]).contains("colour"));
+        let text = "arch = \"arm64\"\npartition-offset = 1000\n";
+        assert!(arm64(text, &[]).contains("partition-offset"));
+        let text = "arch = \"arm64\"\ndevice-trees = [\"x.dtb\"]\n";
+        assert!(arm64(text, &[]).contains("no \"x.dtb\""));
+        for bad in ["Efi/boot.efi", "../x", "/x", "a//b", "loader/x"] {
+            let text = format!("arch = \"arm64\"\nfirmware = [{bad:?}]\n");
+            let (_dir, board, firmware) = overlay(&text, &[]);
+            let path = firmware.join(bad);
+            let _ = std::fs::create_dir_all(path.parent().unwrap());
+            let _ = std::fs::write(&path, "");
+            let read = Overlay::read(&board, Some(&firmware), Arch::Arm64);
+            assert!(format!("{:#}", read.unwrap_err()).contains(bad), "{bad}");
+        }
+        let (_dir, board, _) = overlay(BOARD, &FILES);
+        assert!(Overlay::read(&board, None, Arch::Arm64).is_err());
+    }
+}
