@@ -85,14 +85,21 @@ impl Overlay {
                 format!("build with --arch {}, or without it", declared.arch),
             ));
         }
-        if declared.partition_offset.is_some_and(|at| at == 0 || at % crate::image::raw::ALIGNMENT != 0) {
+        if declared
+            .partition_offset
+            .is_some_and(|at| at == 0 || at % crate::image::raw::ALIGNMENT != 0)
+        {
             return Err(Failure::new(
                 format!("{invalid}: partition-offset is not a multiple of 1 MiB"),
                 "correct it",
             ));
         }
         let trees = arch.names().device_trees;
-        if let Some(other) = declared.device_trees.iter().find(|tree| !trees.contains(&tree.as_str())) {
+        if let Some(other) = declared
+            .device_trees
+            .iter()
+            .find(|tree| !trees.contains(&tree.as_str()))
+        {
             return Err(Failure::new(
                 format!("{invalid}: device-trees: the kernel's build makes no {other:?}"),
                 format!("name one of: {}", trees.join(", ")),
@@ -138,7 +145,9 @@ impl Overlay {
             key = key.add("esp", path).add("sha256", sha256_file(source)?);
         }
         for (offset, source) in &self.raw {
-            key = key.add("raw", offset.to_string()).add("sha256", sha256_file(source)?);
+            key = key
+                .add("raw", offset.to_string())
+                .add("sha256", sha256_file(source)?);
         }
         Ok(key)
     }
@@ -148,7 +157,10 @@ impl Overlay {
 fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf> {
     let missing = || {
         Failure::new(
-            format!("the overlay {} needs {name} of the board's boot firmware", overlay.display()),
+            format!(
+                "the overlay {} needs {name} of the board's boot firmware",
+                overlay.display()
+            ),
             "get the firmware from who makes the board, and name its directory with --firmware",
         )
     };
@@ -213,7 +225,11 @@ mod tests {
     const BOARD: &str = "arch = \"arm64\"\nkernel-arguments = [\"console=ttyS1\"]\npartition-offset = 16777216\n\
         device-trees = [\"broadcom/bcm2711-rpi-4-b.dtb\"]\nfirmware = [\"start4.elf\"]\n\
         [[raw]]\nfile = \"loader.bin\"\noffset = 32768\n";
-    const FILES: [&str; 3] = ["board/esp/config.txt", "firmware/start4.elf", "firmware/loader.bin"];
+    const FILES: [&str; 3] = [
+        "board/esp/config.txt",
+        "firmware/start4.elf",
+        "firmware/loader.bin",
+    ];
 
     #[test]
     fn an_overlay_is_what_the_board_needs_with_the_firmware_of_who_builds() {
@@ -233,7 +249,9 @@ mod tests {
     #[test]
     fn every_board_of_the_repository_can_be_built_with_its_firmware() {
         let boards = Path::new(env!("CARGO_MANIFEST_DIR")).join("boards");
-        let entries = std::fs::read_dir(boards).unwrap().map(|entry| entry.unwrap().path());
+        let entries = std::fs::read_dir(boards)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         let profiles = entries.filter(|path| path.extension().is_some_and(|end| end == "toml"));
         let mut read = 0;
         for path in profiles {
@@ -242,7 +260,11 @@ mod tests {
             let text = std::fs::read_to_string(overlay.join(FILE)).unwrap();
             let declared: Declared = toml::from_str(&text).unwrap();
             let firmware = tempfile::tempdir().unwrap();
-            for name in declared.firmware.iter().chain(declared.raw.iter().map(|one| &one.file)) {
+            for name in declared
+                .firmware
+                .iter()
+                .chain(declared.raw.iter().map(|one| &one.file))
+            {
                 std::fs::write(firmware.path().join(name), name).unwrap();
             }
             Overlay::read(&overlay, Some(firmware.path()), profile.arch).unwrap();
@@ -255,10 +277,15 @@ mod tests {
     fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         let failure = |text: &str, files: &[&str], arch: Arch| {
             let (_dir, board, firmware) = overlay(text, files);
-            format!("{:#}", Overlay::read(&board, Some(&firmware), arch).unwrap_err())
+            format!(
+                "{:#}",
+                Overlay::read(&board, Some(&firmware), arch).unwrap_err()
+            )
         };
         let arm64 = |text: &str, files: &[&str]| failure(text, files, Arch::Arm64);
-        assert!(arm64(BOARD, &FILES[..1]).contains("needs start4.elf of the board's boot firmware"));
+        assert!(
+            arm64(BOARD, &FILES[..1]).contains("needs start4.elf of the board's boot firmware")
+        );
         assert!(failure(BOARD, &FILES, Arch::X86_64).contains("is for arm64"));
         assert!(arm64("arch = \"arm64\"\ncolour = 1\n", &[]).contains("colour"));
         let text = "arch = \"arm64\"\npartition-offset = 1000\n";

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use cpio::newc::{self, Builder};
-pub use mkimage::image::initramfs::Entry;
 use mkimage::image::initramfs;
+pub use mkimage::image::initramfs::Entry;
 
 /// An executable file.
 #[must_use]

@@ -111,7 +111,9 @@ fn board(overlay: &Overlay, trees: &Path) -> raw::Board {
     let trees = trees.map(|tree| (file_name(&tree), tree));
     let esp = overlay.esp.clone().into_iter().chain(trees);
     raw::Board {
-        esp: esp.map(|(path, file)| (path, Content::File(file))).collect(),
+        esp: esp
+            .map(|(path, file)| (path, Content::File(file)))
+            .collect(),
         raw: overlay.raw.clone(),
         start: overlay.partition_offset,
     }

@@ -143,8 +143,7 @@ pub fn read(mut rest: &[u8]) -> Result<Vec<Entry>> {
 /// Returns what follows the archive.
 fn read_archive<'a>(mut rest: &'a [u8], entries: &mut Vec<Entry>) -> Result<&'a [u8]> {
     loop {
-        let mut reader =
-            newc::Reader::new(rest).context("its initramfs is not a cpio archive")?;
+        let mut reader = newc::Reader::new(rest).context("its initramfs is not a cpio archive")?;
         if reader.entry().is_trailer() {
             return Ok(reader.finish()?);
         }
@@ -199,7 +198,10 @@ mod tests {
         assert_eq!(archive, std::fs::read(&two).unwrap());
 
         // As the kernel asks, what is not compressed begins at a multiple of four.
-        let stored = archive.windows(6).position(|bytes| bytes == b"070701").unwrap();
+        let stored = archive
+            .windows(6)
+            .position(|bytes| bytes == b"070701")
+            .unwrap();
         assert!(archive.starts_with(&ZSTD) && stored % 4 == 0);
         let seen: Vec<String> = read(&archive)
             .unwrap()
@@ -219,16 +221,27 @@ mod tests {
             ]
         );
         let entries = read(&archive).unwrap();
-        assert_eq!((entries[1].device, &*entries[2].data), ((5, 1), &b"#!program"[..]));
+        assert_eq!(
+            (entries[1].device, &*entries[2].data),
+            ((5, 1), &b"#!program"[..])
+        );
     }
 
     #[test]
     fn every_entry_is_roots_and_of_the_release() {
         let mut archive = Vec::new();
-        super::archive(&mut archive, &release(), &[("dev".to_owned(), DIRECTORY, None)]).unwrap();
+        super::archive(
+            &mut archive,
+            &release(),
+            &[("dev".to_owned(), DIRECTORY, None)],
+        )
+        .unwrap();
         let reader = newc::Reader::new(archive.as_slice()).unwrap();
         let entry = reader.entry();
-        assert_eq!((entry.uid(), entry.gid(), entry.mtime()), (0, 0, 1_700_000_000));
+        assert_eq!(
+            (entry.uid(), entry.gid(), entry.mtime()),
+            (0, 0, 1_700_000_000)
+        );
     }
 
     #[test]
@@ -246,7 +259,10 @@ mod tests {
         for length in 1..archive.len() {
             // Up to the end of the first archive it is whole, with fewer entries.
             let names = read(&archive[..length]).map(|entries| entries.len());
-            assert!(names.is_err() || names.is_ok_and(|count| count == 3), "{length}");
+            assert!(
+                names.is_err() || names.is_ok_and(|count| count == 3),
+                "{length}"
+            );
         }
         assert!(read(b"\0\0\0junk").is_err());
         assert!(read(b"").unwrap().is_empty());
