@@ -10,11 +10,12 @@ BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
 CASES   ?= 20000
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 
-# The two inputs of a build that are not files: never the clock, never the machine. The date is for
+# The inputs of a build that are not files: never the clock, never the machine. Date and commit are for
 # mkimage alone: cargo would compile every crate with C in it again after each commit.
 export CORTEN_VERSION ?= $(VERSION)
 SOURCE_DATE_EPOCH     ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-MKIMAGE               := SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/mkimage
+CORTEN_COMMIT         ?= $(shell git describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null)
+MKIMAGE               := SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) CORTEN_COMMIT=$(CORTEN_COMMIT) $(BIN)/mkimage
 export CORTEN_OUT     ?= $(CURDIR)/$(OUT)
 export CORTEN_ARCH    := $(ARCH)
 

@@ -93,6 +93,22 @@ fn release(options: &Options) -> Result<Release> {
     })
 }
 
+/// The commit of the sources, from `CORTEN_COMMIT`, as git describes it.
+fn commit() -> Result<Option<String>> {
+    let commit = std::env::var("CORTEN_COMMIT").unwrap_or_default();
+    if commit.is_empty() {
+        return Ok(None);
+    }
+    let hash = commit.strip_suffix("-dirty").unwrap_or(&commit);
+    if hash.len() > 40 || !hash.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err(Failure::new(
+            format!("CORTEN_COMMIT is {commit:?}"),
+            "set it to what `git describe --always --dirty --exclude '*'` prints, or unset it",
+        ));
+    }
+    Ok(Some(commit))
+}
+
 fn context(options: &Options) -> Result<Context> {
     options.profile.meta_values()?;
     if options.profile.quick && options.release {
@@ -116,6 +132,7 @@ fn context(options: &Options) -> Result<Context> {
         lock: Lock::read(&options.source.join(lock::PACKAGES))?,
         fetcher: options.fetcher(),
         release: release(options)?,
+        commit: commit()?,
         options: options.clone(),
         substituted: Vec::new(),
     };

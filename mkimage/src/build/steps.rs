@@ -37,6 +37,8 @@ pub struct Context {
     pub options: Options,
     /// The locked packages.
     pub lock: Lock,
+    /// The commit of the sources, as nodes tell it.
+    pub commit: Option<String>,
     /// What the board needs besides, if the image is for one.
     pub overlay: Overlay,
     /// Brings them.
@@ -416,6 +418,9 @@ pub fn command_line(context: &Context) -> Result<String> {
     parameters.push("console=tty0".into());
     parameters.push(format!("console={}", context.arch().names().console));
     parameters.push("corten.platform=metal".into());
+    if let Some(commit) = &context.commit {
+        parameters.push(format!("corten.commit={commit}"));
+    }
     let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
     let protected: Vec<String> = parameters.iter().map(|p| name(p)).collect();
     let profile = context.options.profile.kernel_arguments.iter();
