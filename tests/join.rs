@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qemu::Wire;
-use tests::client::generate_config_with;
+use tests::client::{Table, generate_config_with};
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -38,14 +38,18 @@ fn wire(directory: &Path, own: &str, other: &str, mac: &str) -> Wire {
 
 const CONTROL_PLANE: &str = "52:54:00:00:01:01";
 const WORKER: &str = "52:54:00:00:01:02";
+/// The control plane's NIC on the wire to the second worker, and that worker's.
+const CONTROL_PLANE_2: &str = "52:54:00:00:02:01";
+const WORKER_2: &str = "52:54:00:00:02:02";
 /// A token as a cluster's looks, of no cluster.
 const WRONG: &str = "aaaaaa.aaaaaaaaaaaaaaaa";
 
-/// A control plane node on the wire whose trustd runs.
+/// A control plane node on two wires whose trustd runs.
 fn control_plane(ends: &Path) -> Node {
     let node = Node::start("join-controlplane", |m| {
         m.direct(images::direct())
             .wire(wire(ends, "a", "b", CONTROL_PLANE))
+            .wire(wire(ends, "c", "d", CONTROL_PLANE_2))
     });
     generate_config_with(
         node.configs(),
@@ -53,6 +57,8 @@ fn control_plane(ends: &Path) -> Node {
         &[
             "--config-patch-control-plane",
             &patch(CONTROL_PLANE, "10.99.0.1", "cp-1"),
+            "--config-patch-control-plane",
+            &patch(CONTROL_PLANE_2, "10.98.0.1", "cp-1"),
             "--config-patch-worker",
             &patch(WORKER, "10.99.0.2", "worker-1"),
         ],
@@ -70,13 +76,10 @@ fn control_plane(ends: &Path) -> Node {
     node
 }
 
-/// A node on the other end, without a config yet.
-fn newcomer(name: &str, ends: &Path, configs: &Path) -> Node {
-    let node = Node::start(name, |m| {
-        m.direct(images::direct())
-            .wire(wire(ends, "b", "a", WORKER))
-    })
-    .with_configs(configs.to_owned());
+/// A node on the other end of a wire, without a config yet.
+fn newcomer(name: &str, wire: Wire, configs: &Path) -> Node {
+    let node = Node::start(name, |m| m.direct(images::direct()).wire(wire))
+        .with_configs(configs.to_owned());
     node.wait_maintenance();
     node
 }
@@ -101,7 +104,8 @@ fn a_worker_joins_by_the_token_and_not_without() {
         .unwrap();
 
     // With another cluster's token it is refused, and both sides say so.
-    let worker = newcomer("join-worker", sockets.path(), configs);
+    let first_wire = || wire(sockets.path(), "b", "a", WORKER);
+    let worker = newcomer("join-worker", first_wire(), configs);
     let wrong = worker.vm.dir().join("wrong.yaml");
     std::fs::write(&wrong, good.replacen(&token, WRONG, 1)).unwrap();
     apply(&worker, &wrong);
@@ -125,7 +129,7 @@ fn a_worker_joins_by_the_token_and_not_without() {
     drop(worker);
 
     // A machine with the right one joins, and its owner is the cluster's, and nobody else.
-    let worker = newcomer("join-worker-2", sockets.path(), configs);
+    let worker = newcomer("join-worker-again", first_wire(), configs);
     apply(&worker, &configs.join("worker.yaml"));
     worker.ask(&worker.admin(), &["version"], JOIN);
     let status = worker.ask(&worker.admin(), &["get", "certificatestatus"], SOON);
@@ -135,9 +139,51 @@ fn a_worker_joins_by_the_token_and_not_without() {
     assert!(!logs.contains(token.as_str()), "the token is in the log");
     worker.insecure().call(&["version"]).unwrap_err();
 
-    // The control plane asks it for whoever asks the control plane.
-    let both = control_plane.ask(&admin, &["-n", "10.99.0.1,10.99.0.2", "memory"], SOON);
-    for node in ["10.99.0.1", "10.99.0.2"] {
-        assert!(both.contains(node), "{both}");
-    }
+    let third = second_worker(sockets.path(), configs);
+    one_asks_for_all(&control_plane, third);
+}
+
+/// A worker on the control plane's other wire.
+fn second_worker(ends: &Path, configs: &Path) -> Node {
+    let node = newcomer("join-worker-2", wire(ends, "d", "c", WORKER_2), configs);
+    let worker = std::fs::read_to_string(configs.join("worker.yaml")).unwrap();
+    // The control plane has another address there.
+    let config = [("10.99.0.1", "10.98.0.1"), ("10.99.0.2", "10.98.0.2")]
+        .into_iter()
+        .chain([(WORKER, WORKER_2), ("worker-1", "worker-2")])
+        .fold(worker, |text, (from, to)| text.replace(from, to));
+    let file = node.vm.dir().join("worker-2.yaml");
+    std::fs::write(&file, config).unwrap();
+    apply(&node, &file);
+    node.ask(&node.admin(), &["version"], JOIN);
+    node
+}
+
+/// The control plane asks the others for whoever asks it; one that is dead costs its own row.
+fn one_asks_for_all(control_plane: &Node, third: Node) {
+    let admin = control_plane.admin();
+    let all = ["10.99.0.1", "10.99.0.2", "10.98.0.2"];
+    let memory = ["-n", &all.join(","), "memory"];
+    let table = Table::parse(&control_plane.ask(&admin, &memory, SOON));
+    assert_eq!(
+        table.headers,
+        [
+            "NODE",
+            "TOTAL",
+            "USED",
+            "FREE",
+            "SHARED",
+            "BUFFERS",
+            "CACHE",
+            "AVAILABLE"
+        ]
+    );
+    assert_eq!(table.column("NODE"), all);
+    drop(third);
+    let failed = admin.call(&memory).unwrap_err();
+    let says = |node: &str| failed.lines().any(|line| line.contains(node));
+    assert!(all.iter().all(|node| says(node)), "{failed}");
+    assert!(failed.contains("exit status: 1"), "{failed}");
+    let rows = |node: &str| failed.lines().filter(|line| line.starts_with(node)).count();
+    assert_eq!((rows(all[0]), rows(all[1])), (1, 1), "{failed}");
 }

@@ -164,18 +164,18 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
     }
     args.push("-netdev", &netdev);
     args.push("-device", &nic);
-    if let Some(wire) = &machine.wire {
+    for (number, wire) in machine.wires.iter().enumerate() {
         let (local, remote) = (option_path(&wire.local)?, option_path(&wire.remote)?);
         args.push(
             "-netdev",
             &format!(
-                "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
+                "dgram,id=wire{number},local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
             ),
         );
         let mac = &wire.mac;
         args.push(
             "-device",
-            &format!("virtio-net-pci,netdev=wire,mac={mac},romfile="),
+            &format!("virtio-net-pci,netdev=wire{number},mac={mac},romfile="),
         );
     }
     Ok(())

@@ -143,7 +143,7 @@ pub struct Machine {
     pub(crate) media: Vec<Media>,
     pub(crate) direct: Option<DirectBoot>,
     pub(crate) netboot: Option<NetBoot>,
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wires: Vec<Wire>,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) second_serial: bool,
@@ -172,7 +172,7 @@ impl Machine {
             media: Vec::new(),
             direct: None,
             netboot: None,
-            wire: None,
+            wires: Vec::new(),
             api_port: None,
             guest_port: 50000,
             second_serial: false,
@@ -245,9 +245,9 @@ impl Machine {
         self
     }
 
-    /// Adds a second NIC and connects it with another machine's.
+    /// Adds another NIC and connects it with another machine's.
     pub fn wire(mut self, wire: Wire) -> Self {
-        self.wire = Some(wire);
+        self.wires.push(wire);
         self
     }
 

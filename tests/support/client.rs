@@ -39,7 +39,7 @@ impl Client {
     /// Runs one command; what it printed, or what it complained about.
     ///
     /// # Errors
-    /// Standard error of a command that failed or took over a minute.
+    /// What a command said on both outputs that failed, or that it took over a minute.
     pub fn call(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(workspace::cortenctl());
         command
@@ -108,7 +108,7 @@ fn run(mut command: Command) -> Result<String, String> {
     if status.success() {
         Ok(out)
     } else {
-        Err(format!("{shown}: {status}: {}", err.trim()))
+        Err(format!("{shown}: {status}: {out}{}", err.trim()))
     }
 }
 

@@ -79,9 +79,9 @@ fn a_wire_joins_two_sockets() {
         mac: "52:54:00:00:01:01".to_owned(),
     });
     let line = line(&machine, Purpose::Captured);
-    let netdev = "dgram,id=wire,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
+    let netdev = "dgram,id=wire0,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
     assert!(line.contains(netdev), "{line}");
-    let nic = "virtio-net-pci,netdev=wire,mac=52:54:00:00:01:01,romfile=";
+    let nic = "virtio-net-pci,netdev=wire0,mac=52:54:00:00:01:01,romfile=";
     assert!(line.contains(nic), "{line}");
 }
 
