@@ -146,14 +146,14 @@ fn a_worker_joins_by_the_token_and_not_without() {
 /// A worker on the control plane's other wire.
 fn second_worker(ends: &Path, configs: &Path) -> Node {
     let node = newcomer("join-worker-2", wire(ends, "d", "c", WORKER_2), configs);
-    let worker = std::fs::read_to_string(configs.join("worker.yaml")).unwrap();
+    let worker = std::fs::read_to_string(configs.join("worker.yaml")).expect("worker.yaml");
     // The control plane has another address there.
     let config = [("10.99.0.1", "10.98.0.1"), ("10.99.0.2", "10.98.0.2")]
         .into_iter()
         .chain([(WORKER, WORKER_2), ("worker-1", "worker-2")])
         .fold(worker, |text, (from, to)| text.replace(from, to));
     let file = node.vm.dir().join("worker-2.yaml");
-    std::fs::write(&file, config).unwrap();
+    std::fs::write(&file, config).expect("room for a config");
     apply(&node, &file);
     node.ask(&node.admin(), &["version"], JOIN);
     node
@@ -180,7 +180,7 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
     );
     assert_eq!(table.column("NODE"), all);
     drop(third);
-    let failed = admin.call(&memory).unwrap_err();
+    let failed = admin.call(&memory).expect_err("one of three is dead");
     let says = |node: &str| failed.lines().any(|line| line.contains(node));
     assert!(all.iter().all(|node| says(node)), "{failed}");
     assert!(failed.contains("exit status: 1"), "{failed}");

@@ -264,7 +264,7 @@ mod tests {
                 "{length}"
             );
         }
-        assert!(read(b"\0\0\0junk").is_err());
+        read(b"\0\0\0junk").unwrap_err();
         assert!(read(b"").unwrap().is_empty());
     }
 
