@@ -316,11 +316,12 @@ fn a_missing_host_tool_is_named() {
     let text = failed(
         &command
             .env("PATH", site.path("nothing"))
+            .env_remove("CORTEN_MIRRORS")
             .output()
             .expect("it"),
     );
-    assert!(text.contains("clang-19 is not installed"), "{text}");
-    assert!(text.contains("make deps"), "{text}");
+    assert!(text.contains("apt-get is not installed"), "{text}");
+    assert!(text.contains("name them in CORTEN_MIRRORS"), "{text}");
     site.assert_untouched();
 }
 
@@ -342,19 +343,20 @@ fn ctrl_c_says_how_to_go_on() {
 fn ctrl_c_stops_the_tool_that_runs() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);
-    // The first tool of a build is the kernel's compiler, asked for its version.
+    // The first tool of a build is apt, asked for the mirrors.
     let (tools, started) = (site.path("tools"), site.path("started"));
     fs::create_dir(&tools).expect("a directory");
     let script = format!(
         "#!/bin/sh\necho $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600\n",
         started.display()
     );
-    fs::write(tools.join("clang-19"), script).expect("a script");
-    fs::set_permissions(tools.join("clang-19"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::write(tools.join("apt-get"), script).expect("a script");
+    fs::set_permissions(tools.join("apt-get"), fs::Permissions::from_mode(0o755)).expect("a mode");
     let mut path = tools.into_os_string();
     path.push(":/usr/bin:/bin");
     let mut command = site.command(&mirror, &[], &[]);
-    let child = command.env("PATH", path).spawn().expect("mkimage");
+    command.env("PATH", path).env_remove("CORTEN_MIRRORS");
+    let child = command.spawn().expect("mkimage");
     wait("tool", || started.exists());
     signal(child.id(), Signal::TERM);
     let output = child.wait_with_output().expect("mkimage");
