@@ -63,6 +63,60 @@ pub fn steer(offset: i64, time_constant: u8, error: Duration) -> io::Result<()> 
     Ok(())
 }
 
+/// How the kernel steers the clock (adjtimex(2), `struct timex`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steering {
+    /// What is still to be made good, in nanoseconds.
+    pub offset: i64,
+    /// How much faster the clock is run, in 2^-16 millionths.
+    pub frequency: i64,
+    /// In microseconds.
+    pub max_error: i64,
+    /// In microseconds.
+    pub estimated_error: i64,
+    /// Bits: `STA_*`.
+    pub status: u32,
+    /// The loop's time constant.
+    pub constant: i64,
+    /// `TIME_*`.
+    pub state: i32,
+}
+
+/// `STA_NANO`: the offset is not in microseconds.
+const IN_NANOSECONDS: u32 = 0x2000;
+
+/// `STA_UNSYNC`: nobody says that the clock is right.
+pub const UNSYNCHRONIZED: u32 = 0x40;
+
+/// How the kernel steers the clock now.
+///
+/// # Errors
+/// The kernel's.
+pub fn steering() -> io::Result<Steering> {
+    // SAFETY: a `timex` is numbers alone, for which zeros are values; no mode is set, so nothing changes.
+    let mut now: libc::timex = unsafe { zeroed() };
+    // SAFETY: the pointer is to a whole `timex` of ours, that the kernel fills.
+    let state = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut now) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let status = now.status.cast_unsigned();
+    let scale = if status & IN_NANOSECONDS == 0 {
+        1000
+    } else {
+        1
+    };
+    Ok(Steering {
+        offset: now.offset.saturating_mul(scale),
+        frequency: now.freq,
+        max_error: now.maxerror,
+        estimated_error: now.esterror,
+        status,
+        constant: now.constant,
+        state,
+    })
+}
+
 /// What a device's clock shows.
 ///
 /// # Errors
@@ -79,6 +133,14 @@ pub fn of_device(path: &Path) -> io::Result<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_of_this_machine_is_steered_somehow() {
+        let now = steering().unwrap();
+        assert!(now.max_error >= 0 && now.estimated_error >= 0);
+        // TIME_ERROR.
+        assert!(now.status & UNSYNCHRONIZED == 0 || now.state == 5);
+    }
 
     #[test]
     fn impossible_times_and_devices_are_errors() {

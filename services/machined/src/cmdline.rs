@@ -66,6 +66,12 @@ impl Cmdline {
             .map(|(_, value)| value.as_str())
     }
 
+    /// What kind of machine the node is on, as the image or the operator says.
+    #[must_use]
+    pub fn platform(&self) -> &str {
+        self.ours("platform").unwrap_or("metal")
+    }
+
     /// Whether a failed node shall stay as it is instead of restarting.
     #[must_use]
     pub fn stays_on_failure(&self) -> bool {
@@ -99,6 +105,8 @@ mod tests {
     fn both_names_are_ours_and_the_last_wins() {
         let line = Cmdline::parse("corten.hostname=a talos.hostname=b hostname=c");
         assert_eq!(line.ours("hostname"), Some("b"));
+        assert_eq!(line.platform(), "metal");
+        assert_eq!(Cmdline::parse("talos.platform=aws").platform(), "aws");
         assert!(Cmdline::parse("panic=10 corten.panic=0").stays_on_failure());
         assert!(!Cmdline::parse("panic=10").stays_on_failure());
     }

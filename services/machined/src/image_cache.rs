@@ -28,7 +28,7 @@ pub fn mount() -> Result<(), String> {
     if is_volume(target) {
         return Ok(());
     }
-    let device = volumes::device("IMAGECACHE")
+    let device = volumes::device(volumes::IMAGE_CACHE)
         .map_err(|error| format!("machine.features.imageCache is on: {error}"))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut why = Vec::new();

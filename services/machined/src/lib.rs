@@ -33,6 +33,7 @@ mod last_stop;
 mod logging;
 mod machine;
 mod meta;
+mod mount_table;
 mod network;
 pub mod node;
 mod power_button;
@@ -45,6 +46,7 @@ mod supervisor;
 mod sysfs;
 mod time;
 mod udev_rules;
+mod uevents;
 mod unix;
 mod volumes;
 

@@ -43,19 +43,28 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
     replace_now(Path::new(LOGGING_CONFIG), &wanted.to_string(), access)
 }
 
-fn destinations(document: Option<&Document>, cmdline: &Cmdline) -> Vec<Value> {
-    let kernel = |url: &str| json!({ "endpoint": url, "logs": "kernel" });
-    let mut found: Vec<Value> = cmdline
-        .ours("logging.kernel")
-        .map(kernel)
+/// Who receives the kernel's log.
+#[must_use]
+pub fn kernel_receivers(document: Option<&Document>, cmdline: &Cmdline) -> Vec<String> {
+    let configured = document
         .into_iter()
+        .flat_map(Document::all::<KmsgLogConfig>);
+    let given = cmdline.ours("logging.kernel").map(str::to_owned);
+    given
+        .into_iter()
+        .chain(configured.map(|receiver| receiver.url.to_string()))
+        .collect()
+}
+
+fn destinations(document: Option<&Document>, cmdline: &Cmdline) -> Vec<Value> {
+    let kernel = |url: &String| json!({ "endpoint": url, "logs": "kernel" });
+    let mut found: Vec<Value> = kernel_receivers(document, cmdline)
+        .iter()
+        .map(kernel)
         .collect();
     let Some(document) = document else {
         return found;
     };
-    for receiver in document.all::<KmsgLogConfig>() {
-        found.push(kernel(&receiver.url));
-    }
     for receiver in &document.machine.logging.destinations {
         let endpoint: &str = &receiver.endpoint;
         found

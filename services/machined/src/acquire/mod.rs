@@ -116,7 +116,7 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
         }
         None => {}
     }
-    if cmdline.ours("platform") != Some("nocloud") {
+    if cmdline.platform() != "nocloud" {
         return Ok(None);
     }
     Ok(match nocloud_url(serial) {

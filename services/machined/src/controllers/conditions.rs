@@ -3,8 +3,8 @@
 use corten_extension::service::NetworkPart;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
+use crate::resources::clock::TimeStatus;
 use crate::resources::network_names::NetworkStatus;
-use crate::resources::runtime::TimeStatus;
 use crate::services::Condition;
 use crate::supervisor::Conditions;
 

@@ -1,13 +1,18 @@
-//! The system extensions of the root file system, listed once: they do not change while a node runs.
+//! The system extensions of the root file system, listed once: they do not change while a node runs; and what
+//! the machine config has for their services.
 
 use std::path::PathBuf;
 
+use corten_config::{Document, kinds};
 use corten_extension::layers;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
 
 use crate::console;
-use crate::resources::runtime::ExtensionStatus;
+use crate::resources::extension::{
+    ExtensionServiceConfig, ExtensionServiceConfigStatus, ExtensionStatus,
+};
 
 #[derive(Debug, Clone)]
 pub(super) struct Extensions {
@@ -51,12 +56,97 @@ impl Controller for Extensions {
     }
 }
 
+/// What the config wants their services to have.
+#[derive(Debug, Clone)]
+pub(super) struct ServiceConfigs {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for ServiceConfigs {
+    fn name(&self) -> &'static str {
+        "runtime.ExtensionServiceConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<ExtensionServiceConfig>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        loop {
+            let config = self.config.borrow_and_update().clone();
+            context.start_outputs();
+            let wanted = config
+                .iter()
+                .flat_map(Document::all::<kinds::ExtensionServiceConfig>);
+            for one in wanted {
+                context.put(Draft::new(&one.name, ExtensionServiceConfig::from(one)))?;
+            }
+            context.remove_others::<ExtensionServiceConfig>()?;
+            if self.config.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What their services have.
+#[derive(Debug, Clone)]
+pub(super) struct ServiceConfigStatuses {
+    /// Those whose files are in place.
+    pub(super) in_place: watch::Receiver<Vec<kinds::ExtensionServiceConfig>>,
+}
+
+impl Controller for ServiceConfigStatuses {
+    fn name(&self) -> &'static str {
+        "runtime.ExtensionServiceConfigStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<ExtensionServiceConfig>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<ExtensionServiceConfigStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.in_place.changed() => {}
+            }
+            let in_place = self.in_place.borrow_and_update().clone();
+            context.start_outputs();
+            for wanted in context.list::<ExtensionServiceConfig>()? {
+                // Another one is in place until this one is.
+                let is_this = |one: &kinds::ExtensionServiceConfig| {
+                    one.name == wanted.id() && ExtensionServiceConfig::from(one) == *wanted
+                };
+                if in_place.iter().any(is_this) {
+                    let spec_version = wanted.metadata().version.to_string();
+                    let status = ExtensionServiceConfigStatus { spec_version };
+                    context.put(Draft::new(wanted.id(), status))?;
+                }
+            }
+            context.remove_others::<ExtensionServiceConfigStatus>()?;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use corten_resources::Store;
+    use std::time::Duration;
+
     use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Sensitivity, Spec as _, Start, Store};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -83,5 +173,69 @@ mod tests {
         assert_eq!(second.image, "01-b.squashfs");
         assert_eq!(second.metadata.name, "b");
         assert!(store.get_as::<ExtensionStatus>("2").is_none());
+    }
+
+    fn document(content: &str) -> Document {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
+             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
+             apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
+             configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]\n"
+        );
+        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    async fn until(store: &Store, version: Option<&str>) {
+        let pointer = Pointer::of::<ExtensionServiceConfigStatus>("ups");
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            loop {
+                let status = store.get_as::<ExtensionServiceConfigStatus>("ups");
+                if status.map(|status| status.spec_version.clone()).as_deref() == version {
+                    return;
+                }
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_services_config_is_shown_and_whether_it_is_in_place() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let config = watch::Sender::new(Some(document("one")));
+        let in_place = watch::Sender::default();
+        let configs = ServiceConfigs {
+            config: config.subscribe(),
+        };
+        runtime.add(configs).unwrap();
+        let statuses = ServiceConfigStatuses {
+            in_place: in_place.subscribe(),
+        };
+        runtime.add(statuses).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let of = |document: &Document| {
+            let all = document.all::<kinds::ExtensionServiceConfig>();
+            all.cloned().collect::<Vec<_>>()
+        };
+        in_place.send_replace(of(&document("one")));
+        until(&store, Some("1")).await;
+        let shown = store.get_as::<ExtensionServiceConfig>("ups").unwrap();
+        assert_eq!(
+            (&*shown.files[0].content, &*shown.environment[0]),
+            ("one", "B=2")
+        );
+        assert!(!format!("{shown:?}").contains("one"));
+        config.send_replace(Some(document("two")));
+        until(&store, None).await;
+        in_place.send_replace(of(&document("two")));
+        until(&store, Some("2")).await;
+        config.send_replace(None);
+        until(&store, None).await;
+        let definition = ExtensionServiceConfig::DEFINITION;
+        assert_eq!(definition.sensitivity, Sensitivity::Sensitive);
     }
 }

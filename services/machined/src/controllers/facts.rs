@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 
-use crate::resources::runtime::{BootId, KernelCmdline, SystemInformation, Version};
+use crate::cmdline::Cmdline;
+use crate::resources::runtime::{BootId, KernelCmdline, PlatformMetadata, Version};
+use crate::sysfs;
 
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
@@ -33,7 +35,7 @@ impl Controller for Facts {
         vec![
             Output::exclusive::<BootId>(),
             Output::exclusive::<KernelCmdline>(),
-            Output::exclusive::<SystemInformation>(),
+            Output::exclusive::<PlatformMetadata>(),
             Output::exclusive::<Version>(),
         ]
     }
@@ -47,20 +49,26 @@ impl Controller for Facts {
         let boot_id = read(&self.root, "proc/sys/kernel/random/boot_id")?;
         context.put(Draft::new("boot-id", BootId { boot_id }))?;
         let cmdline = read(&self.root, "proc/cmdline")?;
-        context.put(Draft::new("cmdline", KernelCmdline { cmdline }))?;
-        // Virtual machines and boards without SMBIOS have none of it.
-        let dmi = |name: &str| read(&self.root.join("sys/class/dmi/id"), name).unwrap_or_default();
-        let information = SystemInformation {
-            manufacturer: dmi("sys_vendor"),
-            product_name: dmi("product_name"),
-            version: dmi("product_version"),
-            bios_version: dmi("bios_version"),
-            serialnumber: dmi("product_serial"),
-            uuid: dmi("product_uuid"),
-            sku_number: dmi("product_sku"),
-        };
-        context.put(Draft::new("systeminformation", information))?;
+        let line = Cmdline::parse(&cmdline);
+        context.put(Draft::new(KernelCmdline::ID, KernelCmdline { cmdline }))?;
+        context.put(Draft::new(PlatformMetadata::ID, self.platform(&line)))?;
         Ok(())
+    }
+}
+
+impl Facts {
+    fn platform(&self, cmdline: &Cmdline) -> PlatformMetadata {
+        let platform = cmdline.platform();
+        // Elsewhere the platform itself numbers its machines, and nobody asks it.
+        let instance_id = match platform {
+            "metal" => sysfs::read(&self.root.join("sys/class/dmi/id/product_uuid")),
+            _ => String::new(),
+        };
+        PlatformMetadata {
+            platform: platform.to_owned(),
+            hostname: cmdline.ours("hostname").unwrap_or_default().to_owned(),
+            instance_id,
+        }
     }
 }
 
@@ -79,13 +87,12 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn what_the_machine_does_not_say_is_empty() {
+    async fn shown(cmdline: &str) -> Store {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("proc/sys/kernel/random/boot_id", "b-1\n"),
-            ("proc/cmdline", "quiet console=ttyS0\n"),
-            ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
+            ("proc/cmdline", cmdline),
+            ("sys/class/dmi/id/product_uuid", "4c4c4544-0050\n"),
         ] {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -96,11 +103,27 @@ mod tests {
         let root = root.path().to_owned();
         runtime.add(Facts { root }).unwrap();
         runtime.run(|notice| panic!("{notice}")).await;
-        let cmdline = store.get_as::<KernelCmdline>("cmdline").unwrap();
-        assert_eq!(cmdline.cmdline, "quiet console=ttyS0");
-        let information = store.get_as::<SystemInformation>("systeminformation");
-        let information = information.unwrap();
-        assert_eq!(information.manufacturer, "QEMU");
-        assert_eq!(information.serialnumber, "");
+        store
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_was_started_with_is_shown() {
+        let store = shown("quiet talos.hostname=n1 console=ttyS0\n").await;
+        let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
+        assert_eq!(cmdline.cmdline, "quiet talos.hostname=n1 console=ttyS0");
+        assert_eq!(store.get_as::<BootId>("boot-id").unwrap().boot_id, "b-1");
+        let platform = store.get_as::<PlatformMetadata>(PlatformMetadata::ID);
+        let platform = platform.unwrap();
+        assert_eq!((&*platform.platform, &*platform.hostname), ("metal", "n1"));
+        assert_eq!(platform.instance_id, "4c4c4544-0050");
+    }
+
+    #[tokio::test]
+    async fn a_platforms_own_number_is_not_made_up() {
+        let store = shown("corten.platform=nocloud").await;
+        let platform = store.get_as::<PlatformMetadata>(PlatformMetadata::ID);
+        let platform = platform.unwrap();
+        assert_eq!(platform.platform, "nocloud");
+        assert!(platform.instance_id.is_empty() && platform.hostname.is_empty());
     }
 }

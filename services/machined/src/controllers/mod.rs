@@ -3,12 +3,17 @@
 //! A status controller reads the kernel, or another part of machined, and writes what it found; the others
 //! read resources. None of them knows another.
 
+mod adjtime;
 mod block;
 mod conditions;
 mod config;
 mod extensions;
 mod facts;
+mod files;
+mod hardware;
+mod image_cache;
 mod kernel;
+mod kmsg_log;
 mod last_stop;
 mod machine_status;
 mod meta;
@@ -16,12 +21,14 @@ mod netlink;
 mod network;
 mod node_address;
 mod secrets;
+mod security;
 mod services;
 mod time;
 
 use std::sync::Arc;
 
 use corten_config::Document;
+use corten_config::kinds::ExtensionServiceConfig;
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
@@ -29,6 +36,7 @@ use tokio::sync::watch;
 
 use crate::console;
 use crate::last_stop::LastStop;
+use crate::mount_table::Mount;
 use crate::network::Setup;
 use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
@@ -36,6 +44,7 @@ use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
+use crate::volumes::Progress;
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -57,6 +66,16 @@ pub struct Sources {
     pub supervisor: Option<Supervisor>,
     /// What the network starts from, once it may.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
+    /// How far the volumes are.
+    pub volumes: watch::Receiver<Progress>,
+    /// What is mounted.
+    pub mounts: watch::Receiver<Vec<Mount>>,
+    /// Changes with devices on PCI buses.
+    pub pci: watch::Receiver<u64>,
+    /// Changes with the kernel's modules.
+    pub modules: watch::Receiver<u64>,
+    /// What services of extensions have of the machine config.
+    pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
 }
 
 /// All of them, not yet running.
@@ -69,29 +88,28 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         console::warn(&format!("resources: {error}"));
     }
     let mut runtime = Runtime::new(store);
+    let config = &sources.config;
     certificates(&mut runtime, &sources)?;
+    machine(&mut runtime, &sources)?;
+    kernel(&mut runtime, &sources)?;
     runtime.add(config::Config {
-        config: sources.config.clone(),
+        config: config.clone(),
     })?;
-    runtime.add(facts::Facts::default())?;
     runtime.add(extensions::Extensions::default())?;
-    runtime.add(block::BlockDevices)?;
-    runtime.add(kernel::param_config::ParamConfig {
-        config: sources.config.clone(),
+    runtime.add(extensions::ServiceConfigs {
+        config: config.clone(),
     })?;
-    runtime.add(kernel::params::Params::default())?;
-    runtime.add(kernel::modules::ModuleConfig {
-        config: sources.config.clone(),
+    runtime.add(extensions::ServiceConfigStatuses {
+        in_place: sources.extension_configs,
     })?;
-    runtime.add(kernel::modules::Modules {
-        loader: sources.supervisor,
-        sys_module: "/sys/module".into(),
+    runtime.add(image_cache::ImageCache {
+        config: config.clone(),
     })?;
-    runtime.add(kernel::watchdog::WatchdogTimer {
-        config: sources.config.clone(),
+    runtime.add(kmsg_log::KmsgLogs {
+        config: config.clone(),
     })?;
     runtime.add(conditions::ServiceConditions {
-        conditions: sources.conditions.clone(),
+        conditions: sources.conditions,
     })?;
     runtime.add(services::Services {
         views: sources.services,
@@ -106,10 +124,54 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         values: sources.meta,
     })?;
     runtime.add(time::Clock {
-        config: sources.config.clone(),
+        config: config.clone(),
     })?;
+    runtime.add(adjtime::Adjtime)?;
     network(&mut runtime, sources.network, sources.config)?;
     Ok(runtime)
+}
+
+fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    runtime.add(facts::Facts::default())?;
+    runtime.add(hardware::system::SystemInfo { root: "/".into() })?;
+    runtime.add(hardware::pci::PciDevices {
+        sysfs: "/sys".into(),
+        changes: sources.pci.clone(),
+    })?;
+    runtime.add(block::BlockDevices)?;
+    runtime.add(block::config::VolumeConfigs)?;
+    runtime.add(block::volumes::Volumes {
+        progress: sources.volumes.clone(),
+        mounts: sources.mounts.clone(),
+    })?;
+    runtime.add(block::mounts::Mounts {
+        mounts: sources.mounts.clone(),
+    })?;
+    runtime.add(security::Security {
+        root: "/".into(),
+        mounts: sources.mounts.clone(),
+    })
+}
+
+fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    runtime.add(kernel::param_config::ParamConfig {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(kernel::params::Params::default())?;
+    runtime.add(kernel::modules::ModuleConfig {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(kernel::modules::Modules {
+        loader: sources.supervisor.clone(),
+        sys_module: "/sys/module".into(),
+    })?;
+    runtime.add(kernel::module_status::ModuleStatuses {
+        root: "/".into(),
+        changes: sources.modules.clone(),
+    })?;
+    runtime.add(kernel::watchdog::WatchdogTimer {
+        config: sources.config.clone(),
+    })
 }
 
 fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
@@ -143,10 +205,10 @@ fn network(
     setup: watch::Receiver<Option<Arc<Setup>>>,
     config: watch::Receiver<Option<Document>>,
 ) -> Result<(), GraphError> {
-    let written = watch::Sender::new(false);
     runtime.add(netlink::links::Links {
         setup: Some(setup.clone()),
     })?;
+    runtime.add(network::hardware_address::First)?;
     runtime.add(netlink::addresses::Addresses)?;
     runtime.add(netlink::routes::Routes)?;
     runtime.add(node_address::NodeAddresses)?;
@@ -194,10 +256,9 @@ fn network(
     runtime.add(network::hostname::Hostname)?;
     runtime.add(network::hostname::Resolvers)?;
     runtime.add(network::hostname::TimeServers)?;
-    runtime.add(network::status::Statuses {
-        written: written.subscribe(),
-    })?;
-    runtime.add(network::etc_files::EtcFiles { setup, written })
+    runtime.add(network::status::Statuses)?;
+    runtime.add(network::etc_files::EtcFiles)?;
+    runtime.add(files::EtcFiles { setup })
 }
 
 /// Runs them; ends with machined.
@@ -221,6 +282,11 @@ pub fn graph() -> Result<Graph, GraphError> {
         config: watch::Sender::new(None).subscribe(),
         supervisor: None,
         network: watch::Sender::new(None).subscribe(),
+        volumes: watch::Sender::default().subscribe(),
+        mounts: watch::Sender::default().subscribe(),
+        pci: watch::Sender::default().subscribe(),
+        modules: watch::Sender::default().subscribe(),
+        extension_configs: watch::Sender::default().subscribe(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())
 }

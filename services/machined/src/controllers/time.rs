@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::console;
+use crate::resources::clock::TimeStatus;
 use crate::resources::network_names::TimeServerStatus;
-use crate::resources::runtime::TimeStatus;
 use crate::time::ask::{AskError, ask};
 use crate::time::discipline::{Act, Discipline, retry};
 use crate::time::sntp::{BadAnswer, Sample};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
 use corten_extension::service::{DIRECTORY, Service};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Machine, lock};
@@ -34,6 +35,8 @@ pub(super) struct Extensions {
     /// What the files say; before they were read: nothing.
     found: OnceLock<Vec<Entry>>,
     declaring: Mutex<()>,
+    /// What the config has for them, where its files are as it says.
+    pub(super) in_place: watch::Sender<Vec<ExtensionServiceConfig>>,
 }
 
 /// A file: a service, or its name and why it cannot be used.
@@ -73,6 +76,7 @@ impl Machine {
         // Who declares last has read the config last.
         let _alone = lock(&self.extensions.declaring);
         let config = self.node.config();
+        let mut in_place = Vec::new();
         for Entry(entry) in self.extensions.found.get().into_iter().flatten() {
             let service = match entry {
                 Ok(service) => service,
@@ -86,12 +90,25 @@ impl Machine {
                     .all::<ExtensionServiceConfig>()
                     .find(|own| own.name == service.name)
             });
-            tell(&self.supervisor, service, own, with_files(service, own));
+            // The declaration, once the files of the config are where it says.
+            let spec = match write_files(Path::new(FILES), service, own) {
+                Ok(()) => {
+                    in_place.extend(own.cloned());
+                    declare(service, own)
+                }
+                Err(error) => {
+                    let why =
+                        format!("cannot write the files of its ExtensionServiceConfig: {error}");
+                    unusable(&service.name, why)
+                }
+            };
+            tell(&self.supervisor, service, own, spec);
             if let Err(error) = withdraw(Path::new(FILES), service, own) {
                 let name = &service.name;
                 console::warn(&format!("cannot remove withdrawn files of {name}: {error}"));
             }
         }
+        self.extensions.in_place.send_replace(in_place);
     }
 }
 
@@ -112,17 +129,6 @@ fn tell(
         None => {
             conditions.set(condition, Err("there is none".to_owned()));
             supervisor.declare(spec);
-        }
-    }
-}
-
-/// The declaration, once the files of the config are where it says.
-fn with_files(service: &Service, config: Option<&ExtensionServiceConfig>) -> ServiceSpec {
-    match write_files(Path::new(FILES), service, config) {
-        Ok(()) => declare(service, config),
-        Err(error) => {
-            let why = format!("cannot write the files of its ExtensionServiceConfig: {error}");
-            unusable(&service.name, why)
         }
     }
 }

@@ -12,7 +12,6 @@ mod trial;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +31,7 @@ use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
 use crate::last_stop::{Reason, Stop};
+use crate::mount_table;
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
@@ -40,6 +40,8 @@ use crate::services::{
 };
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
+use crate::uevents;
+use crate::volumes::Progress;
 use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
@@ -79,9 +81,8 @@ struct Machine {
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
     machine_id: Mutex<String>,
-    /// No disk with the volumes was there at the last look.
-    awaits_disk: AtomicBool,
     extensions: extensions::Extensions,
+    volumes: watch::Sender<Progress>,
 }
 
 /// Lives the node's life.
@@ -108,8 +109,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         network,
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
-        awaits_disk: AtomicBool::new(false),
         extensions: extensions::Extensions::default(),
+        volumes: watch::Sender::default(),
     });
     machine.run_controllers()?;
     tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
@@ -184,6 +185,11 @@ impl Machine {
             config: self.node.configs(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
+            volumes: self.volumes.subscribe(),
+            mounts: mount_table::follow(),
+            pci: uevents::follow("pci"),
+            modules: uevents::follow("module"),
+            extension_configs: self.extensions.in_place.subscribe(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;

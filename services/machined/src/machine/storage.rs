@@ -1,7 +1,6 @@
 //! The volumes in the node's life.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 
 use corten_config::Document;
 use corten_sys::host;
@@ -12,17 +11,14 @@ use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Evidence};
 use crate::node::{Node, Stage};
-use crate::volumes::{self, Outcome, STATE};
+use crate::volumes::{self, Outcome, Progress, STATE};
 
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
         self.read_meta();
-        let outcome = volumes::bring_up(&self.supervisor).await;
-        // Its driver may come with udevd.
-        let no_disk = matches!(outcome, Ok(Outcome::NoDisk));
-        self.awaits_disk.store(no_disk, Relaxed);
-        match outcome {
+        match volumes::bring_up(&self.supervisor).await {
+            // Its driver may come with udevd.
             Ok(Outcome::NoDisk) => {}
             Ok(Outcome::Mounted { disk, made }) => {
                 let how = if made == 0 {
@@ -31,16 +27,20 @@ impl Machine {
                     "made and mounted"
                 };
                 console::say(&format!("volumes: STATE and EPHEMERAL {how} on {disk}"));
+                self.volumes.send_replace(Progress::Settled);
             }
-            Err(failure) => console::warn(&format!(
-                "volumes: {failure}; until this is mended, config and data are lost with every restart"
-            )),
+            Err(failure) => {
+                console::warn(&format!(
+                    "volumes: {failure}; until this is mended, config and data are lost with every restart"
+                ));
+                self.volumes.send_replace(Progress::Failed(failure));
+            }
         }
     }
 
     /// Mounts what was not there before udevd had loaded the drivers, and reads the config it holds.
     pub(super) async fn mount_late_volumes(&self) -> Result<(), Fatal> {
-        if !self.awaits_disk.load(Relaxed) {
+        if !self.awaits_disk() {
             return Ok(());
         }
         self.supervisor.up("udevd").await;
@@ -52,12 +52,18 @@ impl Machine {
         Ok(())
     }
 
+    /// No disk with the volumes was there at the last look.
+    fn awaits_disk(&self) -> bool {
+        *self.volumes.borrow() == Progress::Awaited
+    }
+
     /// What need not be done before the API answers: late volumes, and growth.
     pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
         let before = self.node.config();
         self.mount_late_volumes().await?;
-        if self.awaits_disk.load(Relaxed) {
+        if self.awaits_disk() {
             console::say("volumes: none; config and data last until the node restarts");
+            self.volumes.send_replace(Progress::Settled);
             return Ok(());
         }
         self.serve_by_late_config(before.as_ref());

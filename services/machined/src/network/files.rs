@@ -2,30 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io;
 use std::net::IpAddr;
-use std::path::Path;
-
-use crate::durable::{Access, replace_now};
 
 /// More than this many name servers are ignored by every resolver (resolv.conf(5), MAXNS).
 const MAX_SERVERS: usize = 3;
 
-/// Writes all three, each replaced at once.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write_all(
-    directory: &Path,
+/// What they are called.
+pub const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
+
+/// What is in each of them, in that order.
+#[must_use]
+pub fn contents(
     hostname: &str,
     static_hosts: &BTreeMap<String, Vec<IpAddr>>,
     dns: &[IpAddr],
     search: &[String],
-) -> io::Result<()> {
-    let replace = |name: &str, text: &str| replace_now(&directory.join(name), text, Access::ALL);
-    replace("hostname", &format!("{hostname}\n"))?;
-    replace("hosts", &hosts(hostname, static_hosts))?;
-    replace("resolv.conf", &resolv_conf(dns, search))
+) -> [String; 3] {
+    [
+        format!("{hostname}\n"),
+        hosts(hostname, static_hosts),
+        resolv_conf(dns, search),
+    ]
 }
 
 /// A name with a domain is also known by its first part.
@@ -60,27 +57,21 @@ fn resolv_conf(dns: &[IpAddr], search: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
     fn the_files_say_what_they_should() {
-        let dir = tempfile::tempdir().unwrap();
         let dns: Vec<IpAddr> = (1..=5).map(|last| IpAddr::from([10, 0, 0, last])).collect();
-        write_all(
-            dir.path(),
+        let [hostname, hosts, resolv_conf] = contents(
             "node1.example.com",
             &BTreeMap::from([("db".to_owned(), vec![IpAddr::from([10, 9, 9, 9])])]),
             &dns,
             &["example.com".to_owned()],
-        )
-        .unwrap();
-        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
-        assert_eq!(read("hostname"), "node1.example.com\n");
-        assert!(read("hosts").ends_with("127.0.1.1 node1.example.com node1\n10.9.9.9 db\n"));
+        );
+        assert_eq!(hostname, "node1.example.com\n");
+        assert!(hosts.ends_with("127.0.1.1 node1.example.com node1\n10.9.9.9 db\n"));
         assert_eq!(
-            read("resolv.conf"),
+            resolv_conf,
             "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nsearch example.com\n"
         );
     }

@@ -1,11 +1,68 @@
 //! Disks and what is on them.
 
+use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Spec};
+use prost::Message as _;
 use serde::Serialize;
 
-use super::{column, open};
+use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
+
+/// A block device of whatever kind; its id is the kernel's name (`vda1`, `loop2`, `dm-0`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockDevice {
+    /// `disk` or `partition`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub major: u32,
+    pub minor: u32,
+    /// The name of a partition in its table.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub partition_name: String,
+    /// From 1; 0 for a disk.
+    #[serde(skip_serializing_if = "is_default")]
+    pub partition_number: u32,
+    /// Where it is below `/sys`.
+    pub device_path: String,
+    /// Counts how often something about it may have changed.
+    pub generation: u32,
+    /// A partition's disk.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parent: String,
+    /// The devices it is put together of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secondaries: Vec<String>,
+}
+
+impl Spec for BlockDevice {
+    const DEFINITION: Definition = open(
+        "BlockDevices.block.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Type", ".type"),
+            column("PartitionName", ".partitionName"),
+            column("Generation", ".generation"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::DeviceSpec {
+            r#type: self.kind.to_owned(),
+            major: self.major.into(),
+            minor: self.minor.into(),
+            partition_name: self.partition_name.clone(),
+            partition_number: self.partition_number.into(),
+            generation: self.generation.into(),
+            device_path: self.device_path.clone(),
+            parent: self.parent.clone(),
+            secondaries: self.secondaries.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
 
 /// A disk; its id is the kernel's name (`vda`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -56,6 +113,28 @@ impl Spec for Disk {
             column("Serial", ".serial"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::DiskSpec {
+            size: self.size,
+            io_size: self.io_size,
+            sector_size: self.sector_size,
+            readonly: self.readonly,
+            model: self.model.clone(),
+            serial: self.serial.clone(),
+            modalias: self.modalias.clone(),
+            wwid: self.wwid.clone(),
+            bus_path: self.bus_path.clone(),
+            sub_system: self.sub_system.clone(),
+            transport: self.transport.clone(),
+            rotational: self.rotational,
+            cdrom: self.cdrom,
+            dev_path: self.dev_path.clone(),
+            pretty_size: self.pretty_size.clone(),
+            symlinks: self.symlinks.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// The disk that carries the node; id [`SystemDisk::ID`].
@@ -79,6 +158,14 @@ impl Spec for SystemDisk {
         &[],
         &[column("Disk", ".diskID")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::SystemDiskSpec {
+            disk_id: self.disk_id.clone(),
+            dev_path: self.dev_path.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// A disk or partition and what was found on it; its id is the kernel's name.
@@ -125,4 +212,22 @@ impl Spec for DiscoveredVolume {
             column("Partition Label", ".partition_label"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::DiscoveredVolumeSpec {
+            size: self.size,
+            name: self.name.clone(),
+            uuid: self.uuid.clone(),
+            label: self.label.clone(),
+            partition_uuid: self.partition_uuid.clone(),
+            partition_type: self.partition_type.clone(),
+            partition_label: self.partition_label.clone(),
+            partition_index: self.partition_index,
+            r#type: self.kind.to_owned(),
+            parent: self.parent.clone(),
+            dev_path: self.dev_path.clone(),
+            pretty_size: self.pretty_size.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
 }

@@ -1,9 +1,14 @@
 //! Kernel parameters, modules and the watchdog.
 
-use corten_resources::{Definition, Spec};
-use serde::Serialize;
+use std::time::Duration;
 
-use super::{column, open};
+use corten_api::talos::resource::definitions::runtime as wire;
+use corten_resources::{Definition, Spec};
+use prost::Message as _;
+use serde::{Serialize, Serializer};
+
+use super::names::{MODULE_STATES, MODULE_TYPES, number};
+use super::{column, duration, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
@@ -44,6 +49,15 @@ impl Spec for KernelParamStatus {
             column("Unsupported", ".unsupported"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::KernelParamStatusSpec {
+            current: self.current.clone(),
+            default: self.default.clone(),
+            unsupported: self.unsupported,
+        };
+        Some(message.encode_to_vec())
+    }
 }
 
 /// A module the config wants; its id is the name.
@@ -59,6 +73,117 @@ impl Spec for KernelModuleSpec {
     const DEFINITION: Definition = open("KernelModuleSpecs.runtime.talos.dev", NAMESPACE, &[], &[]);
 }
 
+/// A module of the kernel, loaded or built in; its id is the name, with underscores.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelModuleStatus {
+    /// `built-in` or `dynamic`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// In bytes; 0 for one that is built in.
+    pub size: u64,
+    /// How many use it.
+    pub reference_count: u64,
+    /// The modules that use it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dependencies: Vec<String>,
+    /// `live`, `loading`, `unloading`, `built-in`.
+    pub state: &'static str,
+    /// Where it lies; zeros, as the kernel hides it.
+    pub address: String,
+}
+
+impl Spec for KernelModuleStatus {
+    const DEFINITION: Definition = open(
+        "KernelModuleStatuses.runtime.talos.dev",
+        NAMESPACE,
+        &["module", "modules"],
+        &[column("Type", ".type"), column("State", ".state")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::KernelModuleStatusSpec {
+            r#type: number(self.kind, MODULE_TYPES).unwrap_or_default(),
+            size: self.size.try_into().unwrap_or(i64::MAX),
+            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
+            dependencies: self.dependencies.clone(),
+            state: number(self.state, MODULE_STATES).unwrap_or_default(),
+            address: self.address.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A module that was loaded, in the form of earlier clients; same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadedKernelModule {
+    /// As in [`KernelModuleStatus`], and the others.
+    pub size: u64,
+    pub reference_count: u64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub dependencies: Vec<String>,
+    /// In the kernel's words: `Live`, `Loading`, `Unloading`.
+    pub state: &'static str,
+    pub address: String,
+}
+
+impl Spec for LoadedKernelModule {
+    const DEFINITION: Definition = open(
+        "LoadedKernelModules.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("State", ".state")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::LoadedKernelModuleSpec {
+            size: self.size.try_into().unwrap_or(i64::MAX),
+            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
+            dependencies: self.dependencies.clone(),
+            state: self.state.to_owned(),
+            address: self.address.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// The watchdog the config wants; id [`WatchdogTimerConfig::ID`]. There is none when it wants none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WatchdogTimerConfig {
+    /// Such as `/dev/watchdog0`.
+    pub device: String,
+    /// Without a sign of life for so long, the machine shall reset.
+    #[serde(serialize_with = "as_text")]
+    pub timeout: Duration,
+}
+
+impl WatchdogTimerConfig {
+    /// There is one.
+    pub const ID: &str = "timer";
+}
+
+impl Spec for WatchdogTimerConfig {
+    const DEFINITION: Definition = open(
+        "WatchdogTimerConfigs.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Device", ".device"), column("Timeout", ".timeout")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::WatchdogTimerConfigSpec {
+            device: self.device.clone(),
+            timeout: self.timeout.try_into().ok(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+fn as_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&duration(*value))
+}
+
 /// The watchdog that is fed; id [`WatchdogTimerStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,9 +191,11 @@ pub struct WatchdogTimerStatus {
     /// Such as `/dev/watchdog0`.
     pub device: String,
     /// Without a sign of life for so long, the machine resets.
-    pub timeout: String,
+    #[serde(serialize_with = "as_text")]
+    pub timeout: Duration,
     /// How often there is one.
-    pub feed_interval: String,
+    #[serde(serialize_with = "as_text")]
+    pub feed_interval: Duration,
 }
 
 impl WatchdogTimerStatus {
@@ -87,4 +214,13 @@ impl Spec for WatchdogTimerStatus {
             column("Feed Interval", ".feedInterval"),
         ],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::WatchdogTimerStatusSpec {
+            device: self.device.clone(),
+            timeout: self.timeout.try_into().ok(),
+            feed_interval: self.feed_interval.try_into().ok(),
+        };
+        Some(message.encode_to_vec())
+    }
 }

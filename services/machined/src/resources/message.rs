@@ -14,7 +14,7 @@ use super::names::{
     ADDRESS_FLAGS, FAMILIES, LINK_FLAGS, LINK_TYPES, OPERATIONAL_STATES, ROUTE_PROTOCOLS,
     ROUTE_TYPES, ROUTING_TABLES, SCOPES, bits, number,
 };
-use super::network::{AddressStatus, LinkStatus, NodeAddress, RouteStatus};
+use super::network::{AddressStatus, HardwareAddress, LinkStatus, NodeAddress, RouteStatus};
 use super::network_names::ResolverStatus;
 use super::secrets::OsRoot;
 
@@ -81,6 +81,14 @@ pub(super) fn node_address(node: &NodeAddress) -> Vec<u8> {
             .filter_map(|one| prefix(one))
             .collect(),
         sort_algorithm: u32::from(node.sort_algorithm == "v2"),
+    };
+    message.encode_to_vec()
+}
+
+pub(super) fn hardware_address(address: &HardwareAddress) -> Vec<u8> {
+    let message = wire::HardwareAddrSpec {
+        name: address.name.clone(),
+        hardware_addr: hardware(&address.hardware_addr),
     };
     message.encode_to_vec()
 }

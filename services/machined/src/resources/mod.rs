@@ -1,9 +1,15 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
 pub mod block;
+pub mod clock;
 pub mod config;
+pub mod extension;
+pub mod files;
 pub mod firewall;
+pub mod hardware;
+pub mod image_cache;
 pub mod kernel;
+pub mod logging;
 mod message;
 pub mod names;
 pub mod network;
@@ -15,6 +21,11 @@ pub mod network_spec;
 pub mod prefix;
 pub mod runtime;
 pub mod secrets;
+pub mod security;
+pub mod volume;
+pub mod volume_config;
+
+use std::time::Duration;
 
 use corten_resources::{Column, Definition, Sensitivity};
 
@@ -35,5 +46,50 @@ const fn open(
         aliases,
         columns,
         sensitivity: Sensitivity::NonSensitive,
+    }
+}
+
+/// Whether a field is left out of the YAML.
+fn is_default<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
+}
+
+/// A duration as clients read it: `1h0m0s`, `1.5s`, `500ms` (Go, `time.Duration.String`).
+#[must_use]
+pub fn duration(duration: Duration) -> String {
+    let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
+    if duration.is_zero() {
+        return "0s".to_owned();
+    }
+    if seconds == 0 {
+        return format!("{duration:?}");
+    }
+    let fraction = format!(".{nanoseconds:09}");
+    let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = format!("{}{fraction}s", seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => rest,
+        (0, _) => format!("{minutes}m{rest}"),
+        _ => format!("{hours}h{minutes}m{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (milliseconds, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (1_500, "1.5s"),
+            (60_000, "1m0s"),
+            (3_600_000, "1h0m0s"),
+            (5_025_010, "1h23m45.01s"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(milliseconds)), text);
+        }
     }
 }

@@ -100,6 +100,94 @@ pub const ROUTE_PROTOCOLS: &Table = &[
     (188, "ospf"),
 ];
 
+/// How far a volume is.
+pub const VOLUME_PHASES: &Table = &[
+    (0, "waiting"),
+    (1, "failed"),
+    (2, "missing"),
+    (3, "located"),
+    (4, "provisioned"),
+    (5, "prepared"),
+    (6, "ready"),
+    (7, "closed"),
+];
+
+/// What a volume lies on.
+pub const VOLUME_TYPES: &Table = &[
+    (0, "partition"),
+    (1, "disk"),
+    (2, "tmpfs"),
+    (3, "directory"),
+    (4, "symlink"),
+    (5, "overlay"),
+    (6, "external"),
+];
+
+/// File systems of volumes; others have no number.
+pub const FILE_SYSTEMS: &Table = &[
+    (0, "none"),
+    (1, "xfs"),
+    (2, "vfat"),
+    (3, "ext4"),
+    (4, "iso9660"),
+    (5, "swap"),
+    (6, "virtiofs"),
+    (7, "btrfs"),
+];
+
+/// What SELinux does.
+pub const SELINUX_STATES: &Table = &[
+    (0, "disabled"),
+    (1, "enabled, permissive"),
+    (2, "enabled, enforcing"),
+];
+
+/// Whether the kernel's cryptography is in FIPS mode.
+pub const FIPS_STATES: &Table = &[(0, "disabled"), (1, "enabled"), (2, "enabled, strict")];
+
+/// What a kernel module is.
+pub const MODULE_TYPES: &Table = &[(0, "unknown"), (1, "built-in"), (2, "dynamic")];
+
+/// What a kernel module does.
+pub const MODULE_STATES: &Table = &[
+    (0, "live"),
+    (1, "loading"),
+    (2, "unloading"),
+    (3, "built-in"),
+];
+
+/// Whether the image cache is served.
+pub const IMAGE_CACHE_STATES: &Table = &[
+    (0, "unknown"),
+    (1, "disabled"),
+    (2, "preparing"),
+    (3, "ready"),
+];
+
+/// Whether the image cache was copied to the node's disk.
+pub const IMAGE_CACHE_COPIES: &Table =
+    &[(0, "unknown"), (1, "skipped"), (2, "copying"), (3, "ready")];
+
+/// What the kernel's clock does: `timex.h`.
+pub const CLOCK_STATUSES: &Table = &[
+    (1, "STA_PLL"),
+    (1 << 1, "STA_PPSFREQ"),
+    (1 << 2, "STA_PPSTIME"),
+    (1 << 3, "STA_FLL"),
+    (1 << 4, "STA_INS"),
+    (1 << 5, "STA_DEL"),
+    (1 << 6, "STA_UNSYNC"),
+    (1 << 7, "STA_FREQHOLD"),
+    (1 << 8, "STA_PPSSIGNAL"),
+    (1 << 9, "STA_PPSJITTER"),
+    (1 << 10, "STA_PPSWANDER"),
+    (1 << 11, "STA_PPSERROR"),
+    (1 << 12, "STA_CLOCKERR"),
+    (1 << 13, "STA_NANO"),
+    (1 << 14, "STA_MODE"),
+    (1 << 15, "STA_CLK"),
+];
+
 /// The name of `number`, or the number where it has none.
 #[must_use]
 pub fn name(number: u32, table: &Table) -> String {

@@ -7,7 +7,7 @@ use corten_resources::{Definition, Spec};
 use prost::Message as _;
 use serde::Serialize;
 
-use super::{column, message, open};
+use super::{column, is_default, message, open};
 
 const NAMESPACE: &str = "network";
 
@@ -81,7 +81,7 @@ pub struct LinkStatus {
     /// The name of its queueing.
     pub queue_disc: String,
     /// The bond or bridge it is part of.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub master_index: u32,
     /// RFC 2863: `up`, `down`, `unknown`.
     pub operational_state: &'static str,
@@ -103,6 +103,31 @@ pub struct LinkStatus {
 }
 
 impl LinkStatus {
+    /// A network card that is up.
+    #[cfg(test)]
+    pub fn with_device() -> LinkStatus {
+        LinkStatus {
+            alt_names: Vec::new(),
+            index: 2,
+            link_type: "ether".to_owned(),
+            link_index: 0,
+            flags: String::new(),
+            hardware_addr: "52:54:00:00:00:01".to_owned(),
+            permanent_addr: String::new(),
+            broadcast_addr: String::new(),
+            mtu: 1500,
+            queue_disc: String::new(),
+            master_index: 0,
+            operational_state: "up",
+            kind: String::new(),
+            slave_kind: String::new(),
+            bus_path: "virtio0".to_owned(),
+            pci_id: String::new(),
+            driver: "virtio_net".to_owned(),
+            link_state: true,
+        }
+    }
+
     /// Whether a device stands behind it: not a bridge, not a container's cable.
     #[must_use]
     pub fn is_physical(&self) -> bool {
@@ -119,10 +144,6 @@ impl LinkStatus {
 
 fn without_prefix(address: &str) -> Option<IpAddr> {
     address.split('/').next()?.parse().ok()
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl Spec for LinkStatus {
@@ -279,5 +300,28 @@ impl Spec for NodeAddress {
 
     fn to_proto(&self) -> Option<Vec<u8>> {
         Some(message::node_address(self))
+    }
+}
+
+/// The hardware address of a link with a device; id [`HardwareAddress::FIRST`] for the first of them by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareAddress {
+    /// The link's name.
+    pub name: String,
+    /// Hexadecimal, with colons.
+    pub hardware_addr: String,
+}
+
+impl HardwareAddress {
+    /// There is this one.
+    pub const FIRST: &str = "first";
+}
+
+impl Spec for HardwareAddress {
+    const DEFINITION: Definition = open("HardwareAddresses.net.talos.dev", NAMESPACE, &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        Some(message::hardware_address(self))
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::network_spec::{Layer, table_name};
 use super::prefix::Prefix;
-use super::{column, open};
+use super::{column, is_default, open};
 
 const NAMESPACE: &str = "network";
 
@@ -28,10 +28,10 @@ pub struct RoutingRule {
     #[serde(rename = "oifName", skip_serializing_if = "String::is_empty")]
     pub oif_name: String,
     /// Its mark, ...
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fw_mark: u32,
     /// ... as far as these bits go.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fw_mask: u32,
     /// Where to look.
     #[serde(serialize_with = "table")]
@@ -73,10 +73,6 @@ impl Spec for RoutingRuleStatus {
             column("Priority", ".priority"),
         ],
     );
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 fn table<S: serde::Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,14 +1,12 @@
 //! What the node is and does.
 
-use corten_api::talos::resource::definitions::hardware::SystemInformationSpec;
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_api::talos::resource::definitions::v1alpha1::ServiceSpec;
-use corten_extension::manifest::Metadata;
 use corten_resources::{Definition, Spec};
 use prost::Message as _;
 use serde::Serialize;
 
-use super::{column, open};
+use super::{column, is_default, open};
 use crate::last_stop::Reason;
 
 const NAMESPACE: &str = "runtime";
@@ -134,27 +132,6 @@ impl Spec for MetaKey {
     }
 }
 
-/// A system extension in the root file system; its id is its place among them, 0 being the lowest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ExtensionStatus {
-    /// The name of its layer's file.
-    pub image: String,
-    /// What it says of itself.
-    pub metadata: Metadata,
-}
-
-impl Spec for ExtensionStatus {
-    const DEFINITION: Definition = open(
-        "ExtensionStatuses.runtime.talos.dev",
-        NAMESPACE,
-        &["extensions"],
-        &[
-            column("Name", ".metadata.name"),
-            column("Version", ".metadata.version"),
-        ],
-    );
-}
-
 /// How the boot before this one ended; id [`LastStop::ID`]. There is none on a node's first boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -190,32 +167,6 @@ impl Spec for LastStop {
     );
 }
 
-/// Whether the clock is right; id [`TimeStatus::ID`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TimeStatus {
-    /// A server's time was taken over, or nobody wants it to be.
-    pub synced: bool,
-    /// Counts jumps of more than 15 minutes.
-    pub epoch: u64,
-    /// The node keeps no time.
-    pub sync_disabled: bool,
-}
-
-impl TimeStatus {
-    /// There is one.
-    pub const ID: &str = "node";
-}
-
-impl Spec for TimeStatus {
-    const DEFINITION: Definition = open(
-        "TimeStatuses.v1alpha1.talos.dev",
-        NAMESPACE,
-        &[],
-        &[column("Synced", ".synced")],
-    );
-}
-
 /// The kernel's number of this boot; id `boot-id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootId {
@@ -231,13 +182,23 @@ impl Spec for BootId {
         &[],
         &[column("Boot ID", ".bootID")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let boot_id = self.boot_id.clone();
+        Some(wire::BootIdSpec { boot_id }.encode_to_vec())
+    }
 }
 
-/// What the kernel was started with; id `cmdline`.
+/// What the kernel was started with; id [`KernelCmdline::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelCmdline {
     /// The whole line.
     pub cmdline: String,
+}
+
+impl KernelCmdline {
+    /// There is one.
+    pub const ID: &str = "cmdline";
 }
 
 impl Spec for KernelCmdline {
@@ -247,6 +208,11 @@ impl Spec for KernelCmdline {
         &["cmdline"],
         &[column("Cmdline", ".cmdline")],
     );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let cmdline = self.cmdline.clone();
+        Some(wire::KernelCmdlineSpec { cmdline }.encode_to_vec())
+    }
 }
 
 /// What the node runs; id `version`.
@@ -275,46 +241,43 @@ impl Spec for Version {
     }
 }
 
-/// What the firmware says of the machine (SMBIOS type 1); id `systeminformation`. What it does not say is
-/// empty.
+/// What is known of the platform the node is on; id [`PlatformMetadata::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SystemInformation {
-    pub manufacturer: String,
-    pub product_name: String,
-    pub version: String,
-    pub bios_version: String,
-    pub serialnumber: String,
-    pub uuid: String,
-    #[serde(rename = "skuNumber")]
-    pub sku_number: String,
+pub struct PlatformMetadata {
+    /// `metal`, `nocloud`, ...
+    pub platform: String,
+    /// The name the kernel's parameters give.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hostname: String,
+    /// On `metal` the machine's UUID.
+    #[serde(skip_serializing_if = "is_default")]
+    pub instance_id: String,
 }
 
-impl Spec for SystemInformation {
+impl PlatformMetadata {
+    /// There is one.
+    pub const ID: &str = "platformmetadata";
+}
+
+impl Spec for PlatformMetadata {
     const DEFINITION: Definition = open(
-        "SystemInformations.hardware.talos.dev",
-        "hardware",
-        &["systeminformation"],
+        "PlatformMetadatas.talos.dev",
+        NAMESPACE,
+        &[],
         &[
-            column("Manufacturer", ".manufacturer"),
-            column("ProductName", ".productName"),
-            column("Version", ".version"),
-            column("SerialNumber", ".serialnumber"),
-            column("UUID", ".uuid"),
-            column("SKUNumber", ".skuNumber"),
+            column("Platform", ".platform"),
+            column("Type", ".instanceType"),
+            column("Region", ".region"),
+            column("Zone", ".zone"),
         ],
     );
 
     fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = SystemInformationSpec {
-            manufacturer: self.manufacturer.clone(),
-            product_name: self.product_name.clone(),
-            version: self.version.clone(),
-            serial_number: self.serialnumber.clone(),
-            uuid: self.uuid.clone(),
-            wake_up_type: String::new(),
-            sku_number: self.sku_number.clone(),
-            bios_version: self.bios_version.clone(),
+        let message = wire::PlatformMetadataSpec {
+            platform: self.platform.clone(),
+            hostname: self.hostname.clone(),
+            instance_id: self.instance_id.clone(),
         };
         Some(message.encode_to_vec())
     }

@@ -8,7 +8,7 @@ use crate::cmdline::Cmdline;
 
 pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
     let cmdline = Cmdline::parse(&procfile::text(&paths.proc, "cmdline")?);
-    let platform = cmdline.ours("platform").unwrap_or("metal");
+    let platform = cmdline.platform();
     let mode = match platform {
         "metal" => "metal",
         "container" => "container",

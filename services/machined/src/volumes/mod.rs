@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 use corten_sys::blkpg;
 use corten_sys::mount::{self, MountFlags};
 
+use crate::mount_table;
 use crate::supervisor::Supervisor;
 use disk::{Content, Disk};
+pub use table::TYPE_LINUX;
 use table::{Extent, Table};
 
 /// A volume the node makes for itself.
@@ -29,9 +31,11 @@ pub struct Volume {
     /// Where it is mounted.
     pub target: &'static str,
     /// The partition's length in bytes; `None`: the rest of the disk.
-    length: Option<u64>,
-    flags: MountFlags,
-    options: &'static str,
+    pub length: Option<u64>,
+    /// How it is mounted.
+    pub flags: MountFlags,
+    /// The file system's own options.
+    pub options: &'static str,
     /// Of its root directory.
     mode: u32,
 }
@@ -61,8 +65,11 @@ pub const EPHEMERAL: Volume = Volume {
     mode: 0o755,
 };
 
-/// Below this, images and containers have no room.
-const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
+/// The partition with images the node came with; it is mounted where the config wants it.
+pub const IMAGE_CACHE: &str = "IMAGECACHE";
+
+/// In bytes; below this, images and containers have no room.
+pub const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
 /// Zeroed before a partition is added, so that nothing which lay there before is taken for its content.
 const WIPED: u64 = MIB;
 
@@ -80,11 +87,25 @@ pub enum Outcome {
     NoDisk,
 }
 
+/// How far the volumes are, for those who show it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// A disk may still come, with its driver.
+    #[default]
+    Awaited,
+    /// What there is was found, and no more comes.
+    Settled,
+    /// Something is wrong with one of them, or with the disk.
+    Failed(Failure),
+}
+
 /// Why a volume is not there.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    what: String,
-    why: String,
+    /// The volume's name, or what keeps every volume from being there.
+    pub what: String,
+    /// For a person.
+    pub why: String,
 }
 
 impl Failure {
@@ -107,11 +128,11 @@ impl std::error::Error for Failure {}
 /// Whether both volumes are mounted.
 #[must_use]
 pub fn are_mounted() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = mount_table::parse(&fs::read_to_string("/proc/self/mounts").unwrap_or_default());
     let is_xfs_on = |target: &str| {
         mounts
-            .lines()
-            .any(|line| line.split(' ').skip(1).take(2).eq([target, "xfs"]))
+            .iter()
+            .any(|mount| mount.target == target && mount.kind == "xfs")
     };
     is_xfs_on(STATE.target) && is_xfs_on(EPHEMERAL.target)
 }

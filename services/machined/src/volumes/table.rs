@@ -7,7 +7,7 @@ use gptman::{GPT, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
 /// Linux data.
-const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
+pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 /// Partitions start at multiples of it, bytes.
 const ALIGNMENT: u64 = 1 << 20;
 /// `HeaderSize`, and `SizeOfPartitionEntry` of every table there is in practice.

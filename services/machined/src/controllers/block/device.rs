@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::resources::block::{DiscoveredVolume, Disk};
+use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk};
 use crate::sysfs::read;
 
 /// sysfs counts in these, whatever the disk does.
@@ -24,6 +24,8 @@ pub(super) struct System {
 #[derive(Debug, Clone)]
 pub(super) struct Device {
     name: String,
+    /// It, or the disk it is a part of, keeps data of its own, and has a medium.
+    is_storage: bool,
     /// In sysfs, all links followed.
     path: PathBuf,
     parent: Option<String>,
@@ -46,13 +48,10 @@ impl System {
         }
     }
 
-    /// Every disk with a medium, each followed by its partitions.
+    /// Every disk, each followed by its partitions.
     pub(super) fn devices(&self) -> Vec<Device> {
         let mut all = Vec::new();
         for disk in entries(&self.sysfs.join("block")) {
-            if NO_DISKS.iter().any(|prefix| disk.starts_with(prefix)) {
-                continue;
-            }
             let Some(device) = self.device(&disk, None) else {
                 continue;
             };
@@ -61,10 +60,8 @@ impl System {
                 .filter(|name| device.path.join(name).join("partition").exists())
                 .filter_map(|name| self.device(&name, Some(&device)));
             let partitions: Vec<Device> = partitions.collect();
-            if device.size > 0 {
-                all.push(device);
-                all.extend(partitions);
-            }
+            all.push(device);
+            all.extend(partitions);
         }
         all
     }
@@ -76,11 +73,14 @@ impl System {
         };
         let number = read(&path.join("dev"));
         let sectors: u64 = read(&path.join("size")).parse().unwrap_or_default();
+        let size = sectors.saturating_mul(SECTOR);
+        let is_disk = || size > 0 && !NO_DISKS.iter().any(|prefix| name.starts_with(prefix));
         Some(Device {
             name: name.to_owned(),
+            is_storage: disk.map_or_else(is_disk, |disk| disk.is_storage),
             record: Record::parse(&read(&self.records.join(format!("b{number}")))),
             parent: disk.map(|disk| disk.name.clone()),
-            size: sectors.saturating_mul(SECTOR),
+            size,
             path,
         })
     }
@@ -126,9 +126,44 @@ impl Device {
         &self.name
     }
 
-    /// `None` for a partition.
-    pub(super) fn disk(&self) -> Option<Disk> {
+    /// Whatever it is; `generation` is how often something about it may have changed.
+    pub(super) fn block_device(&self, generation: u32) -> BlockDevice {
+        let number = read(&self.path.join("dev"));
+        let (major, minor) = number.split_once(':').unwrap_or_default();
+        let uevent = read(&self.path.join("uevent"));
+        let label = uevent
+            .lines()
+            .find_map(|line| line.strip_prefix("PARTNAME="));
+        BlockDevice {
+            kind: self.kind(),
+            major: major.parse().unwrap_or_default(),
+            minor: minor.parse().unwrap_or_default(),
+            partition_name: label.unwrap_or_default().to_owned(),
+            partition_number: self.partition_number(),
+            device_path: self.path.to_string_lossy().into_owned(),
+            generation,
+            parent: self.parent.clone().unwrap_or_default(),
+            secondaries: entries(&self.path.join("slaves")),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
         if self.parent.is_some() {
+            "partition"
+        } else {
+            "disk"
+        }
+    }
+
+    fn partition_number(&self) -> u32 {
+        read(&self.path.join("partition"))
+            .parse()
+            .unwrap_or_default()
+    }
+
+    /// `None` for a partition, and for what keeps no data of its own.
+    pub(super) fn disk(&self) -> Option<Disk> {
+        if self.parent.is_some() || !self.is_storage {
             return None;
         }
         let text = |file: &str| read(&self.path.join(file));
@@ -161,7 +196,11 @@ impl Device {
         })
     }
 
-    pub(super) fn volume(&self) -> DiscoveredVolume {
+    /// `None` for what keeps no data of its own.
+    pub(super) fn volume(&self) -> Option<DiscoveredVolume> {
+        if !self.is_storage {
+            return None;
+        }
         let found = ["ID_FS_TYPE", "ID_PART_TABLE_TYPE"]
             .map(|key| self.record.get(key))
             .into_iter()
@@ -173,13 +212,9 @@ impl Device {
         } else {
             "ID_FS_UUID"
         };
-        DiscoveredVolume {
+        Some(DiscoveredVolume {
             dev_path: format!("/dev/{}", self.name),
-            kind: if self.parent.is_some() {
-                "partition"
-            } else {
-                "disk"
-            },
+            kind: self.kind(),
             parent: self.parent.clone().unwrap_or_default(),
             size: self.size,
             pretty_size: pretty(self.size),
@@ -189,10 +224,8 @@ impl Device {
             partition_uuid: self.record.get("ID_PART_ENTRY_UUID"),
             partition_type: self.record.get("ID_PART_ENTRY_TYPE"),
             partition_label: self.record.get("ID_PART_ENTRY_NAME"),
-            partition_index: read(&self.path.join("partition"))
-                .parse()
-                .unwrap_or_default(),
-        }
+            partition_index: self.partition_number().into(),
+        })
     }
 
     /// The controller: what comes before the disk's own directories.
@@ -294,6 +327,7 @@ mod tests {
             ("vda3/dev", "254:3\n"),
             ("vda3/size", "2048\n"),
             ("vda3/partition", "3\n"),
+            ("vda3/uevent", "DEVTYPE=partition\nPARTNAME=META\n"),
         ] {
             write(&format!("{disk}/{file}"), text);
         }
@@ -315,9 +349,15 @@ mod tests {
             records: root.path().join("udev"),
         };
         let devices = system.devices();
-        let [vda, vda3] = devices.as_slice() else {
+        let [loop0, vda, vda3] = devices.as_slice() else {
             panic!("{devices:?}");
         };
+        assert_eq!(loop0.block_device(1).kind, "disk");
+        assert_eq!((loop0.disk(), loop0.volume()), (None, None));
+        let device = vda3.block_device(7);
+        assert_eq!((device.major, device.minor, device.generation), (254, 3, 7));
+        assert_eq!((&*device.partition_name, &*device.parent), ("META", "vda"));
+        assert_eq!((device.kind, device.partition_number), ("partition", 3));
         let disk = vda.disk().unwrap();
         assert_eq!(disk.pretty_size, "8.6 GB");
         assert_eq!((disk.io_size, disk.sector_size), (512, 512));
@@ -325,13 +365,13 @@ mod tests {
         assert_eq!(disk.bus_path, "/pci0000:00/0000:00:04.0/virtio1");
         assert_eq!(disk.symlinks, ["/dev/disk/by-path/x"]);
         assert!(disk.rotational && !disk.readonly);
-        let table = vda.volume();
+        let table = vda.volume().unwrap();
         assert_eq!(
             (table.kind, &*table.name, &*table.uuid),
             ("disk", "gpt", "u")
         );
         assert!(vda3.disk().is_none());
-        let meta = vda3.volume();
+        let meta = vda3.volume().unwrap();
         assert_eq!((meta.kind, &*meta.parent), ("partition", "vda"));
         assert_eq!((&*meta.partition_label, meta.partition_index), ("META", 3));
     }

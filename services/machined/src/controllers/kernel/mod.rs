@@ -1,5 +1,6 @@
-//! What the config wants of the kernel: parameters, modules and the watchdog.
+//! What the config wants of the kernel: parameters, modules and the watchdog; and which modules there are.
 
+pub(super) mod module_status;
 pub(super) mod modules;
 pub(super) mod param_config;
 pub(super) mod params;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use corten_config::Document;
-use corten_config::kinds::WatchdogTimerConfig;
+use corten_config::kinds;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use corten_sys::watchdog::Watchdog;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::console;
-use crate::resources::kernel::WatchdogTimerStatus;
+use crate::resources::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 
 /// When the config names none (the reference's number).
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,13 +25,6 @@ const FEEDS: u32 = 3;
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct WatchdogTimer {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
-}
-
-/// What the config wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
-    device: String,
-    timeout: Duration,
 }
 
 impl Controller for WatchdogTimer {
@@ -44,7 +37,10 @@ impl Controller for WatchdogTimer {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<WatchdogTimerStatus>()]
+        vec![
+            Output::exclusive::<WatchdogTimerConfig>(),
+            Output::exclusive::<WatchdogTimerStatus>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -53,12 +49,14 @@ impl Controller for WatchdogTimer {
             let wanted = self.config.borrow_and_update().as_ref().and_then(wanted);
             context.start_outputs();
             let Some(wanted) = wanted else {
+                context.remove_others::<WatchdogTimerConfig>()?;
                 context.remove_others::<WatchdogTimerStatus>()?;
                 if self.config.changed().await.is_err() {
                     return Ok(());
                 }
                 continue;
             };
+            context.put(Draft::new(WatchdogTimerConfig::ID, wanted.clone()))?;
             // Its driver may come later; then the next run finds it.
             let (watchdog, holds) = Watchdog::start(Path::new(&wanted.device), wanted.timeout)
                 .map_err(|error| format!("{}: {error}", wanted.device))?;
@@ -69,8 +67,8 @@ impl Controller for WatchdogTimer {
             ));
             let status = WatchdogTimerStatus {
                 device: wanted.device.clone(),
-                timeout: format!("{holds:?}"),
-                feed_interval: format!("{pause:?}"),
+                timeout: holds,
+                feed_interval: pause,
             };
             context.put(Draft::new(WatchdogTimerStatus::ID, status))?;
             context.remove_others::<WatchdogTimerStatus>()?;
@@ -89,7 +87,7 @@ impl WatchdogTimer {
         &mut self,
         watchdog: &Watchdog,
         pause: Duration,
-        present: &Wanted,
+        present: &WatchdogTimerConfig,
     ) -> Result<(), Failure> {
         let mut beat = interval(pause.max(Duration::from_secs(1)));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -109,9 +107,9 @@ impl WatchdogTimer {
     }
 }
 
-fn wanted(config: &Document) -> Option<Wanted> {
-    let config = config.all::<WatchdogTimerConfig>().next()?;
-    Some(Wanted {
+fn wanted(config: &Document) -> Option<WatchdogTimerConfig> {
+    let config = config.all::<kinds::WatchdogTimerConfig>().next()?;
+    Some(WatchdogTimerConfig {
         device: config.device.to_string(),
         timeout: config.timeout.unwrap_or(TIMEOUT),
     })

@@ -2,25 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
 
 use super::host_dns::LOCAL;
+use crate::network::files;
 use crate::network::host_dns::PORT;
-use crate::network::{Setup, files};
+use crate::resources::files::EtcFileSpec;
 use crate::resources::network::HostnameStatus;
 use crate::resources::network_dns::DnsResolveCache;
 use crate::resources::network_names::{ResolverStatus, StaticHost};
 
-/// Writes them.
+/// Everyone may read them.
+const MODE: u32 = 0o644;
+
+/// Says what is in them.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct EtcFiles {
-    pub(in crate::controllers) setup: watch::Receiver<Option<Arc<Setup>>>,
-    /// Whether they are there.
-    pub(in crate::controllers) written: watch::Sender<bool>,
-}
+pub(in crate::controllers) struct EtcFiles;
 
 impl Controller for EtcFiles {
     fn name(&self) -> &'static str {
@@ -37,14 +36,10 @@ impl Controller for EtcFiles {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![]
+        vec![Output::exclusive::<EtcFileSpec>()]
     }
 
-    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
-        let Some(setup) = Setup::wait(&mut self.setup).await else {
-            return Ok(());
-        };
-        let mut last = None;
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let local = SocketAddr::new(LOCAL, PORT).to_string();
         loop {
             context.event().await;
@@ -64,16 +59,15 @@ impl Controller for EtcFiles {
                 .iter()
                 .map(|host| (host.id().to_owned(), host.addresses.clone()))
                 .collect();
-            let all = Some((name.full(), hosts, servers, search));
-            if all == last {
-                continue;
+            let texts = files::contents(&name.full(), &hosts, &servers, &search);
+            for (file, contents) in files::NAMES.into_iter().zip(texts) {
+                let spec = EtcFileSpec {
+                    contents,
+                    mode: MODE,
+                    selinux_label: "",
+                };
+                context.put(Draft::new(file, spec))?;
             }
-            if let Some((name, hosts, servers, search)) = &all {
-                files::write_all(&setup.names, name, hosts, servers, search)
-                    .map_err(|error| format!("cannot write the name files: {error}"))?;
-            }
-            last = all;
-            self.written.send_replace(true);
         }
     }
 }

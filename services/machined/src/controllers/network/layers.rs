@@ -124,29 +124,6 @@ mod tests {
     use crate::resources::network_names::{HostnameSpec, OperatorSpec};
     use crate::resources::network_spec::{LAYERS, LinkSpec};
 
-    fn device() -> LinkStatus {
-        LinkStatus {
-            alt_names: Vec::new(),
-            index: 2,
-            link_type: "ether".to_owned(),
-            link_index: 0,
-            flags: String::new(),
-            hardware_addr: "52:54:00:00:00:01".to_owned(),
-            permanent_addr: String::new(),
-            broadcast_addr: String::new(),
-            mtu: 1500,
-            queue_disc: String::new(),
-            master_index: 0,
-            operational_state: "up",
-            kind: String::new(),
-            slave_kind: String::new(),
-            bus_path: "virtio0".to_owned(),
-            pci_id: String::new(),
-            driver: "virtio_net".to_owned(),
-            link_state: true,
-        }
-    }
-
     /// Waits for a resource; the tests' own deadline ends a wait for ever.
     async fn there(store: &Store, pointer: &Pointer) {
         let mut watcher = store.watch(pointer, Start::Now).unwrap();
@@ -173,7 +150,9 @@ mod tests {
             .unwrap();
         runtime.add(Merge::<HostnameSpec>::named("names")).unwrap();
         let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        store.put(Draft::new("eth0", device()), "").unwrap();
+        store
+            .put(Draft::new("eth0", LinkStatus::with_device()), "")
+            .unwrap();
         setup.send_replace(Some(Arc::new(Setup {
             cmdline: Cmdline::parse("talos.hostname=n1"),
             default_hostname: "corten-1".to_owned(),

@@ -3,6 +3,7 @@
 pub(super) mod apply;
 pub(super) mod etc_files;
 pub(super) mod firewall;
+pub(super) mod hardware_address;
 pub(super) mod host_dns;
 pub(super) mod hostname;
 pub(super) mod layers;

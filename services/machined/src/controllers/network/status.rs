@@ -2,18 +2,16 @@
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-use tokio::sync::watch;
 
+use crate::network::files;
+use crate::resources::files::EtcFileStatus;
 use crate::resources::network::{HostnameStatus, NodeAddress, RouteStatus};
 use crate::resources::network_names::NetworkStatus;
 use crate::resources::network_probe::{ProbeSpec, ProbeStatus};
 
 /// Looks at what the others found.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Statuses {
-    /// Whether the name files are written.
-    pub(in crate::controllers) written: watch::Receiver<bool>,
-}
+pub(in crate::controllers) struct Statuses;
 
 impl Controller for Statuses {
     fn name(&self) -> &'static str {
@@ -27,6 +25,7 @@ impl Controller for Statuses {
             Input::of::<HostnameStatus>(Dependency::Weak),
             Input::of::<ProbeSpec>(Dependency::Weak),
             Input::of::<ProbeStatus>(Dependency::Weak),
+            Input::of::<EtcFileStatus>(Dependency::Weak),
         ]
     }
 
@@ -34,14 +33,11 @@ impl Controller for Statuses {
         vec![Output::exclusive::<NetworkStatus>()]
     }
 
-    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
         loop {
-            tokio::select! {
-                () = context.event() => {}
-                changed = self.written.changed() => if changed.is_err() {
-                    return Ok(());
-                },
-            }
+            context.event().await;
+            let written = context.list::<EtcFileStatus>()?;
+            let is_written = |file: &str| written.iter().any(|status| status.id() == file);
             let current = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
             let routes = context.list::<RouteStatus>()?;
             let leads_out = |route: &RouteStatus| {
@@ -65,7 +61,7 @@ impl Controller for Statuses {
                     probes.iter().all(succeeds)
                 },
                 hostname_ready: context.get::<HostnameStatus>(HostnameStatus::ID)?.is_some(),
-                etc_files_ready: *self.written.borrow_and_update(),
+                etc_files_ready: files::NAMES.into_iter().all(is_written),
             };
             context.put(Draft::new(NetworkStatus::ID, status))?;
         }

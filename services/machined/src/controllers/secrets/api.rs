@@ -13,7 +13,7 @@ use crate::certificates::Held;
 use crate::console;
 use crate::join::Asked;
 use crate::node::Stage;
-use crate::resources::runtime::TimeStatus;
+use crate::resources::clock::TimeStatus;
 use crate::resources::secrets::{
     ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, PemPair,
 };

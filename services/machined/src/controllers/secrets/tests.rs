@@ -19,8 +19,8 @@ use super::root::{Names, Roots};
 use super::trustd::Trustd;
 use crate::join::{Asked, Joined};
 use crate::node::Stage;
+use crate::resources::clock::TimeStatus;
 use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::runtime::TimeStatus;
 use crate::resources::secrets::{ApiCertificates, CertificateStatus, TrustdCertificates};
 use crate::supervisor::Conditions;
 

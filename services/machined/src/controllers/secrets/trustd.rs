@@ -7,8 +7,8 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 
 use super::{LOOK, Outside};
 use crate::certificates::Held;
+use crate::resources::clock::TimeStatus;
 use crate::resources::network::NodeAddress;
-use crate::resources::runtime::TimeStatus;
 use crate::resources::secrets::{
     CertSans, CertificateStatus, Endpoint, OsRoot, PemPair, TrustdCertificates,
 };

@@ -1,0 +1,59 @@
+//! How the kernel steers the clock; it tells nobody when that changes.
+
+use std::time::Duration;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_sys::clock;
+use tokio::time::sleep;
+
+use crate::resources::clock::AdjtimeStatus;
+
+/// Between looks (the reference's number).
+const PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Adjtime;
+
+impl Controller for Adjtime {
+    fn name(&self) -> &'static str {
+        "time.AdjtimeStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<AdjtimeStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let now = AdjtimeStatus::from(clock::steering()?);
+            context.put(Draft::new(AdjtimeStatus::ID, now))?;
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn this_machines_clock_is_shown() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(Adjtime).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let pointer = Pointer::of::<AdjtimeStatus>(AdjtimeStatus::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        while store.get_as::<AdjtimeStatus>(AdjtimeStatus::ID).is_none() {
+            watcher.next().await.unwrap();
+        }
+    }
+}

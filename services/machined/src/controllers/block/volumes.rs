@@ -1,0 +1,342 @@
+//! The node's volumes: which partitions they are, and how far they are.
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
+use corten_sys::mount::MountFlags;
+use tokio::sync::watch;
+
+use crate::image_cache::IMAGE_CACHE;
+use crate::mount_table::Mount;
+use crate::resources::block::{DiscoveredVolume, SystemDisk};
+use crate::resources::volume::{MountSpec, VolumeStatus};
+use crate::volumes::{self, EPHEMERAL, Progress, STATE, Volume};
+
+/// Says of a volume that it is the node's own; clients look for the key alone.
+pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";
+const SECURE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Volumes {
+    pub(in crate::controllers) progress: watch::Receiver<Progress>,
+    pub(in crate::controllers) mounts: watch::Receiver<Vec<Mount>>,
+}
+
+impl Controller for Volumes {
+    fn name(&self) -> &'static str {
+        "block.VolumeStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<DiscoveredVolume>(Dependency::Weak),
+            Input::of::<SystemDisk>(Dependency::Weak),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<VolumeStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.progress.changed() => {}
+                Ok(()) = self.mounts.changed() => {}
+            }
+            let disk = context.get::<SystemDisk>(SystemDisk::ID)?;
+            let partitions = context.list::<DiscoveredVolume>()?;
+            let progress = self.progress.borrow_and_update().clone();
+            let mounts = self.mounts.borrow_and_update().clone();
+            let view = View {
+                disk: disk.as_deref(),
+                partitions: &partitions,
+                progress: &progress,
+                mounts: &mounts,
+            };
+            context.start_outputs();
+            for (name, status) in view.volumes() {
+                context.put(Draft::new(name, status).label(SYSTEM_VOLUME, ""))?;
+            }
+            context.remove_others::<VolumeStatus>()?;
+        }
+    }
+}
+
+/// All that is known of the volumes at one time.
+struct View<'a> {
+    disk: Option<&'a SystemDisk>,
+    partitions: &'a [Typed<DiscoveredVolume>],
+    progress: &'a Progress,
+    mounts: &'a [Mount],
+}
+
+impl View<'_> {
+    fn volumes(&self) -> Vec<(&'static str, VolumeStatus)> {
+        let made = |volume: &Volume| self.status(volume.name, Some(spec(volume)));
+        let mut all = vec![
+            ("META", self.status("META", None)),
+            (STATE.name, made(&STATE)),
+            (EPHEMERAL.name, made(&EPHEMERAL)),
+        ];
+        // The only one that a node need not have.
+        if self.partition(volumes::IMAGE_CACHE).is_some() {
+            let spec = MountSpec {
+                target_path: IMAGE_CACHE.to_owned(),
+                secure: true,
+                no_exec: true,
+                ..MountSpec::default()
+            };
+            all.push((
+                volumes::IMAGE_CACHE,
+                self.status(volumes::IMAGE_CACHE, Some(spec)),
+            ));
+        }
+        all
+    }
+
+    fn partition(&self, name: &str) -> Option<&DiscoveredVolume> {
+        let disk = self.disk?;
+        let mut partitions = self.partitions.iter().map(|partition| &**partition);
+        partitions.find(|one| one.parent == disk.disk_id && one.partition_label == name)
+    }
+
+    /// A volume without `mount_spec` is used as it is.
+    fn status(&self, name: &str, mount_spec: Option<MountSpec>) -> VolumeStatus {
+        let partition = self.partition(name);
+        let is_used = partition.is_some_and(|partition| match &mount_spec {
+            Some(spec) => self.is_mounted(&partition.dev_path, &spec.target_path),
+            None => true,
+        });
+        let found = match (partition, self.progress) {
+            (Some(_), _) if is_used => "ready",
+            (Some(_), _) => "located",
+            (None, Progress::Awaited) => "waiting",
+            (None, _) => "missing",
+        };
+        let why = self.failure_of(name).filter(|_| !is_used);
+        let partition = partition.cloned().unwrap_or_default();
+        VolumeStatus {
+            phase: why.map_or(found, |_| "failed"),
+            pre_fail_phase: why.map_or("", |_| found),
+            kind: "partition",
+            location: partition.dev_path.clone(),
+            mount_location: partition.dev_path,
+            partition_index: partition.partition_index,
+            parent_location: match self.disk {
+                Some(disk) if partition.partition_index > 0 => disk.dev_path.clone(),
+                _ => String::new(),
+            },
+            uuid: partition.uuid,
+            partition_uuid: partition.partition_uuid,
+            size: partition.size,
+            pretty_size: partition.pretty_size,
+            filesystem: partition.name,
+            mount_spec,
+            error_message: why.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Whether the last mount there, which hides those before, is this device's.
+    fn is_mounted(&self, device: &str, target: &str) -> bool {
+        let last = self.mounts.iter().rfind(|mount| mount.target == target);
+        last.is_some_and(|mount| mount.source == device)
+    }
+
+    /// What is wrong with the disk is wrong with what the node keeps on it.
+    fn failure_of(&self, name: &str) -> Option<&str> {
+        let Progress::Failed(failure) = self.progress else {
+            return None;
+        };
+        let kept = [STATE.name, EPHEMERAL.name];
+        let of_one = kept.contains(&failure.what.as_str());
+        let concerns = failure.what == name || !of_one && kept.contains(&name);
+        concerns.then_some(failure.why.as_str())
+    }
+}
+
+/// How a volume of the node is mounted.
+pub(super) fn spec(volume: &Volume) -> MountSpec {
+    MountSpec {
+        target_path: volume.target.to_owned(),
+        selinux_label: "",
+        project_quota_support: volume.options.contains("prjquota"),
+        secure: volume.flags.contains(SECURE),
+        no_exec: volume.flags.contains(MountFlags::NOEXEC),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::super::mounts::Mounts;
+    use super::*;
+    use crate::mount_table;
+    use crate::resources::volume::{MountStatus, PartitionMount, VolumeMountStatus};
+
+    struct Node {
+        store: Store,
+        progress: watch::Sender<Progress>,
+        mounts: watch::Sender<Vec<Mount>>,
+    }
+
+    impl Node {
+        fn start() -> Node {
+            let store = Store::new();
+            let (progress, mounts) = (watch::Sender::default(), watch::Sender::default());
+            let mut runtime = Runtime::new(store.clone());
+            let statuses = Volumes {
+                progress: progress.subscribe(),
+                mounts: mounts.subscribe(),
+            };
+            runtime.add(statuses).unwrap();
+            let mounted = Mounts {
+                mounts: mounts.subscribe(),
+            };
+            runtime.add(mounted).unwrap();
+            tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+            Node {
+                store,
+                progress,
+                mounts,
+            }
+        }
+
+        fn partition(&self, disk: &str, number: u64, label: &str, file_system: &str) {
+            let name = format!("{disk}{number}");
+            let volume = DiscoveredVolume {
+                dev_path: format!("/dev/{name}"),
+                kind: "partition",
+                parent: disk.to_owned(),
+                size: 1 << 30,
+                pretty_size: "1.1 GB".to_owned(),
+                name: file_system.to_owned(),
+                partition_label: label.to_owned(),
+                partition_index: number,
+                ..DiscoveredVolume::default()
+            };
+            self.store.put(Draft::new(&name, volume), "").unwrap();
+        }
+
+        fn system_disk(&self, disk: &str) {
+            let disk = SystemDisk {
+                disk_id: disk.to_owned(),
+                dev_path: format!("/dev/{disk}"),
+            };
+            self.store
+                .put(Draft::new(SystemDisk::ID, disk), "")
+                .unwrap();
+        }
+
+        async fn until(&self, volume: &str, done: impl Fn(&VolumeStatus) -> bool) {
+            let pointer = Pointer::of::<VolumeStatus>(volume);
+            let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
+            let reached = async {
+                loop {
+                    let status = self.store.get_as::<VolumeStatus>(volume);
+                    if status.is_some_and(|status| done(&status)) {
+                        return;
+                    }
+                    watcher.next().await.unwrap();
+                }
+            };
+            timeout(Duration::from_secs(20), reached).await.unwrap();
+        }
+
+        async fn until_mounted(&self, volume: &str, is: bool) {
+            let pointer = Pointer::of::<MountStatus>(volume);
+            let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
+            let reached = async {
+                while self.store.get_as::<MountStatus>(volume).is_some() != is {
+                    watcher.next().await.unwrap();
+                }
+            };
+            timeout(Duration::from_secs(20), reached).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_volume_waits_is_found_and_ready_once_it_is_mounted() {
+        let node = Node::start();
+        node.until("EPHEMERAL", |status| status.phase == "waiting")
+            .await;
+        // Somebody else's disk counts for nothing.
+        node.partition("sdb", 4, "STATE", "xfs");
+        node.system_disk("vda");
+        node.partition("vda", 3, "META", "");
+        node.partition("vda", 4, "STATE", "xfs");
+        node.partition("vda", 5, "EPHEMERAL", "xfs");
+        node.until("META", |status| status.phase == "ready").await;
+        node.until("STATE", |status| {
+            status.phase == "located" && status.location == "/dev/vda4"
+        })
+        .await;
+        let table = "tmpfs /var tmpfs rw 0 0\n\
+             /dev/vda4 /system/state xfs rw,nosuid,nodev,noexec,relatime 0 0\n\
+             /dev/vda5 /var xfs rw,nosuid,nodev,relatime,prjquota 0 0\n";
+        node.mounts.send_replace(mount_table::parse(table));
+        node.until("EPHEMERAL", |status| {
+            let spec = status.mount_spec.as_ref().unwrap();
+            assert!(spec.project_quota_support && spec.secure && !spec.no_exec);
+            status.phase == "ready" && status.parent_location == "/dev/vda"
+        })
+        .await;
+        node.until_mounted("EPHEMERAL", true).await;
+        node.until_mounted("STATE", true).await;
+        let state = node.store.get_as::<MountStatus>("STATE").unwrap();
+        assert_eq!(
+            (&*state.source, &*state.target, state.filesystem),
+            ("/dev/vda4", "/system/state", "xfs")
+        );
+        assert!(state.spec.secure && state.spec.no_exec && !state.read_only);
+        let requested = node.store.get_as::<VolumeMountStatus>("STATE").unwrap();
+        assert_eq!(
+            (&*requested.requester, requested.no_exec),
+            ("machined", true)
+        );
+        let mounts = node.store.get_as::<PartitionMount>("EPHEMERAL").unwrap();
+        assert!(mounts.options.contains(&"prjquota".to_owned()));
+        assert!(node.store.get_as::<MountStatus>("META").is_none());
+        // What is mounted over it hides it.
+        node.mounts
+            .send_modify(|mounts| mounts.push(mounts[0].clone()));
+        node.until("EPHEMERAL", |status| status.phase == "located")
+            .await;
+        node.until_mounted("EPHEMERAL", false).await;
+        assert!(node.store.get_as::<PartitionMount>("EPHEMERAL").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_shown_with_the_volumes_it_concerns() {
+        let node = Node::start();
+        let fail = |what: &str| {
+            let failure = volumes::Failure {
+                what: what.to_owned(),
+                why: "no XFS file system".to_owned(),
+            };
+            node.progress.send_replace(Progress::Failed(failure));
+        };
+        node.system_disk("vda");
+        node.partition("vda", 4, "STATE", "ext4");
+        fail("STATE");
+        node.until("STATE", |status| {
+            status.phase == "failed"
+                && status.pre_fail_phase == "located"
+                && status.error_message == "no XFS file system"
+        })
+        .await;
+        node.until("EPHEMERAL", |status| status.phase == "missing")
+            .await;
+        fail("vda");
+        node.until("EPHEMERAL", |status| status.pre_fail_phase == "missing")
+            .await;
+        node.progress.send_replace(Progress::Settled);
+        node.until("STATE", |status| status.phase == "located")
+            .await;
+    }
+}

@@ -1,0 +1,127 @@
+//! Files in `/etc`, which lead to where they are written.
+
+use std::sync::Arc;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use crate::durable::{Access, replace_now};
+use crate::network::Setup;
+use crate::resources::files::{EtcFileSpec, EtcFileStatus};
+
+/// Writes them, each replaced at once.
+#[derive(Debug, Clone)]
+pub(super) struct EtcFiles {
+    pub(super) setup: watch::Receiver<Option<Arc<Setup>>>,
+}
+
+impl Controller for EtcFiles {
+    fn name(&self) -> &'static str {
+        "files.EtcFileController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<EtcFileSpec>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<EtcFileStatus>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let Some(setup) = Setup::wait(&mut self.setup).await else {
+            return Ok(());
+        };
+        loop {
+            context.event().await;
+            for spec in context.list::<EtcFileSpec>()? {
+                let spec_version = spec.metadata().version.to_string();
+                let written = context.get::<EtcFileStatus>(spec.id())?;
+                if written.is_some_and(|written| written.spec_version == spec_version) {
+                    continue;
+                }
+                let path = setup.names.join(spec.id());
+                let access = Access {
+                    mode: spec.mode,
+                    ..Access::ALL
+                };
+                replace_now(&path, &spec.contents, access)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+                context.put(Draft::new(spec.id(), EtcFileStatus { spec_version }))?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Sensitivity, Spec as _, Start, Store};
+    use tokio::time::timeout;
+
+    use super::super::network::{etc_files, status};
+    use super::*;
+    use crate::cmdline::Cmdline;
+    use crate::resources::network::HostnameStatus;
+    use crate::resources::network_names::NetworkStatus;
+
+    #[tokio::test]
+    async fn they_follow_the_nodes_name_and_count_when_they_are_written() {
+        let names = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            cmdline: Cmdline::default(),
+            default_hostname: "n0".to_owned(),
+            names: names.path().to_owned(),
+        };
+        let setup = watch::Sender::new(Some(Arc::new(setup)));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(etc_files::EtcFiles).unwrap();
+        runtime.add(status::Statuses).unwrap();
+        let files = EtcFiles {
+            setup: setup.subscribe(),
+        };
+        runtime.add(files).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let pointer = Pointer::of::<NetworkStatus>(NetworkStatus::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let are_ready = || {
+            let status = store.get_as::<NetworkStatus>(NetworkStatus::ID);
+            status.is_some_and(|status| status.etc_files_ready)
+        };
+        assert!(!are_ready());
+        let name = |hostname: &str| {
+            let status = HostnameStatus {
+                hostname: hostname.to_owned(),
+                domainname: String::new(),
+            };
+            store
+                .put(Draft::new(HostnameStatus::ID, status), "")
+                .unwrap();
+        };
+        name("n1");
+        let ready = async {
+            while !are_ready() {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), ready).await.unwrap();
+        let text = |file: &str| fs::read_to_string(names.path().join(file)).unwrap();
+        assert_eq!(text("hostname"), "n1\n");
+        assert!(text("hosts").contains(" n1\n") && text("resolv.conf").is_empty());
+        let pointer = Pointer::of::<EtcFileStatus>("hostname");
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        name("n2");
+        let renamed = async {
+            while text("hostname") != "n2\n" {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), renamed).await.unwrap();
+        assert_eq!(EtcFileSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
+    }
+}

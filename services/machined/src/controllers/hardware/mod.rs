@@ -1,0 +1,5 @@
+//! What the machine is made of.
+
+pub(super) mod pci;
+mod smbios;
+pub(super) mod system;

@@ -1,0 +1,138 @@
+//! Whether the node's own images are served.
+
+use corten_config::Document;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use crate::image_cache::IMAGE_CACHE;
+use crate::resources::image_cache::ImageCacheConfig;
+use crate::resources::runtime::Service;
+use crate::resources::volume::VolumeStatus;
+use crate::services::REGISTRYD;
+use crate::volumes;
+
+#[derive(Debug, Clone)]
+pub(super) struct ImageCache {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for ImageCache {
+    fn name(&self) -> &'static str {
+        "cri.ImageCacheConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<VolumeStatus>(Dependency::Weak).with_id(volumes::IMAGE_CACHE),
+            Input::of::<Service>(Dependency::Weak).with_id(REGISTRYD),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<ImageCacheConfig>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+            }
+            let wanted = self
+                .config
+                .borrow_and_update()
+                .as_ref()
+                .is_some_and(is_wanted);
+            let volume = context.get::<VolumeStatus>(volumes::IMAGE_CACHE)?;
+            let service = context.get::<Service>(REGISTRYD)?;
+            let is_mounted = volume.is_some_and(|volume| volume.phase == "ready");
+            let is_served = service.is_some_and(|service| service.running);
+            let config = status(wanted, is_mounted && is_served);
+            context.put(Draft::new(ImageCacheConfig::ID, config))?;
+        }
+    }
+}
+
+fn is_wanted(document: &Document) -> bool {
+    document.machine.features.image_cache.local_enabled
+}
+
+fn status(wanted: bool, served: bool) -> ImageCacheConfig {
+    let (status, copy_status, roots) = match (wanted, served) {
+        (false, _) => ("disabled", "unknown", vec![]),
+        (true, false) => ("preparing", "unknown", vec![]),
+        (true, true) => ("ready", "skipped", vec![IMAGE_CACHE]),
+    };
+    ImageCacheConfig {
+        status,
+        copy_status,
+        roots,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn until(store: &Store, wanted: &str) {
+        let pointer = Pointer::of::<ImageCacheConfig>(ImageCacheConfig::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            loop {
+                let shown = store.get_as::<ImageCacheConfig>(ImageCacheConfig::ID);
+                if shown.is_some_and(|shown| shown.status == wanted) {
+                    return;
+                }
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn it_is_ready_once_it_is_mounted_and_served() {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  \
+             features: {{imageCache: {{localEnabled: true}}}}\n\
+             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n"
+        );
+        let document = Document::parse(text.as_bytes());
+        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let config = watch::Sender::new(None);
+        let cache = ImageCache {
+            config: config.subscribe(),
+        };
+        runtime.add(cache).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, "disabled").await;
+        config.send_replace(Some(document));
+        until(&store, "preparing").await;
+        let volume = VolumeStatus {
+            phase: "ready",
+            ..VolumeStatus::default()
+        };
+        store
+            .put(Draft::new(volumes::IMAGE_CACHE, volume), "")
+            .unwrap();
+        let service = Service {
+            running: true,
+            healthy: false,
+            unknown: true,
+        };
+        store.put(Draft::new(REGISTRYD, service), "").unwrap();
+        until(&store, "ready").await;
+        let shown = store.get_as::<ImageCacheConfig>(ImageCacheConfig::ID);
+        assert_eq!(shown.unwrap().roots, [IMAGE_CACHE]);
+    }
+}

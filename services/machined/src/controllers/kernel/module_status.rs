@@ -1,0 +1,190 @@
+//! The kernel's modules: those built into it (`modules.builtin`, Documentation/kbuild/kbuild.rst) and those
+//! that were loaded (`/proc/modules`, proc(5)).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use tokio::sync::watch;
+
+use crate::resources::kernel::{KernelModuleStatus, LoadedKernelModule};
+use crate::sysfs;
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct ModuleStatuses {
+    /// `/`, except in tests.
+    pub(in crate::controllers) root: PathBuf,
+    /// Modules were loaded, or went.
+    pub(in crate::controllers) changes: watch::Receiver<u64>,
+}
+
+impl Controller for ModuleStatuses {
+    fn name(&self) -> &'static str {
+        "runtime.KernelModuleStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<KernelModuleStatus>(),
+            Output::exclusive::<LoadedKernelModule>(),
+        ]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        let built_in = built_in(&self.root);
+        loop {
+            self.changes.mark_unchanged();
+            context.start_outputs();
+            for name in &built_in {
+                let status = KernelModuleStatus {
+                    kind: "built-in",
+                    state: "built-in",
+                    ..KernelModuleStatus::default()
+                };
+                context.put(Draft::new(name, status))?;
+            }
+            let loaded = sysfs::read(&self.root.join("proc/modules"));
+            for (name, module) in loaded.lines().filter_map(loaded_module) {
+                let status = KernelModuleStatus {
+                    kind: "dynamic",
+                    size: module.size,
+                    reference_count: module.reference_count,
+                    dependencies: module.dependencies.clone(),
+                    state: status(module.state),
+                    address: module.address.clone(),
+                };
+                context.put(Draft::new(name, status))?;
+                context.put(Draft::new(name, module))?;
+            }
+            context.remove_others::<KernelModuleStatus>()?;
+            context.remove_others::<LoadedKernelModule>()?;
+            if self.changes.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Names, from paths in the directory of the running kernel's modules; none where there is no such list.
+fn built_in(root: &Path) -> Vec<String> {
+    let release = sysfs::read(&root.join("proc/sys/kernel/osrelease"));
+    let list = root.join("usr/lib/modules").join(release);
+    let list = fs::read_to_string(list.join("modules.builtin")).unwrap_or_default();
+    list.lines()
+        .filter_map(|path| path.rsplit('/').next()?.strip_suffix(".ko"))
+        .filter(|name| !name.is_empty())
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+/// `name size uses users state address`, where users end in commas, and none are `-`.
+fn loaded_module(line: &str) -> Option<(&str, LoadedKernelModule)> {
+    let mut fields = line.split(' ');
+    let (name, size, uses) = (fields.next()?, fields.next()?, fields.next()?);
+    let (users, state, address) = (fields.next()?, fields.next()?, fields.next()?);
+    let users = users.split(',').filter(|user| !matches!(*user, "" | "-"));
+    let module = LoadedKernelModule {
+        size: size.parse().ok()?,
+        // A kernel whose modules stay has none.
+        reference_count: uses.parse().unwrap_or_default(),
+        dependencies: users.map(str::to_owned).collect(),
+        state: ["Live", "Loading", "Unloading"]
+            .into_iter()
+            .find(|known| *known == state)?,
+        address: address.to_owned(),
+    };
+    (!name.is_empty()).then_some((name, module))
+}
+
+fn status(state: &str) -> &'static str {
+    match state {
+        "Loading" => "loading",
+        "Unloading" => "unloading",
+        _ => "live",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn until(store: &Store, id: &str, done: impl Fn(Option<&KernelModuleStatus>) -> bool) {
+        let pointer = Pointer::of::<KernelModuleStatus>(id);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            while !done(store.get_as::<KernelModuleStatus>(id).as_deref()) {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn modules_are_built_in_loaded_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/osrelease", "6.12.1\n");
+        write(
+            "usr/lib/modules/6.12.1/modules.builtin",
+            "kernel/fs/ext4/ext4.ko\nkernel/arch/x86/crypto/aes-x86_64.ko\n\nnonsense\n.ko\n",
+        );
+        let nbd = "nbd 65536 2 - Live 0x0000000000000000\n";
+        write(
+            "proc/modules",
+            &format!(
+                "virtio_net 90112 1 a,b, Loading 0x0000000000000000 (E)\n{nbd}\
+                 x 1\n x y z a b c\nz -1 0 - Live 0x0\nz 1 0 - Gone 0x0\n"
+            ),
+        );
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let changes = watch::Sender::new(0);
+        let statuses = ModuleStatuses {
+            root: root.path().to_owned(),
+            changes: changes.subscribe(),
+        };
+        runtime.add(statuses).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, "nbd", |module| module.is_some()).await;
+        let loading = store.get_as::<KernelModuleStatus>("virtio_net").unwrap();
+        assert_eq!((loading.kind, loading.state), ("dynamic", "loading"));
+        assert_eq!(loading.dependencies, ["a", "b"]);
+        let nbd = store.get_as::<LoadedKernelModule>("nbd").unwrap();
+        assert_eq!(
+            (nbd.size, nbd.reference_count, nbd.state),
+            (65536, 2, "Live")
+        );
+        let ext4 = store.get_as::<KernelModuleStatus>("ext4").unwrap();
+        assert_eq!((ext4.kind, ext4.state), ("built-in", "built-in"));
+        for (name, is) in [
+            ("aes_x86_64", true),
+            ("nonsense", false),
+            ("x", false),
+            ("z", false),
+        ] {
+            let module = store.get_as::<KernelModuleStatus>(name);
+            assert_eq!(module.is_some(), is, "{name}");
+        }
+        assert!(store.get_as::<LoadedKernelModule>("ext4").is_none());
+        write("proc/modules", "");
+        changes.send_replace(1);
+        until(&store, "nbd", |module| module.is_none()).await;
+        until(&store, "ext4", |module| module.is_some()).await;
+    }
+}

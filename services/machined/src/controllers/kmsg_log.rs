@@ -1,0 +1,105 @@
+//! Who receives the kernel's log, by the config and the kernel's parameters.
+
+use corten_config::Document;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use crate::cmdline::Cmdline;
+use crate::logging;
+use crate::resources::logging::KmsgLogConfig;
+use crate::resources::runtime::KernelCmdline;
+
+#[derive(Debug, Clone)]
+pub(super) struct KmsgLogs {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for KmsgLogs {
+    fn name(&self) -> &'static str {
+        "runtime.KmsgLogConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<KernelCmdline>(Dependency::Weak).with_id(KernelCmdline::ID)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<KmsgLogConfig>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+            }
+            let config = self.config.borrow_and_update().clone();
+            let line = context.get::<KernelCmdline>(KernelCmdline::ID)?;
+            let line = line.map_or_else(Cmdline::default, |line| Cmdline::parse(&line.cmdline));
+            let destinations = logging::kernel_receivers(config.as_ref(), &line);
+            context.start_outputs();
+            if !destinations.is_empty() {
+                context.put(Draft::new(
+                    KmsgLogConfig::ID,
+                    KmsgLogConfig { destinations },
+                ))?;
+            }
+            context.remove_others::<KmsgLogConfig>()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn until(store: &Store, wanted: &[&str]) {
+        let pointer = Pointer::of::<KmsgLogConfig>(KmsgLogConfig::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            loop {
+                let shown = store.get_as::<KmsgLogConfig>(KmsgLogConfig::ID);
+                if shown.map_or(Vec::new(), |shown| shown.destinations.clone()) == wanted {
+                    return;
+                }
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn receivers_of_config_and_kernels_parameters_are_shown() {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
+             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
+             apiVersion: v1alpha1\nkind: KmsgLogConfig\nname: a\nurl: tcp://10.0.0.9:1\n"
+        );
+        let document = Document::parse(text.as_bytes());
+        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let config = watch::Sender::new(Some(document));
+        let logs = KmsgLogs {
+            config: config.subscribe(),
+        };
+        runtime.add(logs).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, &["tcp://10.0.0.9:1"]).await;
+        let cmdline = "quiet talos.logging.kernel=udp://10.0.0.8:2".to_owned();
+        let line = Draft::new(KernelCmdline::ID, KernelCmdline { cmdline });
+        store.put(line, "").unwrap();
+        until(&store, &["udp://10.0.0.8:2", "tcp://10.0.0.9:1"]).await;
+        config.send_replace(None);
+        until(&store, &["udp://10.0.0.8:2"]).await;
+    }
+}

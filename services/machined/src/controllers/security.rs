@@ -1,0 +1,225 @@
+//! What the firmware, the boot loader and the kernel enforce, read once.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::mount_table::Mount;
+use crate::resources::security::{BootedEntry, SecurityState};
+use crate::sysfs;
+
+/// Where the kernel shows the firmware's variables, once they are mounted.
+const VARIABLES: &str = "sys/firmware/efi/efivars";
+/// EFI_GLOBAL_VARIABLE (UEFI Specification 2.10, 3.3).
+const FIRMWARE: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+/// The Boot Loader Interface's (systemd.io/BOOT_LOADER_INTERFACE).
+const LOADER: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+/// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
+const ATTRIBUTES: usize = 4;
+/// None of the variables looked at is longer, in bytes.
+const LONGEST: u64 = 4096;
+
+/// A firmware whose variables cannot be mounted for so long tells nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub(super) struct Security {
+    /// `/`, except in tests.
+    pub(super) root: PathBuf,
+    pub(super) mounts: watch::Receiver<Vec<Mount>>,
+}
+
+impl Controller for Security {
+    fn name(&self) -> &'static str {
+        "runtime.SecurityStateController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<SecurityState>(),
+            Output::exclusive::<BootedEntry>(),
+        ]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        if self.root.join(VARIABLES).is_dir() {
+            // Without them it would be said that nothing was checked.
+            let are_there = |mounts: &Vec<Mount>| mounts.iter().any(|one| one.kind == "efivarfs");
+            match timeout(PATIENCE, self.mounts.wait_for(are_there)).await {
+                Ok(Ok(_)) | Err(_) => {}
+                // machined ends.
+                Ok(Err(_)) => return Ok(()),
+            }
+        }
+        context.put(Draft::new(SecurityState::ID, self.state()))?;
+        if let Some(booted_entry) = self.booted_entry() {
+            context.put(Draft::new(BootedEntry::ID, BootedEntry { booted_entry }))?;
+        }
+        Ok(())
+    }
+}
+
+impl Security {
+    fn state(&self) -> SecurityState {
+        let is_set = |name| self.variable(name, FIRMWARE).first() == Some(&1);
+        let selinux = sysfs::read(&self.root.join("sys/fs/selinux/enforce"));
+        let fips = sysfs::read(&self.root.join("proc/sys/crypto/fips_enabled"));
+        let signatures = sysfs::read(&self.root.join("sys/module/module/parameters/sig_enforce"));
+        SecurityState {
+            // In setup mode the firmware takes any key.
+            secure_boot: is_set("SecureBoot") && !is_set("SetupMode"),
+            selinux_state: match selinux.as_str() {
+                "1" => "enabled, enforcing",
+                "0" => "enabled, permissive",
+                _ => "disabled",
+            },
+            fips_state: if fips == "1" { "enabled" } else { "disabled" },
+            // Set by the stub that every UKI starts with.
+            booted_with_uki: !self.variable("StubInfo", LOADER).is_empty(),
+            module_signature_enforced: signatures == "Y",
+        }
+    }
+
+    fn booted_entry(&self) -> Option<String> {
+        let bytes = self.variable("LoaderEntrySelected", LOADER);
+        // UTF-16, little-endian, up to a zero.
+        let units = bytes
+            .chunks_exact(2)
+            .filter_map(|pair| pair.try_into().ok());
+        let units: Vec<u16> = units
+            .map(u16::from_le_bytes)
+            .take_while(|unit| *unit != 0)
+            .collect();
+        Some(String::from_utf16_lossy(&units)).filter(|entry| !entry.is_empty())
+    }
+
+    /// A variable's data; empty when there is no such variable.
+    fn variable(&self, name: &str, vendor: &str) -> Vec<u8> {
+        let path = self.root.join(VARIABLES).join(format!("{name}-{vendor}"));
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+        match read {
+            Ok(length) if length > ATTRIBUTES => bytes.split_off(ATTRIBUTES),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use corten_resources::Store;
+    use corten_resources::controller::Runtime;
+
+    use super::*;
+    use crate::mount_table;
+
+    async fn shown(files: &[(&str, &[u8])], mounts: &str) -> Store {
+        let root = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let security = Security {
+            root: root.path().to_owned(),
+            mounts: watch::Sender::new(mount_table::parse(mounts)).subscribe(),
+        };
+        runtime.add(security).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        store
+    }
+
+    fn variable(name: &str, vendor: &str) -> String {
+        format!("{VARIABLES}/{name}-{vendor}")
+    }
+
+    const MOUNTED: &str = "efivarfs /sys/firmware/efi/efivars efivarfs ro 0 0";
+
+    #[tokio::test]
+    async fn a_machine_that_checks_says_so() {
+        let entry: Vec<u8> = [0; ATTRIBUTES]
+            .into_iter()
+            .chain(
+                "corten-1.efi\0rest"
+                    .encode_utf16()
+                    .flat_map(u16::to_le_bytes),
+            )
+            .collect();
+        let store = shown(
+            &[
+                (&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01"),
+                (&variable("SetupMode", FIRMWARE), b"\x06\0\0\0\0"),
+                (&variable("StubInfo", LOADER), b"\x06\0\0\0s\0\0\0"),
+                (&variable("LoaderEntrySelected", LOADER), &entry),
+                ("sys/module/module/parameters/sig_enforce", b"Y\n"),
+                ("proc/sys/crypto/fips_enabled", b"1\n"),
+                ("sys/fs/selinux/enforce", b"0"),
+            ],
+            MOUNTED,
+        )
+        .await;
+        let state = store.get_as::<SecurityState>(SecurityState::ID).unwrap();
+        let expected = SecurityState {
+            secure_boot: true,
+            selinux_state: "enabled, permissive",
+            fips_state: "enabled",
+            booted_with_uki: true,
+            module_signature_enforced: true,
+        };
+        assert_eq!(*state, expected);
+        let booted = store.get_as::<BootedEntry>(BootedEntry::ID).unwrap();
+        assert_eq!(booted.booted_entry, "corten-1.efi");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_says_is_not_claimed() {
+        let nothing = SecurityState {
+            secure_boot: false,
+            selinux_state: "disabled",
+            fips_state: "disabled",
+            booted_with_uki: false,
+            module_signature_enforced: false,
+        };
+        // No firmware with variables; one that takes any key; variables that are cut off.
+        let setup: &[(&str, &[u8])] = &[
+            (&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01"),
+            (&variable("SetupMode", FIRMWARE), b"\x06\0\0\0\x01"),
+        ];
+        let broken: &[(&str, &[u8])] = &[
+            (&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0"),
+            (&variable("StubInfo", LOADER), b""),
+            (&variable("LoaderEntrySelected", LOADER), b"\x06\0\0\0\xff"),
+        ];
+        for (files, mounts) in [(&[][..], ""), (setup, MOUNTED), (broken, MOUNTED)] {
+            let store = shown(files, mounts).await;
+            let state = store.get_as::<SecurityState>(SecurityState::ID).unwrap();
+            assert_eq!(*state, nothing);
+            assert!(store.get_as::<BootedEntry>(BootedEntry::ID).is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn it_waits_for_the_variables() {
+        let store = shown(
+            &[(&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01")],
+            "proc /proc proc rw 0 0",
+        )
+        .await;
+        assert!(store.get_as::<SecurityState>(SecurityState::ID).is_none());
+    }
+}

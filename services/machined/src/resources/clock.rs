@@ -1,0 +1,176 @@
+//! The node's clock.
+
+use std::time::Duration;
+
+use corten_api::talos::resource::definitions::time as wire;
+use corten_resources::{Definition, Spec};
+use corten_sys::clock::{Steering, UNSYNCHRONIZED};
+use prost::Message as _;
+use serde::{Serialize, Serializer};
+
+use super::names::{CLOCK_STATUSES, flags};
+use super::{column, duration, open};
+
+const NAMESPACE: &str = "runtime";
+
+/// Whether the clock is right; id [`TimeStatus::ID`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeStatus {
+    /// A server's time was taken over, or nobody wants it to be.
+    pub synced: bool,
+    /// Counts jumps of more than 15 minutes.
+    pub epoch: u64,
+    /// The node keeps no time.
+    pub sync_disabled: bool,
+}
+
+impl TimeStatus {
+    /// There is one.
+    pub const ID: &str = "node";
+}
+
+impl Spec for TimeStatus {
+    const DEFINITION: Definition = open(
+        "TimeStatuses.v1alpha1.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Synced", ".synced")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::StatusSpec {
+            synced: self.synced,
+            epoch: self.epoch.try_into().unwrap_or(i64::MAX),
+            sync_disabled: self.sync_disabled,
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// How the kernel steers the clock; id [`AdjtimeStatus::ID`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdjtimeStatus {
+    /// What is still to be made good, in nanoseconds.
+    #[serde(serialize_with = "as_text")]
+    pub offset: i64,
+    /// How fast the clock runs, as a part of how fast it would.
+    pub frequency_adjustment_ratio: f64,
+    /// In nanoseconds.
+    #[serde(serialize_with = "as_text")]
+    pub max_error: i64,
+    /// In nanoseconds.
+    #[serde(serialize_with = "as_text")]
+    pub est_error: i64,
+    /// The kernel's names, joined by `|`.
+    pub status: String,
+    /// The loop's time constant.
+    pub constant: i64,
+    /// Somebody says that the clock is right.
+    pub sync_status: bool,
+    /// The kernel's name.
+    pub state: &'static str,
+}
+
+impl AdjtimeStatus {
+    /// There is one.
+    pub const ID: &str = "node";
+}
+
+impl From<Steering> for AdjtimeStatus {
+    fn from(now: Steering) -> AdjtimeStatus {
+        AdjtimeStatus {
+            offset: now.offset,
+            // In 2^-16 millionths.
+            frequency_adjustment_ratio: 1.0 + now.frequency as f64 / 65536.0 / 1_000_000.0,
+            max_error: now.max_error.saturating_mul(1000),
+            est_error: now.estimated_error.saturating_mul(1000),
+            status: flags(now.status, CLOCK_STATUSES).replace(',', " | "),
+            constant: now.constant,
+            sync_status: now.status & UNSYNCHRONIZED == 0,
+            // adjtimex(2), return value.
+            state: match now.state {
+                0 => "TIME_OK",
+                1 => "TIME_INS",
+                2 => "TIME_DEL",
+                3 => "TIME_OOP",
+                4 => "TIME_WAIT",
+                5 => "TIME_ERROR",
+                _ => "TIME_UNKNOWN",
+            },
+        }
+    }
+}
+
+impl Spec for AdjtimeStatus {
+    const DEFINITION: Definition = open(
+        "AdjtimeStatuses.v1alpha1.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Offset", ".offset"),
+            column("EstError", ".estError"),
+            column("MaxError", ".maxError"),
+            column("Status", ".status"),
+            column("Sync", ".syncStatus"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::AdjtimeStatusSpec {
+            offset: Some(span(self.offset)),
+            frequency_adjustment_ratio: self.frequency_adjustment_ratio,
+            max_error: Some(span(self.max_error)),
+            est_error: Some(span(self.est_error)),
+            status: self.status.clone(),
+            constant: self.constant,
+            sync_status: self.sync_status,
+            state: self.state.to_owned(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// Both parts have the sign.
+fn span(nanoseconds: i64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: nanoseconds / 1_000_000_000,
+        nanos: (nanoseconds % 1_000_000_000).try_into().unwrap_or_default(),
+    }
+}
+
+fn as_text<S: Serializer>(nanoseconds: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    let sign = if *nanoseconds < 0 { "-" } else { "" };
+    let size = duration(Duration::from_nanos(nanoseconds.unsigned_abs()));
+    serializer.serialize_str(&format!("{sign}{size}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_counts_is_for_people() {
+        let status = AdjtimeStatus::from(Steering {
+            offset: -1_500_000_000,
+            frequency: 65536 * 500,
+            max_error: 16_000_000,
+            estimated_error: i64::MAX,
+            status: 0x2041,
+            constant: 7,
+            state: 5,
+        });
+        assert_eq!(status.status, "STA_PLL | STA_UNSYNC | STA_NANO");
+        assert!((status.frequency_adjustment_ratio - 1.0005).abs() < 1e-12);
+        assert!(!status.sync_status && status.state == "TIME_ERROR");
+        let yaml = serde_json::to_value(&status).unwrap();
+        assert_eq!(
+            (&yaml["offset"], &yaml["maxError"]),
+            (&"-1.5s".into(), &"16s".into())
+        );
+        let message = wire::AdjtimeStatusSpec::decode(status.to_proto().unwrap().as_slice());
+        let offset = message.unwrap().offset.unwrap();
+        assert_eq!((offset.seconds, offset.nanos), (-1, -500_000_000));
+    }
+}

@@ -1,0 +1,62 @@
+//! Files the node writes for programs to look into.
+
+use std::fmt;
+
+use corten_api::talos::resource::definitions::files as wire;
+use corten_resources::{Definition, Sensitivity, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::open;
+
+const NAMESPACE: &str = "files";
+
+/// A file in `/etc`; its id is its name there.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct EtcFileSpec {
+    /// All of it.
+    pub contents: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// Always empty: the node labels nothing.
+    pub selinux_label: &'static str,
+}
+
+impl fmt::Debug for EtcFileSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcFileSpec").finish_non_exhaustive()
+    }
+}
+
+impl Spec for EtcFileSpec {
+    const DEFINITION: Definition = Definition {
+        sensitivity: Sensitivity::Sensitive,
+        ..open("EtcFileSpecs.files.talos.dev", NAMESPACE, &[], &[])
+    };
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::EtcFileSpecSpec {
+            contents: self.contents.clone().into_bytes(),
+            mode: self.mode,
+            selinux_label: self.selinux_label.to_owned(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// That an [`EtcFileSpec`] is written; same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcFileStatus {
+    /// The version of the [`EtcFileSpec`].
+    pub spec_version: String,
+}
+
+impl Spec for EtcFileStatus {
+    const DEFINITION: Definition = open("EtcFileStatuses.files.talos.dev", NAMESPACE, &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let spec_version = self.spec_version.clone();
+        Some(wire::EtcFileStatusSpec { spec_version }.encode_to_vec())
+    }
+}

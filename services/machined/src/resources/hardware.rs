@@ -1,0 +1,229 @@
+//! What the machine is made of. What the firmware does not say is empty, and 0 where it is a number.
+
+use corten_api::talos::resource::definitions::hardware as wire;
+use corten_resources::{Definition, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::{column, is_default, open};
+
+const NAMESPACE: &str = "hardware";
+
+/// The machine (SMBIOS type 1); id [`SystemInformation::ID`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SystemInformation {
+    pub manufacturer: String,
+    pub product_name: String,
+    pub version: String,
+    pub bios_version: String,
+    pub serialnumber: String,
+    pub uuid: String,
+    /// What switched it on: `Power Switch`, `AC Power Restored`, ...
+    #[serde(skip_serializing_if = "is_default")]
+    pub wake_up_type: &'static str,
+    pub sku_number: String,
+}
+
+impl SystemInformation {
+    /// There is one.
+    pub const ID: &str = "systeminformation";
+}
+
+impl Spec for SystemInformation {
+    const DEFINITION: Definition = open(
+        "SystemInformations.hardware.talos.dev",
+        NAMESPACE,
+        &["systeminformation"],
+        &[
+            column("Manufacturer", ".manufacturer"),
+            column("ProductName", ".productName"),
+            column("Version", ".version"),
+            column("SerialNumber", ".serialnumber"),
+            column("UUID", ".uuid"),
+            column("WakeUpType", ".wakeUpType"),
+            column("SKUNumber", ".skuNumber"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::SystemInformationSpec {
+            manufacturer: self.manufacturer.clone(),
+            product_name: self.product_name.clone(),
+            version: self.version.clone(),
+            serial_number: self.serialnumber.clone(),
+            uuid: self.uuid.clone(),
+            wake_up_type: self.wake_up_type.to_owned(),
+            sku_number: self.sku_number.clone(),
+            bios_version: self.bios_version.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A socket and the processor in it (SMBIOS type 4); its id is the socket's name with `-` for blanks. An
+/// empty socket has an empty spec.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Processor {
+    /// The socket's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub socket: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub manufacturer: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub product_name: String,
+    /// In MHz.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_speed_mhz: u32,
+    /// In MHz.
+    #[serde(skip_serializing_if = "is_default")]
+    pub boot_speed_mhz: u32,
+    /// The firmware's bits: 6 a processor is there, 2-0 how it does.
+    #[serde(skip_serializing_if = "is_default")]
+    pub status: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub serial_number: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub asset_tag: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub part_number: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub core_count: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub core_enabled: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub thread_count: u32,
+}
+
+impl Spec for Processor {
+    const DEFINITION: Definition = open(
+        "Processors.hardware.talos.dev",
+        NAMESPACE,
+        &["cpus", "cpu"],
+        &[
+            column("Manufacturer", ".manufacturer"),
+            column("Model", ".productName"),
+            column("Cores", ".coreCount"),
+            column("Threads", ".threadCount"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::ProcessorSpec {
+            socket: self.socket.clone(),
+            manufacturer: self.manufacturer.clone(),
+            product_name: self.product_name.clone(),
+            max_speed: self.max_speed_mhz,
+            boot_speed: self.boot_speed_mhz,
+            status: self.status,
+            serial_number: self.serial_number.clone(),
+            asset_tag: self.asset_tag.clone(),
+            part_number: self.part_number.clone(),
+            core_count: self.core_count,
+            core_enabled: self.core_enabled,
+            thread_count: self.thread_count,
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A socket and the memory in it (SMBIOS type 17); its id is the socket's and the bank's name with `-` for
+/// blanks, or `UNKNOWN` for all memory of a machine whose firmware does not tell. An empty socket has an
+/// empty spec.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryModule {
+    /// In MiB.
+    #[serde(rename = "sizeMiB", skip_serializing_if = "is_default")]
+    pub size_mib: u32,
+    /// The socket's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device_locator: String,
+    /// The bank's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bank_locator: String,
+    /// In megatransfers a second.
+    #[serde(skip_serializing_if = "is_default")]
+    pub speed: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub manufacturer: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub serial_number: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub asset_tag: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub product_name: String,
+}
+
+impl Spec for MemoryModule {
+    const DEFINITION: Definition = open(
+        "MemoryModules.hardware.talos.dev",
+        NAMESPACE,
+        &["memorymodules", "ram"],
+        &[
+            column("Manufacturer", ".manufacturer"),
+            column("Model", ".productName"),
+            column("SizeMiB", ".sizeMiB"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::MemoryModuleSpec {
+            size: self.size_mib,
+            device_locator: self.device_locator.clone(),
+            bank_locator: self.bank_locator.clone(),
+            speed: self.speed,
+            manufacturer: self.manufacturer.clone(),
+            serial_number: self.serial_number.clone(),
+            asset_tag: self.asset_tag.clone(),
+            product_name: self.product_name.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A device on a PCI bus; its id is its address (`0000:00:1f.2`). Numbers are hexadecimal, with `0x`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PciDevice {
+    /// The class's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub class: &'static str,
+    /// Two digits.
+    pub class_id: String,
+    /// Two digits.
+    pub subclass_id: String,
+    /// Four digits.
+    pub vendor_id: String,
+    /// Four digits.
+    pub product_id: String,
+    /// The one that serves it; empty for none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub driver: String,
+}
+
+impl Spec for PciDevice {
+    const DEFINITION: Definition = open(
+        "PCIDevices.hardware.talos.dev",
+        NAMESPACE,
+        &["devices", "device"],
+        &[
+            column("Class", ".class"),
+            column("Subclass", ".subclass"),
+            column("Vendor", ".vendor"),
+            column("Product", ".product"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::PciDeviceSpec {
+            class: self.class.to_owned(),
+            class_id: self.class_id.clone(),
+            subclass_id: self.subclass_id.clone(),
+            vendor_id: self.vendor_id.clone(),
+            product_id: self.product_id.clone(),
+            driver: self.driver.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}

@@ -1,0 +1,48 @@
+//! The images kept on the node.
+
+use corten_api::talos::resource::definitions::cri::ImageCacheConfigSpec;
+use corten_resources::{Definition, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::names::{IMAGE_CACHE_COPIES, IMAGE_CACHE_STATES, number};
+use super::{column, open};
+
+/// Whether pulls are answered by the node itself; id [`ImageCacheConfig::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageCacheConfig {
+    /// `disabled`, `preparing`, `ready`.
+    pub status: &'static str,
+    /// `unknown`, or `skipped`: the cache is served from the partition it came on.
+    pub copy_status: &'static str,
+    /// Where it lies.
+    pub roots: Vec<&'static str>,
+}
+
+impl ImageCacheConfig {
+    /// There is one.
+    pub const ID: &str = "image-cache";
+}
+
+impl Spec for ImageCacheConfig {
+    const DEFINITION: Definition = open(
+        "ImageCacheConfigs.cri.talos.dev",
+        "cri",
+        &[],
+        &[
+            column("Status", ".status"),
+            column("CopyStatus", ".copyStatus"),
+            column("Roots", ".roots"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = ImageCacheConfigSpec {
+            status: number(self.status, IMAGE_CACHE_STATES).unwrap_or_default(),
+            roots: self.roots.iter().map(|root| (*root).to_owned()).collect(),
+            copy_status: number(self.copy_status, IMAGE_CACHE_COPIES).unwrap_or_default(),
+        };
+        Some(message.encode_to_vec())
+    }
+}

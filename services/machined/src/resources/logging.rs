@@ -1,0 +1,33 @@
+//! Where logs go beside the node.
+
+use corten_api::common::Url;
+use corten_api::talos::resource::definitions::runtime::KmsgLogConfigSpec;
+use corten_resources::{Definition, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::open;
+
+/// Who receives the kernel's log; id [`KmsgLogConfig::ID`]. There is none when nobody does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KmsgLogConfig {
+    /// `tcp://host:port` or `udp://host:port`.
+    pub destinations: Vec<String>,
+}
+
+impl KmsgLogConfig {
+    /// There is one.
+    pub const ID: &str = "kmsg-log";
+}
+
+impl Spec for KmsgLogConfig {
+    const DEFINITION: Definition = open("KmsgLogConfigs.runtime.talos.dev", "runtime", &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let url = |url: &String| Url {
+            full_path: url.clone(),
+        };
+        let destinations = self.destinations.iter().map(url).collect();
+        Some(KmsgLogConfigSpec { destinations }.encode_to_vec())
+    }
+}
