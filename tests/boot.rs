@@ -82,3 +82,22 @@ fn kernel_directly() {
     let boot = images::direct();
     answers(&Node::start("boot-direct", |m| m.direct(boot)));
 }
+
+/// What every machine has to load, and every update to carry, in bytes.
+const LARGEST: u64 = 48_000_000;
+
+#[test]
+#[ignore = "make test-vm"]
+fn what_is_loaded_is_small() {
+    let boot = images::direct();
+    let files = std::iter::once(boot.kernel).chain(boot.initrd);
+    let sizes: Vec<u64> = files
+        .map(|file| std::fs::metadata(file).expect("built").len())
+        .collect();
+    assert_eq!(sizes.len(), 2);
+    let all: u64 = sizes.iter().sum();
+    assert!(
+        all <= LARGEST,
+        "kernel and initramfs: {all} bytes {sizes:?}"
+    );
+}
