@@ -65,6 +65,9 @@ pub(crate) fn arguments(
     args.push("-m", &machine.memory_mib.to_string());
     args.push("-display", "none");
     args.push("-device", "virtio-rng-pci");
+    if let Some(uuid) = &machine.uuid {
+        args.push("-uuid", uuid);
+    }
     if machine.display {
         args.push("-device", row.display);
     }

@@ -146,6 +146,7 @@ pub struct Machine {
     pub(crate) wires: Vec<Wire>,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
+    pub(crate) uuid: Option<String>,
     pub(crate) second_serial: bool,
     pub(crate) watchdog: bool,
     pub(crate) display: bool,
@@ -175,6 +176,7 @@ impl Machine {
             wires: Vec::new(),
             api_port: None,
             guest_port: 50000,
+            uuid: None,
             second_serial: false,
             watchdog: false,
             display: false,
@@ -260,6 +262,12 @@ impl Machine {
     /// The guest's port that is forwarded; 50000 without this call.
     pub fn guest_port(mut self, port: u16) -> Self {
         self.guest_port = port;
+        self
+    }
+
+    /// The UUID its firmware tells; without this call it tells none of its own.
+    pub fn uuid(mut self, uuid: impl Into<String>) -> Self {
+        self.uuid = Some(uuid.into());
         self
     }
 

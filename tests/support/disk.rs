@@ -1,5 +1,6 @@
 //! A disk that carries a node through several machines.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,6 +8,8 @@ use qemu::{Disk, DiskMode, Machine};
 
 use crate::node::Node;
 use crate::{images, workspace};
+
+const MIB: u64 = 1 << 20;
 
 /// A disk with the image on it, and the configs of the node that lives there.
 #[derive(Debug)]
@@ -45,6 +48,29 @@ impl NodeDisk {
         let mut command = Command::new("qemu-img");
         command.args(["resize", "-q"]).arg(&self.path);
         run(command.arg(format!("{gib}G")));
+    }
+
+    /// The first 8 bytes of every MiB: where partitions may start.
+    ///
+    /// # Panics
+    /// When the disk cannot be read.
+    #[must_use]
+    pub fn starts(&self) -> Vec<[u8; 8]> {
+        let raw = self.path.with_extension("plain");
+        let mut command = Command::new("qemu-img");
+        command.args(["convert", "-q", "-O", "raw"]);
+        run(command.arg(&self.path).arg(&raw));
+        let file = std::fs::File::open(&raw).expect("the raw disk");
+        let length = file.metadata().expect("its length").len();
+        let mut start = [0; 8];
+        let starts = (0..length / MIB).map(|number| {
+            file.read_exact_at(&mut start, number * MIB)
+                .expect("a part of the disk");
+            start
+        });
+        let starts = starts.collect();
+        std::fs::remove_file(&raw).expect("the raw disk to go");
+        starts
     }
 
     /// Starts a machine with the disk. The configs of [`Node::configure`] stay

@@ -120,11 +120,19 @@ impl Node {
     /// # Panics
     /// When the node refuses it.
     pub fn apply_patch(&self, patch: &str) {
+        self.apply_patch_as(&self.admin(), patch);
+    }
+
+    /// Applies the config of [`Node::configure`] with a patch.
+    ///
+    /// # Panics
+    /// When the node refuses it.
+    pub fn apply_patch_as(&self, client: &Client, patch: &str) {
         let file = self.configs.join("patch.yaml");
         std::fs::write(&file, patch).expect("a file for the patch");
         let config = self.configs.join("controlplane.yaml").display().to_string();
         let patch = format!("@{}", file.display());
-        self.admin()
+        client
             .call(&["apply-config", "-f", &config, "-p", &patch])
             .unwrap_or_else(|error| panic!("{error}"));
     }

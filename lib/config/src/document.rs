@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use crate::conflicts;
 use crate::kinds::{
-    self, AnyKind, HostnameConfig, KernelModuleConfig, Kind, ResolverConfig, SysctlConfig,
-    SysfsConfig, UdevRulesConfig,
+    self, AnyKind, Encryption, HostnameConfig, KernelModuleConfig, Kind, ResolverConfig,
+    SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig, VolumeConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -197,6 +197,22 @@ impl Document {
             all.extend(parameters.iter().map(|parameter| &**parameter));
         }
         modules
+    }
+
+    /// How one of the node's own volumes is encrypted; `None`: it is not.
+    #[must_use]
+    pub fn encryption(&self, volume: SystemVolume) -> Option<&Encryption> {
+        let old = &self.machine.system_disk_encryption;
+        let old = match volume {
+            SystemVolume::State => old.state.as_ref(),
+            SystemVolume::Ephemeral => old.ephemeral.as_ref(),
+            _ => None,
+        };
+        let of_volume = |config: &&VolumeConfig| config.name == volume;
+        let by_kind = self.all::<VolumeConfig>().find(of_volume);
+        by_kind
+            .and_then(|config| config.encryption.as_ref())
+            .or(old)
     }
 
     /// Lines of a rule file for udevd, after those of the image.

@@ -42,6 +42,10 @@ const EFFECTS: &[(&str, Effect)] = &[
         Effect::Reboot("volumes are opened at the start"),
     ),
     (
+        "VolumeConfig",
+        Effect::Reboot("volumes are opened at the start"),
+    ),
+    (
         "machine.disks",
         Effect::Reboot("disks are mounted at the start"),
     ),

@@ -85,6 +85,7 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
             let _ = mount::detach(&target);
         }
     }
+    volumes::close();
     for name in wipe {
         match volumes::wipe(name) {
             Ok(()) => console::say(&format!("{name} is wiped")),

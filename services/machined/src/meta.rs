@@ -8,6 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use corten_meta::{Tag, Values};
 use tokio::sync::watch;
 
+/// How STATE is encrypted: the config that says it is on STATE itself (`corten_config::kinds::Encryption`).
+pub const STATE_ENCRYPTION: Tag = tag(0x09);
+
+const fn tag(number: u8) -> Tag {
+    match Tag::new(number) {
+        Some(tag) => tag,
+        None => Tag::MIN,
+    }
+}
+
 /// META of this node.
 #[derive(Debug)]
 pub struct Meta {

@@ -1,7 +1,7 @@
 //! The node as the API sees it: views out, a config or an action in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use corten_config::Document;
@@ -18,7 +18,7 @@ use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::supervisor::Supervisor;
-use crate::volumes;
+use crate::volumes::{self, Opened};
 
 /// What a handler has asked for.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ pub struct NodeState {
     last_stop: watch::Sender<Option<LastStop>>,
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
+    opened: Mutex<Opened>,
     /// machined as a service among services.
     own: ServiceView,
 }
@@ -81,6 +82,7 @@ impl NodeState {
             meta: Meta::default(),
             last_stop: watch::Sender::new(None),
             kept: OnceLock::new(),
+            opened: Mutex::default(),
             own,
         };
         (Arc::new(state), receiver)
@@ -131,6 +133,11 @@ impl NodeState {
         self.kept.get()
     }
 
+    /// The encrypted volumes.
+    pub fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn check_not_ending(&self) -> Result<(), SubmitError> {
         if self.ending.load(Ordering::Acquire) {
             return Err(SubmitError::Busy("the end of this boot"));
@@ -164,7 +171,9 @@ impl Node for NodeState {
     }
 
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
-        certificates::check(document).map_err(|error| SubmitError::Refused(crate::describe(&error)))
+        certificates::check(document)
+            .map_err(|error| SubmitError::Refused(crate::describe(&error)))?;
+        volumes::check_keys(&self.opened(), document).map_err(SubmitError::Refused)
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {

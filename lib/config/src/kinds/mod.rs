@@ -4,6 +4,7 @@
 //! a kind is a word there (`Later` to `Acted`), and on a field of one a word in
 //! its `section!` block.
 
+mod encryption;
 mod known;
 mod links;
 mod network;
@@ -14,6 +15,7 @@ use crate::read::{self, Reader, Section};
 use crate::table::{Field, Support};
 use crate::tree::Node;
 
+pub use encryption::*;
 pub use known::KNOWN;
 pub use links::*;
 pub use network::*;
@@ -111,7 +113,7 @@ kinds! {
     Acted named  NetworkRuleConfig;
     Acted named  TCPProbeConfig;
     Later named  HTTPProbeConfig;
-    Later named  VolumeConfig;
+    Acted named  VolumeConfig;
     Later named  UserVolumeConfig;
     Later named  RawVolumeConfig;
     Later named  SwapVolumeConfig;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::Selector;
+use super::{Encryption, EncryptionKey, Selector};
 use crate::read::{Reader, choices, section};
-use crate::secret::Secret;
+use crate::table::Support;
 use crate::tree::Node;
-use crate::values::{MaxSize, Size, Url, VolumeName};
+use crate::values::{MaxSize, Size, VolumeName};
 
 choices! {
     /// The node's own volumes.
@@ -20,12 +20,12 @@ section! {
     /// One of the node's own volumes.
     pub struct VolumeConfig [check_system] {
         Acted "name" name: SystemVolume = "Which", required;
-        Acted "provisioning" provisioning: Provisioning = "Where and how large";
-        Acted "filesystem" filesystem: SystemFilesystem = "Its filesystem";
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption";
-        Acted "mount" mount: SystemMount = "How it is mounted";
-        Acted "trim" trim: Periodic = "Telling the disk what is free";
-        Acted "scrub" scrub: Periodic = "Checking it while in use";
+        Later "provisioning" provisioning: Provisioning = "Where and how large";
+        Later "filesystem" filesystem: SystemFilesystem = "Its filesystem";
+        Acted "encryption" encryption: Option<Encryption> = "Its encryption (STATE and EPHEMERAL)";
+        Later "mount" mount: SystemMount = "How it is mounted";
+        Later "trim" trim: Periodic = "Telling the disk what is free";
+        Later "scrub" scrub: Periodic = "Checking it while in use";
     }
 }
 
@@ -42,6 +42,10 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
             "encryption",
             "must not lock STATE to itself (lockToState)",
         );
+    }
+    let own = matches!(volume.name, SystemVolume::State | SystemVolume::Ephemeral);
+    if volume.encryption.is_some() && !own && !reader.reads(Support::Later) {
+        reader.wrong_in(node, "encryption", "is for STATE and EPHEMERAL only, yet");
     }
 }
 
@@ -211,100 +215,5 @@ fn check_zswap(zswap: &ZswapConfig, node: &Node, reader: &mut Reader<'_>) {
         .is_some_and(|percent| !(1..=100).contains(&percent))
     {
         reader.wrong_in(node, "maxPoolPercent", "must be from 1 to 100");
-    }
-}
-
-choices! {
-    /// What encrypts.
-    pub enum EncryptionProvider { Luks2 = "luks2", }
-}
-choices! {
-    /// How blocks are encrypted.
-    pub enum Cipher { AesXts = "aes-xts-plain64", Adiantum12 = "xchacha12,aes-adiantum-plain64", Adiantum20 = "xchacha20,aes-adiantum-plain64", }
-}
-
-section! {
-    /// Encryption of a volume.
-    pub struct Encryption [check_encryption] {
-        Acted "provider" provider: EncryptionProvider = "What encrypts", required;
-        Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
-        Acted "cipher" cipher: Cipher = "How blocks are encrypted";
-        Acted "keySize" key_size: Option<u32> = "Bits of the key";
-        Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
-        Acted "options" options: Vec<String> = "Options of the device mapper";
-        Acted "allowDiscards" allow_discards: bool = "Tell the disk what is free";
-    }
-}
-
-fn check_encryption(encryption: &Encryption, node: &Node, reader: &mut Reader<'_>) {
-    let mut slots = std::collections::HashSet::new();
-    if encryption.keys.iter().any(|key| !slots.insert(key.slot)) {
-        reader.wrong_in(node, "keys", "has one slot twice");
-    }
-    let sector = |size: &u64| !matches!(size, 512 | 1024 | 2048 | 4096);
-    if encryption.block_size.as_ref().is_some_and(sector) {
-        reader.wrong_in(node, "blockSize", "must be 512, 1024, 2048 or 4096");
-    }
-}
-
-section! {
-    /// A key of an encrypted volume: exactly one source.
-    pub struct EncryptionKey [check_key] {
-        Acted "slot" slot: u8 = "Where it stands, 0 to 31";
-        Acted "static" fixed: Option<StaticKey> = "A passphrase";
-        Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
-        Later "kms" kms: Option<KmsKey> = "Sealed by a service";
-        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM";
-        Acted "lockToState" lock_to_state: bool = "Useless without STATE";
-    }
-}
-
-fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
-    let sources = ["static", "nodeID", "kms", "tpm"];
-    // `nodeID: {}` is how that one is asked for.
-    let given = sources
-        .iter()
-        .filter(|name| node.get(name).is_some())
-        .count();
-    if given != 1 {
-        reader.wrong(node.mark, "needs exactly one of static, nodeID, kms, tpm");
-    }
-    if key.slot > 31 {
-        reader.wrong_in(node, "slot", "must be from 0 to 31");
-    }
-}
-
-section! {
-    /// A passphrase.
-    pub struct StaticKey {
-        Acted "passphrase" passphrase: Secret = "The passphrase", required;
-    }
-}
-
-section! {
-    /// A key made from the machine's identity.
-    pub struct NodeIdKey {
-    }
-}
-
-section! {
-    /// A key sealed by a service.
-    pub struct KmsKey {
-        Acted "endpoint" endpoint: Url = "The service", required;
-    }
-}
-
-section! {
-    /// A key sealed by the TPM.
-    pub struct TpmKey {
-        Acted "options" options: TpmOptions = "What it is bound to";
-        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Only under Secure Boot";
-    }
-}
-
-section! {
-    /// What a key in the TPM is bound to.
-    pub struct TpmOptions {
-        Acted "pcrs" pcrs: Vec<u8> = "Measurements";
     }
 }

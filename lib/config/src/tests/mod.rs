@@ -1,6 +1,7 @@
 //! Tests of the whole crate; what belongs to one file is tested there.
 
 mod emit;
+mod encryption;
 mod hostile;
 mod kinds;
 mod page;

@@ -23,7 +23,7 @@ section! {
 section! {
     /// `machine.systemDiskEncryption`.
     pub struct SystemDiskEncryption {
-        Held "state" state: Option<Encryption> = "Of the config and identity";
-        Held "ephemeral" ephemeral: Option<Encryption> = "Of `/var`";
+        Acted "state" state: Option<Encryption> = "Of the config and identity";
+        Acted "ephemeral" ephemeral: Option<Encryption> = "Of `/var`";
     }
 }

@@ -50,7 +50,7 @@ section! {
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
         Later "registries" registries: Registries = "Mirrors and credentials of image registries";
-        Later "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
+        Acted "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Held "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
         Acted "logging" logging: Logging = "Where logs are sent";

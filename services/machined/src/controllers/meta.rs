@@ -5,7 +5,11 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use tokio::sync::watch;
 
+use crate::meta::STATE_ENCRYPTION;
 use crate::resources::runtime::MetaKey;
+
+/// Instead of a value with passphrases.
+const HIDDEN: &str = "******";
 
 #[derive(Debug, Clone)]
 pub(super) struct MetaKeys {
@@ -31,7 +35,11 @@ impl Controller for MetaKeys {
             let values = self.values.borrow_and_update().clone();
             context.start_outputs();
             for (tag, value) in values {
-                let value = String::from_utf8_lossy(&value).into_owned();
+                let value = if tag == STATE_ENCRYPTION {
+                    HIDDEN.to_owned()
+                } else {
+                    String::from_utf8_lossy(&value).into_owned()
+                };
                 context.put(Draft::new(&format!("{tag:#04x}"), MetaKey { value }))?;
             }
             context.remove_others::<MetaKey>()?;

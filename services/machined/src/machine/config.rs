@@ -50,6 +50,7 @@ impl Machine {
 
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
+        self.keep_state_encryption(&document);
         write_udev_rules(&document);
         let signs = document.machine.kind.is_control_plane();
         self.node.set_config(document);
@@ -58,6 +59,7 @@ impl Machine {
         }
         self.declare_extensions();
         self.direct_logs();
+        self.mount_what_waited();
     }
 
     /// Tells syslogd where logs go, by the config and the volumes of now.
@@ -69,14 +71,10 @@ impl Machine {
 
     /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
     fn load_embedded(&self) {
-        let bytes = match fs::read(EMBEDDED) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return console::warn(&format!("cannot read {EMBEDDED}: {error}")),
-        };
-        match Document::parse(&bytes) {
-            Ok(document) => self.start_with(document, EMBEDDED),
-            Err(problems) => self.refuse(&format!("{EMBEDDED} is not used: {problems}")),
+        match embedded() {
+            Ok(Some(document)) => self.start_with(document, EMBEDDED),
+            Ok(None) => {}
+            Err(why) => self.refuse(&format!("{EMBEDDED} is not used: {why}")),
         }
     }
 
@@ -124,6 +122,17 @@ impl Machine {
             self.restart_apid();
         }
         self.node.set_stage(Stage::Running);
+    }
+}
+
+/// The config in the image, if there is one.
+pub(super) fn embedded() -> Result<Option<Document>, String> {
+    match fs::read(EMBEDDED) {
+        Ok(bytes) => Document::parse(&bytes)
+            .map(Some)
+            .map_err(|problems| problems.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
     }
 }
 

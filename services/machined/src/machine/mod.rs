@@ -12,6 +12,7 @@ mod trial;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use corten_sys::power::End;
 use corten_sys::{host, process};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
@@ -81,6 +82,10 @@ struct Machine {
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
     machine_id: Mutex<String>,
+    /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
+    awaits_config: AtomicBool,
+    /// Told when it can be opened, from the start.
+    restart: Notify,
     extensions: extensions::Extensions,
     volumes: watch::Sender<Progress>,
 }
@@ -109,6 +114,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         network,
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
+        awaits_config: AtomicBool::new(false),
+        restart: Notify::new(),
         extensions: extensions::Extensions::default(),
         volumes: watch::Sender::default(),
     });
@@ -146,6 +153,9 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
             }
             Some(()) = pressed.recv() => {
                 break (Action::Shutdown, "the power button was pressed", String::new());
+            }
+            () = machine.restart.notified() => {
+                break (Action::Reboot, "the config says how EPHEMERAL is opened", String::new());
             }
             _ = interrupt.recv() => {
                 break (Action::Reboot, "ctrl-alt-del was pressed", String::new());

@@ -1,26 +1,43 @@
 //! The volumes in the node's life.
 
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 
 use corten_config::Document;
+use corten_config::kinds::{Encryption, SystemVolume};
 use corten_sys::host;
 
-use super::{Fatal, Machine};
+use super::{Fatal, Machine, config};
 use crate::boot::system;
+use crate::config_store::ConfigStore;
 use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Evidence};
+use crate::meta::{MetaError, STATE_ENCRYPTION};
 use crate::node::{Node, Stage};
-use crate::volumes::{self, Outcome, Progress, STATE};
+use crate::volumes::{self, Failure, Outcome, Progress, STATE};
 
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
         self.read_meta();
-        match volumes::bring_up(&self.supervisor).await {
+        match self.attach_volumes().await {
             // Its driver may come with udevd.
             Ok(Outcome::NoDisk) => {}
-            Ok(Outcome::Mounted { disk, made }) => {
+            Ok(Outcome::AwaitsConfig { disk }) => {
+                self.awaits_config.store(true, Relaxed);
+                console::say(&format!(
+                    "volumes: STATE mounted on {disk}; EPHEMERAL waits for a machine config, which says how it is encrypted"
+                ));
+                self.volumes.send_replace(Progress::Settled);
+            }
+            Ok(Outcome::Mounted {
+                disk,
+                made,
+                ephemeral,
+            }) => {
+                let opened = ephemeral.map(|keys| (SystemVolume::Ephemeral, keys));
+                self.node.opened().extend(opened);
                 let how = if made == 0 {
                     "mounted"
                 } else {
@@ -38,6 +55,76 @@ impl Machine {
         }
     }
 
+    /// STATE comes first: the config on it says how EPHEMERAL is opened.
+    async fn attach_volumes(&self) -> Result<Outcome, Failure> {
+        let Some(partitions) = volumes::find()? else {
+            return Ok(Outcome::NoDisk);
+        };
+        // Why it cannot be used is told when it would be.
+        let embedded = config::embedded().ok().flatten();
+        let of_state = self.state_encryption(embedded.as_ref())?;
+        let encrypted = partitions
+            .attach_state(&self.supervisor, of_state.as_ref())
+            .await?;
+        let opened = of_state.filter(|_| encrypted);
+        let opened = opened.map(|keys| (SystemVolume::State, keys));
+        self.node.opened().extend(opened);
+        let kept = ConfigStore::on_volume(Path::new(STATE.target));
+        let kept = kept.and_then(|store| store.load().document);
+        let config = kept.or(embedded);
+        partitions
+            .attach_ephemeral(&self.supervisor, config.as_ref(), encrypted)
+            .await
+    }
+
+    /// What is in META, or else what the config in the image says.
+    fn state_encryption(&self, embedded: Option<&Document>) -> Result<Option<Encryption>, Failure> {
+        let meta = self.node.meta().watch();
+        let kept = meta.borrow().get(&STATE_ENCRYPTION).cloned();
+        match kept {
+            Some(value) => Encryption::from_meta(&value).map(Some).map_err(|problems| {
+                let why =
+                    format!("META {STATE_ENCRYPTION:#04x} says how, and is wrong: {problems}");
+                Failure::new(STATE.name, why)
+            }),
+            None => Ok(embedded
+                .and_then(|config| config.encryption(SystemVolume::State))
+                .cloned()),
+        }
+    }
+
+    /// The next boot opens STATE before it can read this config. One that says nothing of it leaves it as it is.
+    pub(super) fn keep_state_encryption(&self, document: &Document) {
+        let Some(wanted) = document.encryption(SystemVolume::State) else {
+            return;
+        };
+        // One that was kept from earlier may know none of today's keys.
+        if let Err(why) = volumes::check_keys(&self.node.opened(), document) {
+            return console::warn(&format!("how the volumes are opened is not changed: {why}"));
+        }
+        let value = wanted.to_meta().into_bytes();
+        let meta = self.node.meta();
+        if meta.watch().borrow().get(&STATE_ENCRYPTION) == Some(&value) {
+            return;
+        }
+        match meta.change(STATE_ENCRYPTION, Some(value)) {
+            // Without META there is no STATE either.
+            Ok(()) | Err(MetaError::NoPartition) => {}
+            Err(error) => console::warn(&format!(
+                "how STATE is encrypted is not kept: {error}; the next boot opens it as before"
+            )),
+        }
+    }
+
+    /// What uses /var by now would not find itself in another one, so that the node starts again.
+    pub(super) fn mount_what_waited(&self) {
+        // One that is in memory only would be asked for again, and the node start again, for ever.
+        let is_kept = |store: &ConfigStore| store.load().document.is_some();
+        if self.awaits_config.load(Relaxed) && self.node.config_store().is_some_and(is_kept) {
+            self.restart.notify_one();
+        }
+    }
+
     /// Mounts what was not there before udevd had loaded the drivers, and reads the config it holds.
     pub(super) async fn mount_late_volumes(&self) -> Result<(), Fatal> {
         if !self.awaits_disk() {
@@ -45,7 +132,7 @@ impl Machine {
         }
         self.supervisor.up("udevd").await;
         self.mount_volumes().await;
-        if volumes::are_mounted() {
+        if volumes::are_mounted() || self.awaits_config.load(Relaxed) {
             system::make_directories().map_err(Fatal)?;
             self.load_config();
         }

@@ -123,6 +123,9 @@ pub const VOLUME_TYPES: &Table = &[
     (6, "external"),
 ];
 
+/// What encrypts a volume.
+pub const ENCRYPTION_PROVIDERS: &Table = &[(0, "none"), (1, "luks2")];
+
 /// File systems of volumes; others have no number.
 pub const FILE_SYSTEMS: &Table = &[
     (0, "none"),

@@ -6,7 +6,7 @@ use corten_resources::{Definition, Spec};
 use prost::Message as _;
 use serde::Serialize;
 
-use super::names::{FILE_SYSTEMS, VOLUME_PHASES, VOLUME_TYPES, number};
+use super::names::{ENCRYPTION_PROVIDERS, FILE_SYSTEMS, VOLUME_PHASES, VOLUME_TYPES, number};
 use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
@@ -65,9 +65,12 @@ pub struct VolumeStatus {
     /// The same for people.
     #[serde(skip_serializing_if = "is_default")]
     pub pretty_size: String,
-    /// Its type.
+    /// Its type; of an encrypted partition `luks`.
     #[serde(skip_serializing_if = "is_default")]
     pub filesystem: String,
+    /// `luks2`: the partition is encrypted, and open.
+    #[serde(skip_serializing_if = "is_default")]
+    pub encryption_provider: &'static str,
     /// `None` for a volume that is used without being mounted.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_spec: Option<MountSpec>,
@@ -109,6 +112,8 @@ impl Spec for VolumeStatus {
             size: self.size,
             filesystem: number(&self.filesystem, FILE_SYSTEMS).unwrap_or_default(),
             mount_location: self.mount_location.clone(),
+            encryption_provider: number(self.encryption_provider, ENCRYPTION_PROVIDERS)
+                .unwrap_or_default(),
             pretty_size: self.pretty_size.clone(),
             mount_spec: self.mount_spec.as_ref().map(mount),
             r#type: number(self.kind, VOLUME_TYPES).unwrap_or_default(),

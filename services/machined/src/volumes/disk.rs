@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use corten_luks::Luks;
+
 use crate::sysfs::read;
 
 /// A whole disk, as the kernel names it (`vda`).
@@ -107,20 +109,32 @@ pub enum Content {
     Nothing,
     /// XFS.
     Xfs,
+    /// LUKS, one that can be opened or a damaged one.
+    Luks,
     /// Something else, which is not ours to overwrite.
     Foreign,
 }
 
 /// What a partition holds, by its first sectors (XFS: `struct xfs_dsb`, big-endian, at offset 0; the magic,
-/// and at 126 whether `mkfs` is still at work).
+/// and at 126 whether `mkfs` is still at work). Of a LUKS header whose first copy was never written there is
+/// the second.
 ///
 /// # Errors
 /// The device cannot be read.
 pub fn content(device: &Path) -> io::Result<Content> {
     let mut start = [0; 4096];
-    File::open(device)?.read_exact(&mut start)?;
+    let mut file = File::open(device)?;
+    file.read_exact(&mut start)?;
+    if start.starts_with(b"LUKS\xba\xbe") {
+        return Ok(Content::Luks);
+    }
     if start.iter().all(|byte| *byte == 0) {
-        return Ok(Content::Nothing);
+        return match Luks::read(&file) {
+            Ok(None) => Ok(Content::Nothing),
+            Err(corten_luks::LuksError::Device(error)) => Err(error),
+            // Opening it says what is wrong.
+            Ok(Some(_)) | Err(_) => Ok(Content::Luks),
+        };
     }
     if !start.starts_with(b"XFSB") {
         return Ok(Content::Foreign);
@@ -180,6 +194,9 @@ mod tests {
         assert_eq!(is(&block).unwrap(), Content::Xfs);
         block[126] = 1;
         assert_eq!(is(&block).unwrap(), Content::Nothing);
+        // Version 1 is no volume of ours, and not to be overwritten either.
+        block[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
+        assert_eq!(is(&block).unwrap(), Content::Luks);
         is(&[0; 100]).unwrap_err();
     }
 }

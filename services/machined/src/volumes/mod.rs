@@ -5,23 +5,27 @@
 //! when the disk did. A node without such a disk (CD, network) keeps everything in memory. Nothing here
 //! keeps a node from coming up, and nothing here overwrites what it did not make.
 
+mod attach;
 mod disk;
+mod encryption;
+mod partitions;
 mod table;
 mod wipe;
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use corten_sys::blkpg;
-use corten_sys::mount::{self, MountFlags};
+use corten_config::kinds::{Encryption, SystemVolume};
+use corten_config::{Document, Word as _};
+use corten_sys::mount::MountFlags;
 
 use crate::mount_table;
 use crate::supervisor::Supervisor;
-use disk::{Content, Disk};
+
+pub use partitions::find;
 pub use table::TYPE_LINUX;
-use table::{Extent, Table};
 
 /// A volume the node makes for itself.
 #[derive(Debug)]
@@ -70,8 +74,9 @@ pub const IMAGE_CACHE: &str = "IMAGECACHE";
 
 /// In bytes; below this, images and containers have no room.
 pub const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
-/// Zeroed before a partition is added, so that nothing which lay there before is taken for its content.
-const WIPED: u64 = MIB;
+/// Zeroed before a partition is added, so that nothing which lay there before is taken for its content; and
+/// what is wiped at least, so that no key slot is left of an encrypted volume.
+const WIPED: u64 = corten_luks::DATA_OFFSET;
 
 /// What became of the volumes.
 #[derive(Debug)]
@@ -82,6 +87,13 @@ pub enum Outcome {
         disk: String,
         /// How many partitions were new.
         made: usize,
+        /// What opened EPHEMERAL, when it is encrypted.
+        ephemeral: Option<Encryption>,
+    },
+    /// STATE is mounted; what to do with EPHEMERAL only a machine config can say, and there is none yet.
+    AwaitsConfig {
+        /// The kernel's name of the disk.
+        disk: String,
     },
     /// No disk carries the node: everything is kept in memory.
     NoDisk,
@@ -109,7 +121,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(what: impl Into<String>, why: impl fmt::Display) -> Failure {
+    pub(crate) fn new(what: impl Into<String>, why: impl fmt::Display) -> Failure {
         Failure {
             what: what.into(),
             why: why.to_string(),
@@ -180,29 +192,44 @@ pub fn device(partition: &str) -> io::Result<PathBuf> {
     disk.ok_or_else(none)?.named(partition)
 }
 
-/// Finds the disk, makes what it lacks, and mounts both volumes.
+/// The device by which an encrypted volume is mounted.
+#[must_use]
+pub fn opened_device(volume: &str) -> String {
+    encryption::mapped(volume).display().to_string()
+}
+
+/// Closes what is encrypted, when nothing of it is mounted any more.
+pub fn close() {
+    for volume in [&EPHEMERAL, &STATE] {
+        if let Err(error) = encryption::close(volume.name) {
+            crate::console::warn(&format!("{} stays open: {error}", volume.name));
+        }
+    }
+}
+
+/// The encrypted volumes that are open, and what opened them in this boot: what is in their slots.
+pub type Opened = Vec<(SystemVolume, Encryption)>;
+
+/// Whether the next boot could open what is open now by the next config: it must keep a key of each volume, by
+/// which the others get into their slots.
 ///
 /// # Errors
-/// The text names the volume or the disk. A volume that was mounted before stays mounted.
-pub async fn bring_up(supervisor: &Supervisor) -> Result<Outcome, Failure> {
-    let disk = disk::system_disk(Path::new("/sys"))
-        .map_err(|error| Failure::new("the system disk", error))?;
-    let Some(disk) = disk else {
-        return Ok(Outcome::NoDisk);
-    };
-    let layout = Layout::ensure(&disk).map_err(|error| Failure::new(&disk.name, error))?;
-    for (volume, extent) in [(&STATE, layout.state), (&EPHEMERAL, layout.ephemeral)] {
-        let device = disk
-            .partition(extent.number)
-            .map_err(|error| Failure::new(volume.name, error))?;
-        attach(supervisor, volume, &device)
-            .await
-            .map_err(|why| Failure::new(volume.name, why))?;
+/// The text names the volume.
+pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
+    for (volume, before) in opened {
+        let keeps = match next.encryption(*volume) {
+            Some(next) => next.keeps_a_key_of(before),
+            // META has them.
+            None => *volume == SystemVolume::State,
+        };
+        if !keeps {
+            return Err(format!(
+                "the encryption of {} must keep one of its keys, in its slot, until the next boot has set the others",
+                volume.word()
+            ));
+        }
     }
-    Ok(Outcome::Mounted {
-        disk: disk.name,
-        made: layout.made,
-    })
+    Ok(())
 }
 
 /// Lets the file system of EPHEMERAL fill its partition; one that does already is left as it is.
@@ -212,123 +239,4 @@ pub async fn bring_up(supervisor: &Supervisor) -> Result<Outcome, Failure> {
 pub async fn grow(supervisor: &Supervisor) -> Result<(), Failure> {
     let grown = supervisor.run("xfs_growfs", &[EPHEMERAL.target]).await;
     grown.map_err(|why| Failure::new("growing EPHEMERAL", why))
-}
-
-/// Both partitions, in the table and known to the kernel.
-struct Layout {
-    state: Extent,
-    ephemeral: Extent,
-    made: usize,
-}
-
-impl Layout {
-    fn ensure(disk: &Disk) -> io::Result<Layout> {
-        let mut device = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(disk.device())?;
-        let mut table = Table::read(&mut device)?;
-        let mut made = Vec::new();
-        let needed = [&STATE, &EPHEMERAL]
-            .iter()
-            .filter(|volume| table.find(volume.name).is_none())
-            .map(|volume| volume.length.unwrap_or(SMALLEST_EPHEMERAL))
-            .sum::<u64>();
-        if table.room() < needed {
-            return Err(io::Error::other(format!(
-                "STATE and EPHEMERAL need {} MiB behind META, and {} MiB are free; use a larger disk",
-                needed / MIB,
-                table.room() / MIB
-            )));
-        }
-        let mut extent = |volume: &Volume, table: &mut Table| match table.find(volume.name) {
-            Some(found) => Ok(found),
-            None => {
-                let extent = table.append(volume.name, volume.length)?;
-                made.push(extent);
-                Ok::<_, io::Error>(extent)
-            }
-        };
-        let state = extent(&STATE, &mut table)?;
-        let mut ephemeral = extent(&EPHEMERAL, &mut table)?;
-        let grown = table.grow(EPHEMERAL.name);
-        if let Some(larger) = grown {
-            ephemeral = larger;
-        }
-        if !made.is_empty() {
-            table.individualize();
-            for extent in &made {
-                wipe_start(&mut device, extent.start)?;
-            }
-        }
-        if !made.is_empty() || grown.is_some() {
-            table.write(&mut device, |device| device.sync_all())?;
-        }
-        for extent in &made {
-            blkpg::add(&device, extent.number, extent.start, extent.length)?;
-        }
-        if let Some(larger) = grown {
-            blkpg::resize(&device, larger.number, larger.start, larger.length)?;
-        }
-        Ok(Layout {
-            state,
-            ephemeral,
-            made: made.len(),
-        })
-    }
-}
-
-fn wipe_start(device: &mut File, start: u64) -> io::Result<()> {
-    device.seek(SeekFrom::Start(start))?;
-    io::copy(&mut io::Read::take(io::repeat(0), WIPED), device)?;
-    device.flush()?;
-    device.sync_all()
-}
-
-/// Mounts a volume; makes its file system when there is none, repairs one that cannot be mounted.
-async fn attach(supervisor: &Supervisor, volume: &Volume, device: &Path) -> Result<(), String> {
-    let shown = device.display().to_string();
-    let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    match found {
-        Content::Xfs => {}
-        Content::Nothing => make_file_system(supervisor, volume, &shown).await?,
-        Content::Foreign => {
-            return Err(format!(
-                "{shown} holds no XFS file system; reset the volume to make it anew"
-            ));
-        }
-    }
-    if let Err(error) = mount_on(volume, device) {
-        crate::console::warn(&format!(
-            "{} on {shown} cannot be mounted ({error}); it is being repaired",
-            volume.name
-        ));
-        supervisor
-            .run("xfs_repair", &[&shown])
-            .await
-            .map_err(|why| format!("{shown} is damaged and cannot be repaired: {why}"))?;
-        mount_on(volume, device).map_err(|error| format!("cannot mount {shown}: {error}"))?;
-    }
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(volume.target, fs::Permissions::from_mode(volume.mode))
-        .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
-}
-
-async fn make_file_system(
-    supervisor: &Supervisor,
-    volume: &Volume,
-    device: &str,
-) -> Result<(), String> {
-    let arguments = ["-q", "-f", "-L", volume.name, device];
-    supervisor.run("mkfs.xfs", &arguments).await
-}
-
-fn mount_on(volume: &Volume, device: &Path) -> io::Result<()> {
-    mount::mount(
-        device,
-        Path::new(volume.target),
-        "xfs",
-        volume.flags,
-        volume.options,
-    )
 }

@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    const LENGTH: usize = 3 << 20;
+    const LENGTH: usize = 19 << 20;
 
     fn full() -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();

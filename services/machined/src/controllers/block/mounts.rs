@@ -50,7 +50,8 @@ impl Controller for Mounts {
                 let status = status(volume.id(), mount);
                 context.put(Draft::new(volume.id(), of_requester(&status)))?;
                 context.put(Draft::new(volume.id(), status))?;
-                context.put(Draft::new(volume.id(), partition(mount)))?;
+                let encrypted = !volume.encryption_provider.is_empty();
+                context.put(Draft::new(volume.id(), partition(mount, encrypted)))?;
             }
             context.remove_others::<MountStatus>()?;
             context.remove_others::<VolumeMountStatus>()?;
@@ -104,12 +105,12 @@ fn of_requester(status: &MountStatus) -> VolumeMountStatus {
     }
 }
 
-fn partition(mount: &Mount) -> PartitionMount {
+fn partition(mount: &Mount, encrypted: bool) -> PartitionMount {
     PartitionMount {
         source: mount.source.clone(),
         target: mount.target.clone(),
         filesystem_type: mount.kind.clone(),
         options: mount.options.clone(),
-        encrypted: false,
+        encrypted,
     }
 }

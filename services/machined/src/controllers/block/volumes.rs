@@ -104,8 +104,12 @@ impl View<'_> {
     /// A volume without `mount_spec` is used as it is.
     fn status(&self, name: &str, mount_spec: Option<MountSpec>) -> VolumeStatus {
         let partition = self.partition(name);
+        let opened = volumes::opened_device(name);
+        let is_open = mount_spec
+            .as_ref()
+            .is_some_and(|spec| self.is_mounted(&opened, &spec.target_path));
         let is_used = partition.is_some_and(|partition| match &mount_spec {
-            Some(spec) => self.is_mounted(&partition.dev_path, &spec.target_path),
+            Some(spec) => is_open || self.is_mounted(&partition.dev_path, &spec.target_path),
             None => true,
         });
         let found = match (partition, self.progress) {
@@ -121,7 +125,7 @@ impl View<'_> {
             pre_fail_phase: why.map_or("", |_| found),
             kind: "partition",
             location: partition.dev_path.clone(),
-            mount_location: partition.dev_path,
+            mount_location: if is_open { opened } else { partition.dev_path },
             partition_index: partition.partition_index,
             parent_location: match self.disk {
                 Some(disk) if partition.partition_index > 0 => disk.dev_path.clone(),
@@ -132,6 +136,7 @@ impl View<'_> {
             size: partition.size,
             pretty_size: partition.pretty_size,
             filesystem: partition.name,
+            encryption_provider: if is_open { "luks2" } else { "" },
             mount_spec,
             error_message: why.unwrap_or_default().to_owned(),
         }
@@ -309,6 +314,27 @@ mod tests {
             .await;
         node.until_mounted("EPHEMERAL", false).await;
         assert!(node.store.get_as::<PartitionMount>("EPHEMERAL").is_none());
+    }
+
+    #[tokio::test]
+    async fn an_encrypted_volume_is_mounted_from_what_opened_it() {
+        let node = Node::start();
+        node.system_disk("vda");
+        node.partition("vda", 4, "STATE", "luks");
+        node.until("STATE", |status| status.phase == "located")
+            .await;
+        let table = "/dev/mapper/luks2-STATE /system/state xfs rw,nosuid,nodev,noexec 0 0\n";
+        node.mounts.send_replace(mount_table::parse(table));
+        node.until("STATE", |status| {
+            status.phase == "ready"
+                && status.location == "/dev/vda4"
+                && status.mount_location == "/dev/mapper/luks2-STATE"
+                && status.encryption_provider == "luks2"
+        })
+        .await;
+        node.until_mounted("STATE", true).await;
+        let mount = node.store.get_as::<PartitionMount>("STATE").unwrap();
+        assert!(mount.encrypted);
     }
 
     #[tokio::test]

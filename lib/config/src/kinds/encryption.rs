@@ -1,0 +1,174 @@
+//! Encryption of volumes.
+
+use serde_json::{Value as Json, json};
+
+use crate::problem::{Notes, Problems};
+use crate::read::{self, Reader, Word as _, choices, section};
+use crate::secret::Secret;
+use crate::stream;
+use crate::table::Support;
+use crate::tree::Node;
+use crate::values::Url;
+
+/// What the device mapper can be told to do otherwise; the kernel's names.
+const OPTIONS: &[&str] = &[
+    "no_read_workqueue",
+    "no_write_workqueue",
+    "same_cpu_crypt",
+    "submit_from_crypt_cpus",
+];
+
+choices! {
+    /// What encrypts.
+    pub enum EncryptionProvider { Luks2 = "luks2", }
+}
+choices! {
+    /// How blocks are encrypted.
+    pub enum Cipher { AesXts = "aes-xts-plain64", Adiantum12 = "xchacha12,aes-adiantum-plain64", Adiantum20 = "xchacha20,aes-adiantum-plain64", }
+}
+
+section! {
+    /// Encryption of a volume.
+    pub struct Encryption [check_encryption] {
+        Acted "provider" provider: EncryptionProvider = "What encrypts", required;
+        Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
+        Acted "cipher" cipher: Cipher = "How blocks are encrypted";
+        Acted "keySize" key_size: Option<u32> = "Bits of the key";
+        Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
+        Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
+        Acted "allowDiscards" allow_discards: bool = "Tell the disk what is free";
+    }
+}
+
+fn check_encryption(encryption: &Encryption, node: &Node, reader: &mut Reader<'_>) {
+    let mut slots = std::collections::HashSet::new();
+    if encryption.keys.iter().any(|key| !slots.insert(key.slot)) {
+        reader.wrong_in(node, "keys", "has one slot twice");
+    }
+    let sector = |size: &u64| !matches!(size, 512 | 1024 | 2048 | 4096);
+    if encryption.block_size.as_ref().is_some_and(sector) {
+        reader.wrong_in(node, "blockSize", "must be 512, 1024, 2048 or 4096");
+    }
+    let unknown = |option: &String| !OPTIONS.contains(&option.as_str());
+    if encryption.options.iter().any(unknown) {
+        let what = format!("must be some of {}", OPTIONS.join(", "));
+        reader.wrong_in(node, "options", &what);
+    }
+    if encryption.cipher == Cipher::AesXts {
+        let size = encryption.key_size.unwrap_or(512);
+        if !matches!(size, 256 | 512) {
+            reader.wrong_in(node, "keySize", "must be 256 or 512 for aes-xts-plain64");
+        }
+    } else if !reader.reads(Support::Later) {
+        reader.wrong_in(node, "cipher", "is not supported yet; use aes-xts-plain64");
+    }
+}
+
+impl Encryption {
+    /// As META keeps it for the next boot, which must open STATE before it can read a config: JSON with the
+    /// names of the config.
+    #[must_use]
+    pub fn to_meta(&self) -> String {
+        let key = |key: &EncryptionKey| match &key.fixed {
+            Some(fixed) => {
+                json!({"slot": key.slot, "static": {"passphrase": fixed.passphrase.expose()}})
+            }
+            None => json!({"slot": key.slot, "nodeID": {}}),
+        };
+        // What is null asks for nothing.
+        let fields = json!({
+            "provider": self.provider.word(),
+            "keys": self.keys.iter().map(key).collect::<Json>(),
+            "cipher": self.cipher.word(),
+            "keySize": self.key_size,
+            "blockSize": self.block_size,
+            "options": self.options,
+            "allowDiscards": self.allow_discards,
+        });
+        fields.to_string()
+    }
+
+    /// Reads what META has.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn from_meta(bytes: &[u8]) -> Result<Encryption, Problems> {
+        let mut notes = Notes::default();
+        let (_, trees) = stream::read(bytes, &mut notes)?;
+        let mut encryption = Encryption::default();
+        if let Some(node) = trees.first() {
+            let mut reader = Reader::new(&mut notes, false);
+            encryption = read::read_section(node, &[], &mut reader).unwrap_or_default();
+        }
+        notes.into_result(encryption)
+    }
+
+    /// Whether a key of `before` is among these, in its slot: with none, what was encrypted by those before
+    /// could not be opened to be given these.
+    #[must_use]
+    pub fn keeps_a_key_of(&self, before: &Encryption) -> bool {
+        self.keys.iter().any(|key| before.keys.contains(key))
+    }
+}
+
+section! {
+    /// A key of an encrypted volume: exactly one source.
+    pub struct EncryptionKey [check_key] {
+        Acted "slot" slot: u8 = "Where it stands, 0 to 31";
+        Acted "static" fixed: Option<StaticKey> = "A passphrase";
+        Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
+        Later "kms" kms: Option<KmsKey> = "Sealed by a service";
+        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM";
+        Later "lockToState" lock_to_state: bool = "Useless without STATE";
+    }
+}
+
+fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
+    let sources = ["static", "nodeID", "kms", "tpm"];
+    // `nodeID: {}` is how that one is asked for.
+    let given = sources
+        .iter()
+        .filter(|name| node.get(name).is_some())
+        .count();
+    if given != 1 {
+        reader.wrong(node.mark, "needs exactly one of static, nodeID, kms, tpm");
+    }
+    if key.slot > 31 {
+        reader.wrong_in(node, "slot", "must be from 0 to 31");
+    }
+}
+
+section! {
+    /// A passphrase.
+    pub struct StaticKey {
+        Acted "passphrase" passphrase: Secret = "The passphrase", required;
+    }
+}
+
+section! {
+    /// A key made from the machine's identity.
+    pub struct NodeIdKey {
+    }
+}
+
+section! {
+    /// A key sealed by a service.
+    pub struct KmsKey {
+        Acted "endpoint" endpoint: Url = "The service", required;
+    }
+}
+
+section! {
+    /// A key sealed by the TPM.
+    pub struct TpmKey {
+        Acted "options" options: TpmOptions = "What it is bound to";
+        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Only under Secure Boot";
+    }
+}
+
+section! {
+    /// What a key in the TPM is bound to.
+    pub struct TpmOptions {
+        Acted "pcrs" pcrs: Vec<u8> = "Measurements";
+    }
+}

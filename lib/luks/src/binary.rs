@@ -1,0 +1,215 @@
+//! The binary part of a header (specification, section 2.1), big-endian, 4096 bytes; its checksum covers the
+//! JSON behind it too.
+
+use ring::digest::{SHA256, digest};
+
+use crate::{Device, LuksError, random};
+
+/// Length of the binary part.
+const BINARY: usize = 4096;
+const FIRST_MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
+const SECOND_MAGIC: &[u8; 6] = b"SKUL\xba\xbe";
+const VERSION: u16 = 2;
+/// Sizes of a header, binary part and JSON, that the specification allows; a second copy starts at one.
+const SIZES: [usize; 9] = [
+    0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
+];
+const CHECKSUM_AT: usize = 448;
+const CHECKSUM: usize = 64;
+const CHECKSUM_NAME: &str = "sha256";
+
+/// What the binary part says, and the JSON behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeaderCopy {
+    /// Bytes of one copy of the header.
+    pub(crate) size: usize,
+    /// Grows with every write.
+    pub(crate) sequence: u64,
+    pub(crate) label: String,
+    pub(crate) uuid: String,
+    pub(crate) subsystem: String,
+    pub(crate) json: String,
+}
+
+/// Where a copy lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    First,
+    Second,
+}
+
+/// What was found of both copies.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    pub(crate) first: Result<HeaderCopy, Broken>,
+    /// The first one of the places it may be at.
+    pub(crate) second: Result<HeaderCopy, Broken>,
+}
+
+/// Why there is no copy at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// Something else is there, or nothing.
+    NoMagic,
+    Version(u16),
+    Damaged(&'static str),
+}
+
+/// Reads both copies.
+pub(crate) fn read<D: Device>(device: &D) -> Result<Copies, LuksError> {
+    let first = read_at(device, 0, Place::First)?;
+    // Where the first one cannot tell.
+    let sizes = match &first {
+        Ok(copy) => vec![copy.size],
+        Err(_) => SIZES.to_vec(),
+    };
+    let mut second = Err(Broken::NoMagic);
+    for size in sizes {
+        second = read_at(device, size, Place::Second)?;
+        if second.is_ok() {
+            break;
+        }
+    }
+    Ok(Copies { first, second })
+}
+
+fn read_at<D: Device>(
+    device: &D,
+    offset: usize,
+    place: Place,
+) -> Result<Result<HeaderCopy, Broken>, LuksError> {
+    let mut bytes = vec![0; BINARY];
+    if !load(device, &mut bytes, offset)? {
+        return Ok(Err(Broken::NoMagic));
+    }
+    let size = match size(&bytes, offset, place) {
+        Ok(size) => size,
+        Err(broken) => return Ok(Err(broken)),
+    };
+    bytes.resize(size, 0);
+    if !load(device, &mut bytes, offset)? {
+        return Ok(Err(Broken::Damaged("it is cut off")));
+    }
+    Ok(decode(&bytes))
+}
+
+/// False when the device ends before.
+fn load<D: Device>(device: &D, bytes: &mut [u8], offset: usize) -> Result<bool, LuksError> {
+    match device.load(bytes, offset as u64) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The length of the copy whose binary part this is.
+fn size(binary: &[u8], offset: usize, place: Place) -> Result<usize, Broken> {
+    if !binary.starts_with(magic(place)) {
+        return Err(Broken::NoMagic);
+    }
+    let version = u16::from_be_bytes(field(binary, 6));
+    if version != VERSION {
+        return Err(Broken::Version(version));
+    }
+    if u64::from_be_bytes(field(binary, 256)) != offset as u64 {
+        return Err(Broken::Damaged("it belongs elsewhere"));
+    }
+    let size = u64::from_be_bytes(field(binary, 8));
+    let size = SIZES.into_iter().find(|known| *known as u64 == size);
+    size.ok_or(Broken::Damaged("its length is none there can be"))
+}
+
+fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
+    if text(bytes, 72, 32).as_deref() != Some(CHECKSUM_NAME) {
+        return Err(Broken::Damaged("its kind of checksum is unknown"));
+    }
+    let found: [u8; 32] = field(bytes, CHECKSUM_AT);
+    if found != checksum(bytes) {
+        return Err(Broken::Damaged("its checksum is wrong"));
+    }
+    let json = bytes.get(BINARY..).unwrap_or_default();
+    let end = json.iter().position(|byte| *byte == 0);
+    let json = json.get(..end.unwrap_or(json.len())).unwrap_or_default();
+    let all = || {
+        Some(HeaderCopy {
+            size: bytes.len(),
+            sequence: u64::from_be_bytes(field(bytes, 16)),
+            label: text(bytes, 24, 48)?,
+            uuid: text(bytes, 168, 40)?,
+            subsystem: text(bytes, 208, 48)?,
+            json: String::from_utf8(json.to_vec()).ok()?,
+        })
+    };
+    all().ok_or(Broken::Damaged("its text is none"))
+}
+
+/// The bytes of one copy.
+pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksError> {
+    let mut bytes = vec![0; copy.size];
+    // One byte stays 0: it ends the text.
+    if copy.json.len() >= copy.size.saturating_sub(BINARY) {
+        return Err(LuksError::Unsupported(
+            "no room left in its JSON".to_owned(),
+        ));
+    }
+    let offset = match place {
+        Place::First => 0,
+        Place::Second => copy.size as u64,
+    };
+    let mut salt = [0; 64];
+    random(&mut salt)?;
+    for (at, field) in [
+        (0, magic(place).as_slice()),
+        (6, &VERSION.to_be_bytes()),
+        (8, &(copy.size as u64).to_be_bytes()),
+        (16, &copy.sequence.to_be_bytes()),
+        (24, copy.label.as_bytes()),
+        (72, CHECKSUM_NAME.as_bytes()),
+        (104, &salt),
+        (168, copy.uuid.as_bytes()),
+        (208, copy.subsystem.as_bytes()),
+        (256, &offset.to_be_bytes()),
+        (BINARY, copy.json.as_bytes()),
+    ] {
+        put(&mut bytes, at, field);
+    }
+    let sum = checksum(&bytes);
+    put(&mut bytes, CHECKSUM_AT, &sum);
+    Ok(bytes)
+}
+
+fn magic(place: Place) -> &'static [u8; 6] {
+    match place {
+        Place::First => FIRST_MAGIC,
+        Place::Second => SECOND_MAGIC,
+    }
+}
+
+/// Of a whole copy, with the field itself taken as zero.
+fn checksum(bytes: &[u8]) -> [u8; 32] {
+    let mut blank = bytes.to_vec();
+    put(&mut blank, CHECKSUM_AT, &[0; CHECKSUM]);
+    let sum = digest(&SHA256, &blank);
+    let mut bytes = [0; 32];
+    put(&mut bytes, 0, sum.as_ref());
+    bytes
+}
+
+/// Writes a field; what would lie behind the end is left out.
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    for (to, from) in bytes.iter_mut().skip(at).zip(field) {
+        *to = *from;
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.copied().unwrap_or([0; N])
+}
+
+/// A text that 0 ends within its field.
+fn text(bytes: &[u8], at: usize, length: usize) -> Option<String> {
+    let field = bytes.get(at..at.checked_add(length)?)?;
+    let end = field.iter().position(|byte| *byte == 0)?;
+    String::from_utf8(field.get(..end)?.to_vec()).ok()
+}

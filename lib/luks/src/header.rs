@@ -1,0 +1,298 @@
+//! A volume's header: made, read, changed, written.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::binary::{self, Broken, HeaderCopy, Place};
+use crate::keyslot::{self, Cost};
+use crate::metadata::{Config, Metadata, Segment};
+use crate::{CIPHER, DATA_OFFSET, Device, LuksError, SLOTS, VolumeKey, random, unsupported};
+
+/// Bytes of one copy of a header made here.
+const SIZE: usize = 16 << 10;
+const JSON: usize = 12 << 10;
+
+/// The header of a volume.
+#[derive(Debug, Clone)]
+pub struct Luks {
+    copy: HeaderCopy,
+    metadata: Metadata,
+    /// Both copies on the device are what this is.
+    whole: bool,
+    /// Where keys lay that must not be found any more, start and length.
+    stale: Vec<(u64, u64)>,
+}
+
+impl Luks {
+    /// A new volume with a new key of `key_size` bytes (32 or 64), encrypted in sectors of `sector_size`
+    /// bytes. Nothing is written, and no slot has the key yet.
+    ///
+    /// # Errors
+    /// Another size, or no random numbers.
+    pub fn new(key_size: usize, sector_size: u32) -> Result<(Luks, VolumeKey), LuksError> {
+        if !matches!(key_size, 32 | 64) {
+            return Err(unsupported(format!(
+                "a key of {key_size} bytes for {CIPHER}"
+            )));
+        }
+        let mut key = Zeroizing::new(vec![0; key_size]);
+        random(&mut key)?;
+        let key = VolumeKey(key);
+        let segment = json!({
+            "type": "crypt",
+            "offset": DATA_OFFSET.to_string(),
+            "size": "dynamic",
+            "iv_tweak": "0",
+            "encryption": CIPHER,
+            "sector_size": sector_size,
+        });
+        let metadata = Metadata {
+            keyslots: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            segments: BTreeMap::from([("0".to_owned(), segment)]),
+            digests: BTreeMap::from([("0".to_owned(), keyslot::digest(&key)?)]),
+            config: Config {
+                json_size: JSON as u64,
+                keyslots_size: DATA_OFFSET - 2 * SIZE as u64,
+                more: serde_json::Map::new(),
+            },
+        };
+        // Says what is wrong with the sector size.
+        metadata.segment()?;
+        let luks = Luks {
+            copy: HeaderCopy {
+                size: SIZE,
+                sequence: 0,
+                label: String::new(),
+                uuid: Uuid::new_v4().to_string(),
+                subsystem: String::new(),
+                json: String::new(),
+            },
+            metadata,
+            whole: false,
+            stale: Vec::new(),
+        };
+        Ok((luks, key))
+    }
+
+    /// Reads the newer whole copy of a header; `None` when the device is no LUKS volume, or was never
+    /// finished to be one.
+    ///
+    /// # Errors
+    /// There is a header, and it cannot be used.
+    pub fn read<D: Device>(device: &D) -> Result<Option<Luks>, LuksError> {
+        let copies = binary::read(device)?;
+        let whole = match (&copies.first, &copies.second) {
+            (Ok(first), Ok(second)) => first == second,
+            _ => false,
+        };
+        let copy = match (copies.first, copies.second) {
+            (Ok(first), Ok(second)) if second.sequence > first.sequence => second,
+            (Ok(copy), _) | (Err(_), Ok(copy)) => copy,
+            (Err(Broken::NoMagic), Err(_)) => return Ok(None),
+            (Err(Broken::Version(version)), Err(_)) => return Err(LuksError::Version(version)),
+            (Err(Broken::Damaged(why)), Err(_)) => return Err(LuksError::Damaged(why.to_owned())),
+        };
+        let metadata = Metadata::parse(&copy.json)?;
+        metadata.segment()?;
+        Ok(Some(Luks {
+            copy,
+            metadata,
+            whole,
+            stale: Vec::new(),
+        }))
+    }
+
+    /// Writes both copies, the second first, each on the disk before the next is touched. Whenever the power
+    /// goes, the device has the header of before or this one. Keys that were removed are wiped after it.
+    ///
+    /// # Errors
+    /// The device's, or the header is full.
+    pub fn write<D: Device>(&mut self, device: &D) -> Result<(), LuksError> {
+        let mut copy = self.copy.clone();
+        copy.sequence = copy.sequence.saturating_add(1);
+        copy.json = serde_json::to_string(&self.metadata)
+            .map_err(|error| unsupported(format!("JSON that cannot be written: {error}")))?;
+        let (first, second) = (
+            binary::encode(&copy, Place::First)?,
+            binary::encode(&copy, Place::Second)?,
+        );
+        self.whole = false;
+        for (bytes, offset) in [(&second, copy.size as u64), (&first, 0)] {
+            device.store(bytes, offset)?;
+            device.sync()?;
+        }
+        self.copy = copy;
+        self.whole = true;
+        for (offset, size) in self.stale.drain(..) {
+            let size = usize::try_from(size).unwrap_or_default();
+            device.store(&vec![0; size], offset)?;
+        }
+        Ok(device.sync()?)
+    }
+
+    /// Whether both copies on the device are whole and the same. If not, `write` mends them.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// The volume's own name.
+    #[must_use]
+    pub fn uuid(&self) -> &str {
+        &self.copy.uuid
+    }
+
+    /// The data.
+    ///
+    /// # Errors
+    /// None, in a header that was read or made.
+    pub fn segment(&self) -> Result<Segment, LuksError> {
+        self.metadata.segment()
+    }
+
+    /// The slots that hold a key, in order.
+    #[must_use]
+    pub fn slots(&self) -> Vec<u8> {
+        self.metadata.slots()
+    }
+
+    /// The volume's key, if the slot has it under this passphrase. Takes as long as its cost says.
+    ///
+    /// # Errors
+    /// The slot cannot be read.
+    pub fn unlock<D: Device>(
+        &self,
+        device: &D,
+        slot: u8,
+        passphrase: &[u8],
+    ) -> Result<Option<VolumeKey>, LuksError> {
+        let Some(keyslot) = self.metadata.keyslot(slot)? else {
+            return Ok(None);
+        };
+        let name = slot.to_string();
+        let digests = self.metadata.digests.values();
+        let Some(digest) = digests
+            .into_iter()
+            .find(|digest| digest.keyslots.contains(&name))
+        else {
+            return Ok(None);
+        };
+        let key = keyslot::read(device, &keyslot, passphrase, self.room())?;
+        Ok(keyslot::is_right(&key, digest)?.then_some(key))
+    }
+
+    /// Puts the volume's key under a passphrase in this slot, instead of what was there. It counts from the
+    /// next [`Luks::write`].
+    ///
+    /// # Errors
+    /// No such slot, no room, or the device's.
+    pub fn set_key<D: Device>(
+        &mut self,
+        device: &D,
+        slot: u8,
+        key: &VolumeKey,
+        passphrase: &[u8],
+        cost: Cost,
+    ) -> Result<(), LuksError> {
+        let refused = |why| LuksError::Slot { slot, why };
+        if slot >= SLOTS {
+            return Err(refused("does not exist: they are numbered from 0 to 31"));
+        }
+        let digests = &self.metadata.digests;
+        let mut right = None;
+        for (name, digest) in digests {
+            if keyslot::is_right(key, digest)? {
+                right = Some(name.clone());
+            }
+        }
+        let right = right.ok_or_else(|| refused("is for the key of this volume only"))?;
+        let offset = self
+            .free(keyslot::area_size(key.bytes().len()))
+            .ok_or_else(|| refused("has no room left on the device; remove another"))?;
+        let keyslot = keyslot::write(device, offset, key, passphrase, cost)?;
+        let keyslot = serde_json::to_value(keyslot)
+            .map_err(|error| unsupported(format!("JSON that cannot be written: {error}")))?;
+        self.forget(slot);
+        let name = slot.to_string();
+        self.metadata.keyslots.insert(name.clone(), keyslot);
+        if let Some(digest) = self.metadata.digests.get_mut(&right) {
+            digest.keyslots.push(name);
+        }
+        Ok(())
+    }
+
+    /// Empties a slot. It counts from the next [`Luks::write`], which wipes it too.
+    ///
+    /// # Errors
+    /// It is the last one: nothing could open the volume any more.
+    pub fn remove_key(&mut self, slot: u8) -> Result<(), LuksError> {
+        if self.slots() == [slot] {
+            let why = "is the last that opens this volume";
+            return Err(LuksError::Slot { slot, why });
+        }
+        self.forget(slot);
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: u8) {
+        let name = slot.to_string();
+        let before = self.metadata.areas();
+        if self.metadata.keyslots.remove(&name).is_none() {
+            return;
+        }
+        let after = self.metadata.areas();
+        let room = self.room();
+        let inside = |(offset, size): &(u64, u64)| {
+            *offset >= room.start && offset.checked_add(*size).is_some_and(|end| end <= room.end)
+        };
+        // What another slot claims, too, is left alone.
+        let apart = |(offset, size): &(u64, u64)| {
+            let overlaps = |(other, length): &(u64, u64)| {
+                *offset < other.saturating_add(*length) && *other < offset.saturating_add(*size)
+            };
+            !after.iter().any(overlaps)
+        };
+        self.stale.extend(
+            before
+                .into_iter()
+                .filter(|area| inside(area) && apart(area)),
+        );
+        for digest in self.metadata.digests.values_mut() {
+            digest.keyslots.retain(|other| *other != name);
+        }
+        // A token is a way to a slot's passphrase.
+        for token in self.metadata.tokens.values_mut() {
+            if let Some(Value::Array(slots)) = token.get_mut("keyslots") {
+                slots.retain(|other| other.as_str() != Some(&name));
+            }
+        }
+    }
+
+    /// Where key slots may lie.
+    fn room(&self) -> std::ops::Range<u64> {
+        let start = 2 * self.copy.size as u64;
+        let end = start.saturating_add(self.metadata.config.keyslots_size);
+        let data = self.segment().map_or(0, |segment| segment.offset);
+        start..end.min(data)
+    }
+
+    /// The first free place for so many bytes; what is only free since the last write still counts as taken.
+    fn free(&self, size: u64) -> Option<u64> {
+        let room = self.room();
+        let mut taken = self.metadata.areas();
+        taken.extend(&self.stale);
+        taken.sort_unstable();
+        let mut at = room.start;
+        for (offset, length) in taken {
+            if at.checked_add(size)? <= offset {
+                break;
+            }
+            at = at.max(offset.checked_add(length)?);
+        }
+        (at.checked_add(size)? <= room.end).then_some(at)
+    }
+}

@@ -1,0 +1,229 @@
+//! The JSON part of a header (specification, section 3). What is not known of it is kept as it is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{LuksError, SLOTS, unsupported};
+
+/// The whole.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    /// By slot; those of other kinds than ours only occupy room.
+    pub(crate) keyslots: BTreeMap<String, Value>,
+    pub(crate) tokens: BTreeMap<String, Value>,
+    pub(crate) segments: BTreeMap<String, Value>,
+    pub(crate) digests: BTreeMap<String, Digest>,
+    pub(crate) config: Config,
+}
+
+/// A key slot (section 3.2).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Keyslot {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// Bytes of the key in it.
+    pub(crate) key_size: usize,
+    pub(crate) af: Af,
+    pub(crate) area: Area,
+    pub(crate) kdf: Kdf,
+    #[serde(flatten)]
+    pub(crate) more: Map<String, Value>,
+}
+
+/// How the key is spread (section 3.2.1).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Af {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) stripes: usize,
+    pub(crate) hash: String,
+}
+
+/// Where the slot lies and how it is encrypted (section 3.2.2).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Area {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(with = "decimal")]
+    pub(crate) offset: u64,
+    #[serde(with = "decimal")]
+    pub(crate) size: u64,
+    pub(crate) encryption: String,
+    pub(crate) key_size: usize,
+}
+
+/// What makes a key of a passphrase (section 3.2.3).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum Kdf {
+    Pbkdf2 {
+        salt: String,
+        hash: String,
+        iterations: u32,
+    },
+    Argon2i {
+        salt: String,
+        time: u32,
+        memory: u32,
+        cpus: u32,
+    },
+    Argon2id {
+        salt: String,
+        time: u32,
+        memory: u32,
+        cpus: u32,
+    },
+}
+
+/// How a key is known to be the right one (section 3.5).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Digest {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) keyslots: Vec<String>,
+    pub(crate) segments: Vec<String>,
+    pub(crate) salt: String,
+    pub(crate) digest: String,
+    pub(crate) hash: String,
+    pub(crate) iterations: u32,
+    #[serde(flatten)]
+    pub(crate) more: Map<String, Value>,
+}
+
+/// Sizes (section 3.1).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Config {
+    #[serde(with = "decimal")]
+    pub(crate) json_size: u64,
+    #[serde(with = "decimal")]
+    pub(crate) keyslots_size: u64,
+    #[serde(flatten)]
+    pub(crate) more: Map<String, Value>,
+}
+
+/// The encrypted data (section 3.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it starts, in bytes.
+    pub offset: u64,
+    /// Its length in bytes; `None`: to the device's end.
+    pub size: Option<u64>,
+    /// What the first sector's number is taken for.
+    pub iv_tweak: u64,
+    /// The kernel's name of the cipher.
+    pub encryption: String,
+    /// Bytes encrypted together.
+    pub sector_size: u32,
+}
+
+#[derive(Deserialize)]
+struct RawSegment {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(with = "decimal")]
+    offset: u64,
+    size: String,
+    #[serde(with = "decimal")]
+    iv_tweak: u64,
+    encryption: String,
+    sector_size: u32,
+    integrity: Option<Value>,
+}
+
+impl Metadata {
+    /// Reads the text of a header.
+    pub(crate) fn parse(json: &str) -> Result<Metadata, LuksError> {
+        let metadata: Metadata = serde_json::from_str(json)
+            .map_err(|error| unsupported(format!("JSON that is not of its form: {error}")))?;
+        if let Some(asked) = metadata.config.more.get("requirements") {
+            let mandatory = asked.get("mandatory").and_then(Value::as_array);
+            if mandatory.is_some_and(|all| !all.is_empty()) {
+                return Err(unsupported(format!("the requirements {asked}")));
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// The data: one part, encrypted by the kernel's device mapper.
+    pub(crate) fn segment(&self) -> Result<Segment, LuksError> {
+        let mut all = self.segments.values();
+        let (Some(one), None) = (all.next(), all.next()) else {
+            return Err(unsupported("not exactly one segment"));
+        };
+        let raw: RawSegment = serde_json::from_value(one.clone())
+            .map_err(|error| unsupported(format!("a segment that is not of its form: {error}")))?;
+        if raw.kind != "crypt" || raw.integrity.is_some() {
+            return Err(unsupported("a segment that is more than encrypted"));
+        }
+        // It becomes a word of the kernel's table.
+        let in_word = |c: char| c.is_ascii_alphanumeric() || "-:(),._".contains(c);
+        if raw.encryption.is_empty() || !raw.encryption.chars().all(in_word) {
+            return Err(unsupported("a cipher whose name is none"));
+        }
+        if !matches!(raw.sector_size, 512 | 1024 | 2048 | 4096) {
+            return Err(unsupported(format!("sectors of {} bytes", raw.sector_size)));
+        }
+        let size = match raw.size.as_str() {
+            "dynamic" => None,
+            size => Some(
+                size.parse()
+                    .map_err(|_| unsupported("a size that is none"))?,
+            ),
+        };
+        Ok(Segment {
+            offset: raw.offset,
+            size,
+            iv_tweak: raw.iv_tweak,
+            encryption: raw.encryption,
+            sector_size: raw.sector_size,
+        })
+    }
+
+    /// The slots that hold the key of the data, in order.
+    pub(crate) fn slots(&self) -> Vec<u8> {
+        let mut slots: Vec<u8> = (self.digests.values())
+            .flat_map(|digest| &digest.keyslots)
+            .filter(|slot| self.keyslots.contains_key(*slot))
+            .filter_map(|slot| slot.parse().ok().filter(|slot| *slot < SLOTS))
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// A slot; `None` when it is empty.
+    pub(crate) fn keyslot(&self, slot: u8) -> Result<Option<Keyslot>, LuksError> {
+        let Some(found) = self.keyslots.get(&slot.to_string()) else {
+            return Ok(None);
+        };
+        let keyslot: Keyslot = serde_json::from_value(found.clone())
+            .map_err(|error| unsupported(format!("a key slot {slot} of another kind: {error}")))?;
+        Ok(Some(keyslot))
+    }
+
+    /// Start and length of everything the key slots occupy.
+    pub(crate) fn areas(&self) -> Vec<(u64, u64)> {
+        let number = |area: &Value, name| area.get(name)?.as_str()?.parse().ok();
+        (self.keyslots.values())
+            .filter_map(|slot| slot.get("area"))
+            .filter_map(|area| Some((number(area, "offset")?, number(area, "size")?)))
+            .collect()
+    }
+}
+
+/// JSON numbers lose bits above 53, so that large ones are texts.
+mod decimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&number.to_string())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse()
+            .map_err(|_| D::Error::custom("a number in a text is needed"))
+    }
+}

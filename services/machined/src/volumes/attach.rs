@@ -1,0 +1,109 @@
+//! From a partition to a mounted volume: decrypted, formatted, repaired.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use corten_config::kinds::Encryption;
+use corten_sys::mount;
+use tokio::task::spawn_blocking;
+
+use super::disk::{self, Content};
+use super::{Volume, encryption};
+use crate::console;
+use crate::supervisor::Supervisor;
+
+/// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
+/// mounted. Whether it is encrypted.
+pub(super) async fn attach(
+    supervisor: &Supervisor,
+    volume: &'static Volume,
+    device: &Path,
+    wanted: Option<&Encryption>,
+) -> Result<bool, String> {
+    let decrypted = decrypt(volume, device, wanted).await?;
+    let device = decrypted.as_deref().unwrap_or(device);
+    let shown = device.display().to_string();
+    let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    match found {
+        Content::Xfs => {}
+        Content::Nothing => make_file_system(supervisor, volume, &shown).await?,
+        Content::Luks | Content::Foreign => {
+            return Err(format!(
+                "{shown} holds no XFS file system; reset the volume to make it anew"
+            ));
+        }
+    }
+    if let Err(error) = mount_on(volume, device) {
+        console::warn(&format!(
+            "{} on {shown} cannot be mounted ({error}); it is being repaired",
+            volume.name
+        ));
+        supervisor
+            .run("xfs_repair", &[&shown])
+            .await
+            .map_err(|why| format!("{shown} is damaged and cannot be repaired: {why}"))?;
+        mount_on(volume, device).map_err(|error| format!("cannot mount {shown}: {error}"))?;
+    }
+    fs::set_permissions(volume.target, fs::Permissions::from_mode(volume.mode))
+        .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))?;
+    Ok(decrypted.is_some())
+}
+
+/// The device of what is in an encrypted partition; `None`: it is not encrypted.
+async fn decrypt(
+    volume: &'static Volume,
+    partition: &Path,
+    wanted: Option<&Encryption>,
+) -> Result<Option<PathBuf>, String> {
+    let shown = partition.display();
+    let found =
+        disk::content(partition).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let (open, wanted): (Open, _) = match (found, wanted) {
+        (Content::Nothing, Some(wanted)) => (encryption::make, wanted.clone()),
+        (Content::Luks, Some(wanted)) => (encryption::open, wanted.clone()),
+        (Content::Luks, None) => {
+            return Err(format!(
+                "{shown} is encrypted, and nothing says by which key; see docs/configuration.md, Encryption"
+            ));
+        }
+        (Content::Xfs, Some(_)) => {
+            console::warn(&format!(
+                "{} was made before the config asked for its encryption and is used as it is, unencrypted; \
+                 reset the volume to make it anew",
+                volume.name
+            ));
+            return Ok(None);
+        }
+        (Content::Nothing | Content::Xfs | Content::Foreign, _) => return Ok(None),
+    };
+    let partition = partition.to_owned();
+    // Trying a passphrase is meant to take long.
+    spawn_blocking(move || open(volume.name, &partition, &wanted))
+        .await
+        .map_err(|_| "opening it failed".to_owned())?
+        .map(Some)
+}
+
+/// Makes or opens an encrypted volume: its name, its partition, what is wanted.
+type Open = fn(&str, &Path, &Encryption) -> Result<PathBuf, String>;
+
+async fn make_file_system(
+    supervisor: &Supervisor,
+    volume: &Volume,
+    device: &str,
+) -> Result<(), String> {
+    let arguments = ["-q", "-f", "-L", volume.name, device];
+    supervisor.run("mkfs.xfs", &arguments).await
+}
+
+fn mount_on(volume: &Volume, device: &Path) -> io::Result<()> {
+    mount::mount(
+        device,
+        Path::new(volume.target),
+        "xfs",
+        volume.flags,
+        volume.options,
+    )
+}

@@ -1,0 +1,323 @@
+//! Volumes under LUKS2: made in an empty partition, opened at every later boot, their key slots kept as the
+//! config says.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use corten_config::kinds::{Encryption, EncryptionKey};
+use corten_luks::{Cost, Luks, VolumeKey};
+use corten_sys::dm::{self, Target};
+use zeroize::Zeroizing;
+
+use super::partitions::wipe_start;
+use crate::console;
+
+/// Bits of a volume's key when the config does not say: two of AES-256.
+const KEY_SIZE: u32 = 512;
+/// Bytes of a sector when the config does not say.
+const SECTOR_SIZE: u64 = 512;
+const MAPPER: &str = "/dev/mapper";
+/// What the machine is known by: the UUID its firmware tells.
+const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
+
+/// The name of an opened volume in the device mapper.
+fn mapping(volume: &str) -> String {
+    format!("luks2-{volume}")
+}
+
+/// The device of an opened volume.
+pub(super) fn mapped(volume: &str) -> PathBuf {
+    Path::new(MAPPER).join(mapping(volume))
+}
+
+/// Takes the opened device away, and with it the kernel's copy of the key; that there is none is no error.
+pub(super) fn close(volume: &str) -> io::Result<()> {
+    if mapped(volume).exists() {
+        dm::remove(&mapping(volume))?;
+    }
+    Ok(())
+}
+
+/// Encrypts an empty partition and returns the device of what is in it, which is empty too.
+///
+/// The header is written last. A power cut before leaves a partition that is empty still.
+pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<PathBuf, String> {
+    let cannot = |error: corten_luks::LuksError| format!("cannot be encrypted: {error}");
+    let file = open_device(device)?;
+    let keys = Keys::of(volume, wanted, &machine());
+    keys.complain(volume);
+    if keys.usable.is_empty() {
+        return Err("cannot be encrypted: no key of its config can be used".to_owned());
+    }
+    let (mut luks, key) = new_header(wanted).map_err(cannot)?;
+    for Key {
+        slot, passphrase, ..
+    } in &keys.usable
+    {
+        luks.set_key(&file, *slot, &key, passphrase, Cost::DEFAULT)
+            .map_err(cannot)?;
+    }
+    let path = map(volume, device, &file, &luks, &key, wanted)?;
+    // What decrypting an empty disk gives is not empty.
+    let emptied = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut inner| wipe_start(&mut inner, 0))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()));
+    let written = emptied.and_then(|()| luks.write(&file).map_err(cannot));
+    if let Err(why) = written {
+        let _ = dm::remove(&mapping(volume));
+        return Err(why);
+    }
+    Ok(path)
+}
+
+/// Opens an encrypted partition and returns the device of what is in it.
+pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<PathBuf, String> {
+    let file = open_device(device)?;
+    let shown = device.display();
+    let luks = Luks::read(&file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
+    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let keys = Keys::of(volume, wanted, &machine());
+    let (key, opener) = keys
+        .find(&luks, &file)
+        .map_err(|why| format!("{shown} {why}"))?;
+    let path = map(volume, device, &file, &luks, &key, wanted)?;
+    keys.complain(volume);
+    // With this done or not, the volume is open.
+    if let Err(error) = keys.sync(&mut luks, &file, &key, opener, Cost::DEFAULT) {
+        console::warn(&format!(
+            "{volume}: its key slots stay as they were: {error}"
+        ));
+    }
+    Ok(path)
+}
+
+fn open_device(device: &Path) -> Result<File, String> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(device)
+        .map_err(|error| format!("cannot open {}: {error}", device.display()))
+}
+
+fn machine() -> String {
+    fs::read_to_string(MACHINE).unwrap_or_default()
+}
+
+fn new_header(wanted: &Encryption) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
+    let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
+    let sector = wanted.block_size.unwrap_or(SECTOR_SIZE);
+    // The config knows no other sizes; 0 is refused as one that cannot be.
+    Luks::new(
+        usize::try_from(bytes).unwrap_or_default(),
+        u32::try_from(sector).unwrap_or_default(),
+    )
+}
+
+/// A passphrase and its slot.
+struct Key {
+    slot: u8,
+    /// As the config names it.
+    kind: &'static str,
+    passphrase: Zeroizing<Vec<u8>>,
+}
+
+/// The keys of a config on this machine.
+struct Keys {
+    usable: Vec<Key>,
+    /// Slots whose key cannot be had here; they are left as they are.
+    left: Vec<u8>,
+    complaints: Vec<String>,
+}
+
+impl Keys {
+    /// `machine` is the UUID of the firmware.
+    fn of(volume: &str, wanted: &Encryption, machine: &str) -> Keys {
+        let mut keys = Keys {
+            usable: Vec::new(),
+            left: Vec::new(),
+            complaints: Vec::new(),
+        };
+        for key in &wanted.keys {
+            let slot = key.slot;
+            match passphrase(volume, key, machine) {
+                Ok((kind, passphrase)) => keys.usable.push(Key {
+                    slot,
+                    kind,
+                    passphrase,
+                }),
+                Err(why) => {
+                    keys.left.push(slot);
+                    keys.complaints
+                        .push(format!("the key of slot {slot}: {why}"));
+                }
+            }
+        }
+        keys.usable.sort_by_key(|key| key.slot);
+        keys
+    }
+
+    fn complain(&self, volume: &str) {
+        for complaint in &self.complaints {
+            console::warn(&format!("{volume}: {complaint}"));
+        }
+    }
+
+    /// The volume's key and the slot that had it. The text says what was tried.
+    fn find(&self, luks: &Luks, device: &File) -> Result<(VolumeKey, u8), String> {
+        let mut tried = self.complaints.clone();
+        for key in &self.usable {
+            let Key { slot, kind, .. } = key;
+            match luks.unlock(device, *slot, &key.passphrase) {
+                Ok(Some(found)) => return Ok((found, *slot)),
+                Ok(None) if luks.slots().contains(slot) => {
+                    tried.push(format!("{kind} is not the key of slot {slot}"));
+                }
+                Ok(None) => tried.push(format!("slot {slot} ({kind}) is empty")),
+                Err(error) => tried.push(format!("slot {slot} ({kind}): {error}")),
+            }
+        }
+        Err(format!(
+            "is encrypted, and no key of its config opens it: {}; give it one that does",
+            tried.join(", ")
+        ))
+    }
+
+    /// Makes the slots those of the config: adds, replaces, removes. `opener` is known to be right.
+    fn sync(
+        &self,
+        luks: &mut Luks,
+        device: &File,
+        key: &VolumeKey,
+        opener: u8,
+        cost: Cost,
+    ) -> Result<(), corten_luks::LuksError> {
+        let mut changed = !luks.is_whole();
+        for Key {
+            slot, passphrase, ..
+        } in self.usable.iter().filter(|key| key.slot != opener)
+        {
+            if luks.unlock(device, *slot, passphrase)?.is_none() {
+                luks.set_key(device, *slot, key, passphrase, cost)?;
+                changed = true;
+            }
+        }
+        let wanted =
+            |slot: &u8| self.usable.iter().any(|key| key.slot == *slot) || self.left.contains(slot);
+        for slot in luks.slots() {
+            if !wanted(&slot) {
+                luks.remove_key(slot)?;
+                changed = true;
+            }
+        }
+        if changed { luks.write(device) } else { Ok(()) }
+    }
+}
+
+/// The kind and the text of a key. That of the machine is the reference's: its UUID and the volume's name.
+fn passphrase(
+    volume: &str,
+    key: &EncryptionKey,
+    machine: &str,
+) -> Result<(&'static str, Zeroizing<Vec<u8>>), String> {
+    if let Some(fixed) = &key.fixed {
+        let text = fixed.passphrase.expose().as_bytes();
+        return Ok(("static", Zeroizing::new(text.to_vec())));
+    }
+    let uuid = machine.trim().to_lowercase();
+    let same = |one: char| uuid.chars().filter(|other| *other == one).count();
+    let most = uuid.chars().map(same).max().unwrap_or_default();
+    if uuid::Uuid::parse_str(&uuid).is_err() || most > uuid.len() / 2 {
+        let text = "nodeID needs a machine whose firmware tells a UUID of its own; use static";
+        return Err(text.to_owned());
+    }
+    Ok((
+        "nodeID",
+        Zeroizing::new(format!("{uuid}{volume}").into_bytes()),
+    ))
+}
+
+/// Makes the device of what is in the partition.
+fn map(
+    volume: &str,
+    device: &Path,
+    file: &File,
+    luks: &Luks,
+    key: &VolumeKey,
+    wanted: &Encryption,
+) -> Result<PathBuf, String> {
+    let cannot = |error: io::Error| format!("cannot map {}: {error}", device.display());
+    let length = io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(cannot)?;
+    let (sectors, parameters) = table(device, length, luks, key, wanted)?;
+    let name = mapping(volume);
+    let uuid = format!("CRYPT-LUKS2-{}-{name}", luks.uuid().replace('-', ""));
+    let target = Target {
+        sectors,
+        kind: "crypt",
+        parameters: &parameters,
+    };
+    let made = dm::create(&name, &uuid, target).map_err(cannot)?;
+    link(&mapped(volume), &made).map_err(|error| {
+        let _ = dm::remove(&name);
+        cannot(error)
+    })?;
+    Ok(mapped(volume))
+}
+
+/// The link udevd makes too, once it runs.
+fn link(path: &Path, made: &Path) -> io::Result<()> {
+    crate::durable::remove_if_there(path)?;
+    let number = made.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    symlink(Path::new("..").join(number), path)
+}
+
+/// Length in sectors, and the words of the target `crypt` (kernel:
+/// Documentation/admin-guide/device-mapper/dm-crypt.rst), the key among them.
+fn table(
+    device: &Path,
+    length: u64,
+    luks: &Luks,
+    key: &VolumeKey,
+    wanted: &Encryption,
+) -> Result<(u64, Zeroizing<String>), String> {
+    let segment = luks.segment().map_err(|error| error.to_string())?;
+    let behind = length.checked_sub(segment.offset);
+    let size = segment.size.or(behind).unwrap_or_default();
+    let size = size - size % u64::from(segment.sector_size);
+    if size == 0 || Some(size) > behind {
+        return Err(format!(
+            "{} is too short for what its LUKS header says",
+            device.display()
+        ));
+    }
+    let mut options: Vec<String> = wanted.options.clone();
+    options.extend(wanted.allow_discards.then(|| "allow_discards".to_owned()));
+    let odd = u64::from(segment.sector_size) != SECTOR_SIZE;
+    options.extend(odd.then(|| format!("sector_size:{}", segment.sector_size)));
+    let hex = Zeroizing::new(data_encoding::HEXLOWER.encode(key.bytes()));
+    // With room for all, so that no copy of the key is left where it grew.
+    let mut words = Zeroizing::new(String::with_capacity(1024));
+    let written = write!(
+        words,
+        "{} {} {} {} {}",
+        segment.encryption,
+        *hex,
+        segment.iv_tweak,
+        device.display(),
+        segment.offset / dm::SECTOR
+    );
+    written.map_err(|error| error.to_string())?;
+    if !options.is_empty() {
+        let options = format!(" {} {}", options.len(), options.join(" "));
+        words.push_str(&options);
+    }
+    Ok((size / dm::SECTOR, words))
+}
+
+#[cfg(test)]
+#[path = "encryption_tests.rs"]
+mod tests;

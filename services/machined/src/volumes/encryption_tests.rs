@@ -1,0 +1,170 @@
+use corten_config::Secret;
+use corten_config::kinds::{NodeIdKey, StaticKey};
+
+use super::*;
+
+const MACHINE_UUID: &str = "4C4C4544-0050-3510-8033-B4C04F4D3732\n";
+/// As cheap as it gets.
+const CHEAP: Cost = Cost {
+    memory: 32,
+    time: 1,
+    lanes: 1,
+};
+
+fn fixed(slot: u8, text: &str) -> EncryptionKey {
+    EncryptionKey {
+        slot,
+        fixed: Some(StaticKey {
+            passphrase: Secret::new(text),
+        }),
+        ..EncryptionKey::default()
+    }
+}
+
+fn of_machine(slot: u8) -> EncryptionKey {
+    EncryptionKey {
+        slot,
+        node_id: Some(NodeIdKey {}),
+        ..EncryptionKey::default()
+    }
+}
+
+fn wanted(keys: Vec<EncryptionKey>) -> Encryption {
+    Encryption {
+        keys,
+        ..Encryption::default()
+    }
+}
+
+/// A partition with a volume that these keys open.
+fn volume(keys: &Keys) -> (File, Luks, VolumeKey) {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(32 << 20).unwrap();
+    let (mut luks, key) = new_header(&wanted(Vec::new())).unwrap();
+    for Key {
+        slot, passphrase, ..
+    } in &keys.usable
+    {
+        luks.set_key(&file, *slot, &key, passphrase, CHEAP).unwrap();
+    }
+    luks.write(&file).unwrap();
+    (file, luks, key)
+}
+
+fn keys(keys: Vec<EncryptionKey>) -> Keys {
+    Keys::of("STATE", &wanted(keys), MACHINE_UUID)
+}
+
+#[test]
+fn the_machines_key_is_its_uuid_and_the_volumes_name() {
+    let keys = keys(vec![fixed(3, "words"), of_machine(0)]);
+    let found: Vec<_> = keys
+        .usable
+        .iter()
+        .map(|key| (key.slot, key.kind, key.passphrase.as_slice()))
+        .collect();
+    let uuid: &[u8] = b"4c4c4544-0050-3510-8033-b4c04f4d3732STATE";
+    assert_eq!(found, [(0, "nodeID", uuid), (3, "static", b"words")]);
+    for machine in [
+        "",
+        "To be filled by O.E.M.",
+        "00000000-0000-0000-0000-000000000000",
+        "ffffffff-ffff-ffff-ffff-ffffffff0000",
+    ] {
+        let keys = Keys::of("STATE", &wanted(vec![of_machine(1)]), machine);
+        assert!(keys.usable.is_empty(), "{machine}");
+        assert_eq!(keys.left, [1]);
+        assert!(keys.complaints[0].contains("slot 1: nodeID needs"));
+    }
+}
+
+#[test]
+fn a_wrong_key_is_told_with_the_slots_and_kinds_that_were_tried() {
+    let right = keys(vec![fixed(0, "right"), of_machine(1)]);
+    let (file, luks, key) = volume(&right);
+    let (found, opener) = right.find(&luks, &file).unwrap();
+    assert!(found == key && opener == 0);
+    let wrong = Keys::of(
+        "EPHEMERAL",
+        &wanted(vec![fixed(0, "wrong"), of_machine(1), fixed(2, "more")]),
+        MACHINE_UUID,
+    );
+    let why = wrong.find(&luks, &file).unwrap_err();
+    assert_eq!(
+        why,
+        "is encrypted, and no key of its config opens it: static is not the key of slot 0, \
+         nodeID is not the key of slot 1, slot 2 (static) is empty; give it one that does"
+    );
+    assert!(!why.contains("wrong") && !why.contains("more"));
+}
+
+#[test]
+fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
+    let (file, _, key) = volume(&keys(vec![
+        fixed(0, "zero"),
+        fixed(1, "one"),
+        fixed(2, "two"),
+        fixed(4, "four"),
+    ]));
+    let read = || Luks::read(&file).unwrap().unwrap();
+    // Kept, another passphrase, gone, new; and one that this machine cannot tell.
+    let next = Keys::of(
+        "STATE",
+        &wanted(vec![
+            fixed(0, "zero"),
+            fixed(1, "uno"),
+            fixed(3, "three"),
+            of_machine(4),
+        ]),
+        "",
+    );
+    let mut luks = read();
+    let (found, opener) = next.find(&luks, &file).unwrap();
+    next.sync(&mut luks, &file, &found, opener, CHEAP).unwrap();
+    let luks = read();
+    assert!(luks.is_whole());
+    assert_eq!(luks.slots(), [0, 1, 3, 4]);
+    let opens =
+        |slot, text: &str| luks.unlock(&file, slot, text.as_bytes()).unwrap() == Some(key.clone());
+    assert!(opens(0, "zero") && opens(1, "uno") && opens(3, "three") && opens(4, "four"));
+    assert!(!opens(1, "one") && !opens(2, "two"));
+    // Nothing to do is nothing written.
+    let before = format!("{luks:?}");
+    let mut luks = read();
+    next.sync(&mut luks, &file, &key, 0, CHEAP).unwrap();
+    assert_eq!(format!("{:?}", read()), before);
+}
+
+#[test]
+fn the_table_is_the_targets() {
+    let device = Path::new("/dev/vda4");
+    let (luks, key) = new_header(&wanted(Vec::new())).unwrap();
+    let hex = data_encoding::HEXLOWER.encode(key.bytes());
+    assert_eq!(hex.len(), 128);
+    let (sectors, words) =
+        table(device, (20 << 20) + 700, &luks, &key, &wanted(Vec::new())).unwrap();
+    assert_eq!(sectors, (4 << 20) / 512 + 1);
+    assert_eq!(*words, format!("aes-xts-plain64 {hex} 0 /dev/vda4 32768"));
+
+    let more = Encryption {
+        key_size: Some(256),
+        block_size: Some(4096),
+        options: vec!["no_read_workqueue".to_owned()],
+        allow_discards: true,
+        ..Encryption::default()
+    };
+    let (luks, key) = new_header(&more).unwrap();
+    let hex = data_encoding::HEXLOWER.encode(key.bytes());
+    assert_eq!(hex.len(), 64);
+    let (sectors, words) = table(device, (20 << 20) + 700, &luks, &key, &more).unwrap();
+    assert_eq!(sectors, (4 << 20) / 512);
+    let options = "3 no_read_workqueue allow_discards sector_size:4096";
+    assert_eq!(
+        *words,
+        format!("aes-xts-plain64 {hex} 0 /dev/vda4 32768 {options}")
+    );
+    for length in [0, 16 << 20, (16 << 20) + 4095] {
+        let why = table(device, length, &luks, &key, &more).unwrap_err();
+        assert!(why.contains("/dev/vda4 is too short"), "{why}");
+    }
+}

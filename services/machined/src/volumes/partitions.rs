@@ -1,0 +1,168 @@
+//! The partitions of the system disk: found, made, grown.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use corten_config::Document;
+use corten_config::kinds::{Encryption, SystemVolume};
+use corten_sys::blkpg;
+
+use super::attach::attach;
+use super::disk::{self, Content, Disk};
+use super::table::{Extent, Table};
+use super::{EPHEMERAL, Failure, MIB, Outcome, SMALLEST_EPHEMERAL, STATE, Volume, WIPED};
+use crate::supervisor::Supervisor;
+
+/// The disk that carries the node, with a partition for each volume.
+#[derive(Debug)]
+pub struct Partitions {
+    disk: Disk,
+    state: Extent,
+    ephemeral: Extent,
+    /// How many of them are new.
+    made: usize,
+}
+
+/// Finds the disk and makes what partitions it lacks; `None` when no disk carries the node.
+///
+/// # Errors
+/// The text names the disk.
+pub fn find() -> Result<Option<Partitions>, Failure> {
+    let disk = disk::system_disk(Path::new("/sys"))
+        .map_err(|error| Failure::new("the system disk", error))?;
+    let Some(disk) = disk else { return Ok(None) };
+    let name = disk.name.clone();
+    let partitions = Partitions::ensure(disk).map_err(|error| Failure::new(name, error))?;
+    Ok(Some(partitions))
+}
+
+impl Partitions {
+    /// Mounts STATE, encrypted as `wanted` says; whether it is.
+    ///
+    /// # Errors
+    /// The text names the volume.
+    pub async fn attach_state(
+        &self,
+        supervisor: &Supervisor,
+        wanted: Option<&Encryption>,
+    ) -> Result<bool, Failure> {
+        self.attach(supervisor, &STATE, self.state, wanted).await
+    }
+
+    /// Mounts EPHEMERAL, encrypted as the config says; without a config it may have to wait for one.
+    /// `encrypts`: the node's other volume is encrypted, so that this one is not made before it is known how.
+    ///
+    /// # Errors
+    /// The text names the volume. What was mounted before stays mounted.
+    pub async fn attach_ephemeral(
+        &self,
+        supervisor: &Supervisor,
+        config: Option<&Document>,
+        encrypts: bool,
+    ) -> Result<Outcome, Failure> {
+        let disk = self.disk.name.clone();
+        if config.is_none() {
+            let content = self
+                .device(self.ephemeral)
+                .and_then(|device| disk::content(&device))
+                .map_err(|error| Failure::new(EPHEMERAL.name, error))?;
+            if content == Content::Luks || encrypts && content == Content::Nothing {
+                return Ok(Outcome::AwaitsConfig { disk });
+            }
+        }
+        let wanted = config.and_then(|config| config.encryption(SystemVolume::Ephemeral));
+        let encrypted = self
+            .attach(supervisor, &EPHEMERAL, self.ephemeral, wanted)
+            .await?;
+        Ok(Outcome::Mounted {
+            disk,
+            made: self.made,
+            ephemeral: wanted.filter(|_| encrypted).cloned(),
+        })
+    }
+
+    fn device(&self, extent: Extent) -> io::Result<PathBuf> {
+        self.disk.partition(extent.number)
+    }
+
+    async fn attach(
+        &self,
+        supervisor: &Supervisor,
+        volume: &'static Volume,
+        extent: Extent,
+        wanted: Option<&Encryption>,
+    ) -> Result<bool, Failure> {
+        let device = self
+            .device(extent)
+            .map_err(|error| Failure::new(volume.name, error))?;
+        attach(supervisor, volume, &device, wanted)
+            .await
+            .map_err(|why| Failure::new(volume.name, why))
+    }
+
+    /// Both, in the table and known to the kernel.
+    fn ensure(disk: Disk) -> io::Result<Partitions> {
+        let mut device = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(disk.device())?;
+        let mut table = Table::read(&mut device)?;
+        let mut made = Vec::new();
+        let needed = [&STATE, &EPHEMERAL]
+            .iter()
+            .filter(|volume| table.find(volume.name).is_none())
+            .map(|volume| volume.length.unwrap_or(SMALLEST_EPHEMERAL))
+            .sum::<u64>();
+        if table.room() < needed {
+            return Err(io::Error::other(format!(
+                "STATE and EPHEMERAL need {} MiB behind META, and {} MiB are free; use a larger disk",
+                needed / MIB,
+                table.room() / MIB
+            )));
+        }
+        let mut extent = |volume: &Volume, table: &mut Table| match table.find(volume.name) {
+            Some(found) => Ok(found),
+            None => {
+                let extent = table.append(volume.name, volume.length)?;
+                made.push(extent);
+                Ok::<_, io::Error>(extent)
+            }
+        };
+        let state = extent(&STATE, &mut table)?;
+        let mut ephemeral = extent(&EPHEMERAL, &mut table)?;
+        let grown = table.grow(EPHEMERAL.name);
+        if let Some(larger) = grown {
+            ephemeral = larger;
+        }
+        if !made.is_empty() {
+            table.individualize();
+            for extent in &made {
+                wipe_start(&mut device, extent.start)?;
+            }
+        }
+        if !made.is_empty() || grown.is_some() {
+            table.write(&mut device, |device| device.sync_all())?;
+        }
+        for extent in &made {
+            blkpg::add(&device, extent.number, extent.start, extent.length)?;
+        }
+        if let Some(larger) = grown {
+            blkpg::resize(&device, larger.number, larger.start, larger.length)?;
+        }
+        Ok(Partitions {
+            disk,
+            state,
+            ephemeral,
+            made: made.len(),
+        })
+    }
+}
+
+/// Makes what lies there read as empty.
+pub(super) fn wipe_start(device: &mut File, start: u64) -> io::Result<()> {
+    device.seek(SeekFrom::Start(start))?;
+    io::copy(&mut io::Read::take(io::repeat(0), WIPED), device)?;
+    device.flush()?;
+    device.sync_all()
+}
