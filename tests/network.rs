@@ -7,7 +7,7 @@ use tests::node::{Node, SOON};
 /// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
 const STATIC: &str = "ip=10.0.2.15::10.0.2.2:255.255.255.128:iron-7::none:10.0.2.3";
 
-/// A bond of two links with a VLAN on it, and a bridge of a third.
+/// A bond of two links with a VLAN on it, a bridge of a third, and a tunnel.
 const LINKS: &str = "\
 apiVersion: v1alpha1
 kind: DummyLinkConfig
@@ -50,6 +50,17 @@ stp:
   enabled: true
 addresses:
   - address: fd07::7/64
+---
+apiVersion: v1alpha1
+kind: WireguardConfig
+name: wg7
+privateKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=
+listenPort: 51820
+peers:
+  - publicKey: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=
+    allowedIPs: [172.22.0.2/32]
+addresses:
+  - address: 172.22.0.1/24
 ";
 
 /// Waits until the table of `kind` has a row with all these cells.
@@ -97,6 +108,12 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
         SOON,
     );
     assert!(bond.contains("mtu: 1400"), "{bond}");
+    has_row(&node, "addresses", &["wg7", "172.22.0.1/24"]);
+    let tunnel = node.ask(&node.admin(), &["get", "links", "wg7", "-o", "yaml"], SOON);
+    for told in ["listenPort: 51820", "publicKey: AgICAg", "172.22.0.2/32"] {
+        assert!(tunnel.contains(told), "{told}: {tunnel}");
+    }
+    assert!(!tunnel.contains("AQEBAQ"), "{tunnel}");
     // The config of before: its links go, and what the API is reached through stays.
     node.apply_patch("machine: {}\n");
     let admin = node.admin();
@@ -104,7 +121,7 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
         let text = admin.call(&["get", "links"])?;
         let table = Table::parse(&text);
         let links = table.column("ID");
-        let old = ["bond7", "bond7.42", "yard", "one", "two", "three"];
+        let old = ["bond7", "bond7.42", "yard", "one", "two", "three", "wg7"];
         if old.iter().any(|name| links.contains(name)) {
             Err(text)
         } else {

@@ -1,6 +1,6 @@
 //! Whether a node can still be called after a change of config.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::Document;
@@ -10,7 +10,7 @@ use crate::kinds::{
     VethConfig, WireguardConfig,
 };
 use crate::v1alpha1::{Interface, LegacyRoute};
-use crate::values::{Cidr, LinkName};
+use crate::values::{Cidr, LinkName, WireguardKey, WireguardSecret};
 
 /// The port of the node API.
 const API: u16 = 50_000;
@@ -20,6 +20,7 @@ pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
     let mut risks = authorities(old, new);
     risks.extend(names(old, new));
     risks.extend(addresses(old, new));
+    risks.extend(tunnels(old, new));
     risks.extend(firewall(old, new));
     risks
 }
@@ -244,8 +245,64 @@ fn old_form(interface: &Interface, all: &mut Vec<Wanted>) {
         gateways: gateways(&interface.routes),
         members: bonded.chain(bridged).map(ToString::to_string).collect(),
         dhcp: interface.dhcp == Some(true),
-        physical: !interface.dummy && interface.bond.is_none() && interface.bridge.is_none(),
+        physical: !interface.dummy
+            && interface.bond.is_none()
+            && interface.bridge.is_none()
+            && interface.wireguard.is_none(),
     });
+}
+
+/// A WireGuard link as the documents describe it.
+struct Tunnel {
+    private_key: WireguardSecret,
+    listen_port: Option<u16>,
+    peers: BTreeSet<WireguardKey>,
+}
+
+/// Who comes through a tunnel.
+fn tunnels(old: &Document, new: &Document) -> Vec<String> {
+    let after = tunnels_of(new);
+    let mut risks = Vec::new();
+    for (name, before) in tunnels_of(old) {
+        let Some(after) = after.get(&name) else {
+            risks.push(format!("the tunnel {name} goes"));
+            continue;
+        };
+        if after.private_key != before.private_key {
+            risks.push(format!(
+                "{name} gets another private key, which its peers do not know"
+            ));
+        }
+        if after.listen_port != before.listen_port {
+            risks.push(format!("{name} listens on another port"));
+        }
+        for peer in before.peers.difference(&after.peers) {
+            risks.push(format!("{name} loses its peer {peer}"));
+        }
+    }
+    risks
+}
+
+fn tunnels_of(document: &Document) -> BTreeMap<String, Tunnel> {
+    let by_kind = document.all::<WireguardConfig>().map(|config| {
+        let tunnel = Tunnel {
+            private_key: config.private_key,
+            listen_port: config.listen_port,
+            peers: config.peers.iter().map(|peer| peer.public_key).collect(),
+        };
+        (config.name.to_string(), tunnel)
+    });
+    let interfaces = document.machine.network.interfaces.iter();
+    let old_form = interfaces.filter_map(|interface| {
+        let config = interface.wireguard.as_ref()?;
+        let tunnel = Tunnel {
+            private_key: config.private_key,
+            listen_port: config.listen_port,
+            peers: config.peers.iter().map(|peer| peer.public_key).collect(),
+        };
+        Some((interface.interface.as_ref()?.to_string(), tunnel))
+    });
+    by_kind.chain(old_form).collect()
 }
 
 /// Whether calls come through.

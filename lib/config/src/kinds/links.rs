@@ -1,11 +1,10 @@
 //! Links: what the kernel calls network devices.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
-use crate::values::{Cidr, Endpoint, Expression, LinkName, Mac, WireguardKey, WireguardSecret};
+use crate::values::{Cidr, Expression, LinkName, Mac};
 
 section! {
     /// What every kind of link can have.
@@ -291,39 +290,5 @@ section! {
     pub struct VethPeer {
         Acted "name" name: LinkName = "The link's name", required;
         .. link: Link = "What every kind of link can have";
-    }
-}
-
-section! {
-    /// A WireGuard tunnel.
-    pub struct WireguardConfig [check_wireguard] {
-        Acted "name" name: LinkName = "The link's name", required;
-        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
-        Acted "listenPort" listen_port: Option<u16> = "UDP port";
-        Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
-        Acted "peers" peers: Vec<WireguardPeer> = "The other ends";
-        .. link: Link = "What every kind of link can have";
-    }
-}
-
-fn check_wireguard(wireguard: &WireguardConfig, node: &Node, reader: &mut Reader<'_>) {
-    let mut keys = std::collections::HashSet::new();
-    if wireguard
-        .peers
-        .iter()
-        .any(|peer| !keys.insert(peer.public_key))
-    {
-        reader.wrong_in(node, "peers", "has one publicKey twice");
-    }
-}
-
-section! {
-    /// The other end of a tunnel.
-    pub struct WireguardPeer {
-        Acted "publicKey" public_key: WireguardKey = "Its key", required;
-        Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
-        Acted "endpoint" endpoint: Option<Endpoint> = "Where it is";
-        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us";
-        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it";
     }
 }

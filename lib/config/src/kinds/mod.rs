@@ -10,6 +10,7 @@ mod links;
 mod network;
 mod runtime;
 mod volumes;
+mod wireguard;
 
 use crate::read::{self, Reader, Section};
 use crate::table::{Field, Support};
@@ -21,6 +22,8 @@ pub use links::*;
 pub use network::*;
 pub use runtime::*;
 pub use volumes::*;
+pub use wireguard::{WireguardConfig, WireguardPeer};
+pub(crate) use wireguard::{check_keepalive, check_peers};
 
 /// What a document of a kind has beside the kind's own fields.
 pub(crate) const HEADER: &[&str] = &["apiVersion", "kind"];
@@ -101,7 +104,7 @@ kinds! {
     Acted named  VLANConfig;
     Acted named  VRFConfig;
     Acted named  VethConfig;
-    Later named  WireguardConfig;
+    Acted named  WireguardConfig;
     Acted named  DHCPv4Config;
     Acted named  DHCPv6Config;
     Later named  Layer2VIPConfig;

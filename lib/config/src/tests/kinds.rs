@@ -41,8 +41,8 @@ fn every_kind_has_an_example_that_is_read() {
     assert!(keys[0].node_id.is_some() && keys[1].fixed.is_some());
     let wireguard = document.all::<WireguardConfig>().next().unwrap();
     assert_eq!(
-        wireguard.peers[0].endpoint.as_ref().unwrap().host,
-        "fd00::9"
+        wireguard.peers[0].endpoint,
+        Some("[fd00::9]:51820".parse().unwrap())
     );
     let rule = document.all::<NetworkRuleConfig>().next().unwrap();
     assert!(rule.port_selector.ports[1].contains(8005));

@@ -17,6 +17,21 @@ fn doc(kind: &str, fields: &str) -> String {
     format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
 }
 
+/// A tunnel whose keys are one byte, repeated.
+fn tunnel(private: u8, port: &str, peers: &[u8]) -> String {
+    let key = |byte| base64::engine::general_purpose::STANDARD.encode([byte; 32]);
+    let peers: Vec<String> = peers
+        .iter()
+        .map(|peer| format!("{{publicKey: {}}}", key(*peer)))
+        .collect();
+    let fields = format!(
+        "name: wg0\nprivateKey: {}\nlistenPort: {port}\npeers: [{}]",
+        key(private),
+        peers.join(", ")
+    );
+    doc("WireguardConfig", &fields)
+}
+
 #[test]
 fn a_diff_shows_what_changed_and_no_secret() {
     let old = document(&good());
@@ -158,6 +173,26 @@ fn what_cuts_the_operator_off_is_named() {
             format!("{link}{block}{}", rule("192.168.0.0/16")),
             "be called only from 192.168.0.0/16",
         ),
+        (
+            tunnel(1, "51820", &[3]),
+            tunnel(2, "51820", &[3]),
+            "wg0 gets another private key",
+        ),
+        (
+            tunnel(1, "51820", &[3, 4]),
+            tunnel(1, "51820", &[4, 5]),
+            "wg0 loses its peer AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=",
+        ),
+        (
+            tunnel(1, "51820", &[3]),
+            tunnel(1, "51821", &[3]),
+            "wg0 listens on another port",
+        ),
+        (
+            tunnel(1, "51820", &[3]),
+            doc("HostnameConfig", "hostname: x"),
+            "the tunnel wg0 goes",
+        ),
     ] {
         let plan = plan(Some(&with(&old)), &with(&new));
         assert!(
@@ -178,6 +213,7 @@ fn what_cuts_the_operator_off_is_named() {
             format!("{link}{both}{}", doc("HostnameConfig", "hostname: x")),
         ),
         (format!("{link}{both}"), link.clone()),
+        (tunnel(1, "51820", &[3]), tunnel(1, "51820", &[3, 4])),
     ] {
         let plan = plan(Some(&with(&old)), &with(&new));
         assert_eq!(plan.risks, Vec::<String>::new(), "{new}");

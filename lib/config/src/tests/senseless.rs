@@ -92,6 +92,32 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "privateKey must be base64 of a key of 32 bytes",
     ),
     (
+        "WireguardConfig",
+        "name: w\nprivateKey: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\npeers:
+    - {publicKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=, endpoint: 'gate.example:51820'}",
+        "peers[0].endpoint must be an IP address and port such as 192.0.2.1:51820",
+    ),
+    (
+        "WireguardConfig",
+        "name: w\nprivateKey: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\npeers:
+    - {publicKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=, persistentKeepaliveInterval: 500ms}",
+        "peers[0].persistentKeepaliveInterval must be whole seconds, at most 65535s",
+    ),
+    (
+        "WireguardConfig",
+        "name: w\nprivateKey: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\npeers:
+    - {publicKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=, allowedIPs: [10.8.1.0/16]}
+    - {publicKey: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=, allowedIPs: [10.8.2.0/16]}",
+        "peers has 10.8.0.0/16 in allowedIPs of two peers; only one can have it",
+    ),
+    (
+        "WireguardConfig",
+        "name: w\nprivateKey: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\npeers:
+    - {publicKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=}
+    - {publicKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=}",
+        "peers has one publicKey twice",
+    ),
+    (
         "DHCPv4Config",
         "name: e\nclientIdentifier: duid",
         "duidRaw is required",
@@ -320,4 +346,26 @@ fn documents_may_not_contradict_each_other() {
     }
     let wrong = with("LinkConfig", "name: a").replace("apiVersion: v1alpha1", "apiVersion: v2");
     assert!(future_problems(&wrong)[0].contains("apiVersion must be v1alpha1"));
+}
+
+#[test]
+fn a_tunnel_in_the_old_form_is_nothing_else() {
+    let with = |interface: &str| {
+        let fields = "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n";
+        let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+        let interfaces = format!(
+            "        interfaces: [{{{interface}, wireguard: {{privateKey: {key}, peers: [{{publicKey: {key}}}]}}}}]\n"
+        );
+        future_problems(&good().replace(fields, &interfaces))
+    };
+    assert_eq!(with("interface: wg0"), [""; 0]);
+    for other in [
+        "interface: wg0, dummy: true",
+        "deviceSelector: {driver: e1000}",
+    ] {
+        let found = with(other);
+        let why =
+            "interfaces[0].wireguard excludes bond, bridge, dummy and deviceSelector";
+        assert!(found.iter().any(|p| p.contains(why)), "{other}: {found:?}");
+    }
 }

@@ -1,10 +1,10 @@
 //! `machine.network`: names, resolvers, and links as the old form writes them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::ExtraHost;
-use crate::kinds::{BondMode, XmitHashPolicy};
+use crate::kinds::{BondMode, XmitHashPolicy, check_keepalive, check_peers};
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
@@ -40,7 +40,7 @@ section! {
         Acted "ignore" ignore: bool = "Leave it alone";
         Acted "dummy" dummy: bool = "It leads nowhere";
         Acted "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
-        Later "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
+        Acted "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
         Later "vip" vip: Option<Vip> = "An address shared with other nodes";
     }
 }
@@ -51,6 +51,11 @@ fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
     }
     if interface.bond.is_some() && interface.bridge.is_some() {
         reader.wrong_in(node, "bridge", "excludes bond");
+    }
+    let is_other = interface.dummy || interface.bond.is_some() || interface.bridge.is_some();
+    if interface.wireguard.is_some() && (is_other || interface.device_selector.is_some()) {
+        let what = "excludes bond, bridge, dummy and deviceSelector";
+        reader.wrong_in(node, "wireguard", what);
     }
 }
 
@@ -184,22 +189,32 @@ section! {
 
 section! {
     /// A WireGuard tunnel in the old form.
-    pub struct LegacyWireguard {
-        Held "privateKey" private_key: WireguardSecret = "This end's key", required;
-        Held "listenPort" listen_port: Option<u16> = "UDP port";
-        Held "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
-        Held "peers" peers: Vec<LegacyWireguardPeer> = "The other ends";
+    pub struct LegacyWireguard [check_wireguard] {
+        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
+        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: one the kernel chooses";
+        Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
+        Acted "peers" peers: Vec<LegacyWireguardPeer> = "The other ends";
     }
+}
+
+fn check_wireguard(wireguard: &LegacyWireguard, node: &Node, reader: &mut Reader<'_>) {
+    let peers = wireguard.peers.iter();
+    let peers = peers.map(|peer| (peer.public_key, peer.allowed_ips.as_slice()));
+    check_peers(peers, node, reader);
 }
 
 section! {
     /// The other end of a tunnel.
-    pub struct LegacyWireguardPeer {
-        Held "publicKey" public_key: WireguardKey = "Its key", required;
-        Held "endpoint" endpoint: Option<crate::values::Endpoint> = "Where it is";
-        Held "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us";
-        Held "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it";
+    pub struct LegacyWireguardPeer [check_wireguard_peer] {
+        Acted "publicKey" public_key: WireguardKey = "Its key", required;
+        Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us, in whole seconds; absent: when there is something to say";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it; routes are not made of it";
     }
+}
+
+fn check_wireguard_peer(peer: &LegacyWireguardPeer, node: &Node, reader: &mut Reader<'_>) {
+    check_keepalive(peer.persistent_keepalive_interval, node, reader);
 }
 
 section! {

@@ -3,6 +3,7 @@
 mod credential;
 mod network;
 mod quantity;
+mod wireguard;
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +13,9 @@ use crate::table::Shape;
 use crate::tree::Node;
 
 pub use credential::{AcceptedCa, Base64Certificate, Base64Key, KeyPair, RootCertificates};
-pub use network::{Cidr, Endpoint, Mac, Ports, WireguardKey, WireguardSecret};
+pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use quantity::{FileMode, MaxSize, Size};
+pub use wireguard::{WireguardKey, WireguardSecret};
 
 /// Declares a type of text that has passed a check.
 macro_rules! texts {

@@ -1,14 +1,10 @@
-//! Addresses, names and keys of networks.
+//! Addresses and names of networks.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::is_host_name;
 use crate::read::{Reader, Value, scalar};
-use crate::secret::Secret;
 use crate::table::Shape;
 use crate::tree::Node;
 
@@ -16,6 +12,17 @@ impl Value for IpAddr {
     const SHAPE: Shape = Shape::Text("an IP address");
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         scalar(node, reader, "an IP address", |text| text.parse().ok())
+    }
+}
+
+impl Value for SocketAddr {
+    const SHAPE: Shape = Shape::Text("an IP address and port such as 192.0.2.1:51820");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "an IP address and port such as 192.0.2.1:51820";
+        scalar(node, reader, what, |text| {
+            let address: SocketAddr = text.parse().ok()?;
+            (address.port() != 0).then_some(address)
+        })
     }
 }
 
@@ -40,19 +47,32 @@ impl Cidr {
         (prefix <= most).then_some(Cidr { address, prefix })
     }
 
+    /// The network alone: no bit is set behind the prefix.
+    #[must_use]
+    pub fn network(&self) -> Cidr {
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let host = 32_u32.saturating_sub(self.prefix.into());
+                let mask = u32::MAX.checked_shl(host).unwrap_or(0);
+                Ipv4Addr::from_bits(address.to_bits() & mask).into()
+            }
+            IpAddr::V6(address) => {
+                let host = 128_u32.saturating_sub(self.prefix.into());
+                let mask = u128::MAX.checked_shl(host).unwrap_or(0);
+                Ipv6Addr::from_bits(address.to_bits() & mask).into()
+            }
+        };
+        Cidr { address, ..*self }
+    }
+
     /// Whether an address is in this network.
     #[must_use]
     pub fn contains(&self, other: IpAddr) -> bool {
-        // Both as 128 bits, IPv4 at the low end.
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(address) => u128::from(address.to_bits()),
-            IpAddr::V6(address) => address.to_bits(),
+        let other = Cidr {
+            address: other,
+            ..*self
         };
-        let width: u32 = if self.address.is_ipv4() { 32 } else { 128 };
-        let host = width - u32::from(self.prefix);
-        self.address.is_ipv4() == other.is_ipv4()
-            && bits(self.address).checked_shr(host).unwrap_or_default()
-                == bits(other).checked_shr(host).unwrap_or_default()
+        self.network() == other.network()
     }
 
     /// Whether this is the network of all addresses.
@@ -165,35 +185,5 @@ impl Value for Ports {
                 (ports.first <= ports.last).then_some(ports)
             },
         )
-    }
-}
-
-/// A public WireGuard key: 32 bytes, base64 in the document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct WireguardKey(pub [u8; 32]);
-
-fn key(text: &str) -> Option<[u8; 32]> {
-    STANDARD.decode(text).ok()?.try_into().ok()
-}
-
-impl Value for WireguardKey {
-    const SHAPE: Shape = Shape::Text("base64 of a key of 32 bytes");
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let what = "base64 of a key of 32 bytes";
-        scalar(node, reader, what, |text| key(text).map(WireguardKey))
-    }
-}
-
-/// A private or preshared WireGuard key, in base64.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WireguardSecret(pub Secret);
-
-impl Value for WireguardSecret {
-    const SHAPE: Shape = Shape::Secret;
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let what = "base64 of a key of 32 bytes";
-        scalar(node, reader, what, |text| {
-            key(text).map(|_| WireguardSecret(Secret::new(text)))
-        })
     }
 }

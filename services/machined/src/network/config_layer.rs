@@ -9,12 +9,13 @@ use corten_config::kinds::{
     BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
     DHCPv6Config, DummyLinkConfig, Link, LinkConfig, LinkRoute, ResolverConfig, RoutingRuleConfig,
     RuleAction, StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig,
+    WireguardConfig,
 };
 use corten_config::values::{Cidr, LinkName};
 
 use super::host_dns::service_addresses;
 use super::layers::{METRIC, Specs, hostname, route};
-use super::old_form;
+use super::{old_form, wireguard};
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{
     ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
@@ -24,6 +25,7 @@ use crate::resources::network_spec::{
     AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf,
     family,
 };
+use crate::resources::network_wireguard::Wireguard;
 use crate::resources::prefix::Prefix;
 
 pub(super) const LAYER: Layer = Layer::Configuration;
@@ -51,6 +53,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
     }
     let specs = &mut said.specs;
     links(document, present, specs);
+    tunnels(document, specs);
     for config in document.all::<DHCPv4Config>() {
         let name = real_name(&config.name, present);
         specs.link(LAYER, name);
@@ -221,6 +224,21 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         }
         common(specs, &config.name, &config.link);
     }
+}
+
+fn tunnels(document: &Document, specs: &mut Specs) {
+    for config in document.all::<WireguardConfig>() {
+        tunnel(specs, &config.name, Wireguard::from(config));
+        common(specs, &config.name, &config.link);
+    }
+}
+
+pub(super) fn tunnel(specs: &mut Specs, name: &str, tunnel: Wireguard) {
+    make(specs, name, wireguard::KIND, None);
+    let link = specs.link(LAYER, name);
+    // It has no hardware address.
+    link.link_type = "none";
+    link.wireguard = Some(tunnel);
 }
 
 pub(super) fn make(

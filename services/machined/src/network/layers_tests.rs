@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::layers::*;
 use crate::resources::network_names::ResolverSpec;
 use crate::resources::network_spec::{Layer, LinkSpec, RouteSpec};
+use crate::resources::network_wireguard::Wireguard;
 use crate::resources::prefix::Prefix;
 
 fn prefix(text: &str, length: u8) -> Prefix {
@@ -71,6 +72,29 @@ fn a_made_link_stays_one_when_dhcp_speaks_of_it() {
         (merged.kind, merged.logical, merged.mtu),
         ("bond", true, 1400)
     );
+}
+
+#[test]
+fn a_tunnel_keeps_its_keys_when_somebody_else_speaks_of_the_link() {
+    let tunnel = LinkSpec {
+        logical: true,
+        kind: "wireguard",
+        wireguard: Some(Wireguard {
+            listen_port: 51820,
+            ..Wireguard::default()
+        }),
+        ..link(Layer::Cmdline)
+    };
+    let by_config = LinkSpec {
+        mtu: 1380,
+        ..link(Layer::Configuration)
+    };
+    let merged = only(&[
+        ("cmdline/eth0", tunnel.clone()),
+        ("configuration/eth0", by_config),
+    ]);
+    assert_eq!((merged.mtu, merged.kind), (1380, "wireguard"));
+    assert_eq!(merged.wireguard, tunnel.wireguard);
 }
 
 #[test]

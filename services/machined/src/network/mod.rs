@@ -1,8 +1,8 @@
 //! What the network shall be and how it becomes that; the controllers in `controllers/network` call it.
 //!
 //! Layers say what the network shall be (`default_layer`, `cmdline_layer`, DHCP's leases in `lease`,
-//! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`
-//! and `apply/kernel.rs` is pure.
+//! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
+//! `netlink` and the files `kernel.rs` is pure.
 
 pub mod apply;
 mod bond;
@@ -21,12 +21,14 @@ pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 mod lease;
+mod netlink;
 mod old_form;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub mod wireguard;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -3,11 +3,12 @@
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute};
 use corten_config::values::{Cidr, LinkName};
 
-use super::config_layer::{LAYER, Present, Said, make, master, prefix, real_name};
+use super::config_layer::{LAYER, Present, Said, make, master, prefix, real_name, tunnel};
 use super::default_layer::dhcp;
 use super::layers::{METRIC, Specs, route};
 use crate::resources::network::LinkStatus;
 use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, RouteSpec, Vlan};
+use crate::resources::network_wireguard::Wireguard;
 use crate::resources::prefix::Prefix;
 
 /// Adds what one entry says, for each link it means.
@@ -31,6 +32,9 @@ pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Sai
 fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) {
     if interface.dummy {
         make(specs, name, "dummy", None);
+    }
+    if let Some(config) = &interface.wireguard {
+        tunnel(specs, name, Wireguard::from(config));
     }
     if let Some(bond) = &interface.bond {
         make(specs, name, "bond", None);

@@ -24,6 +24,16 @@ pub fn skip(needed: &str) {
         std::env::var_os("CORTEN_NO_SKIP").is_none(),
         "needs {needed}"
     );
+    say(needed);
+}
+
+/// Says the same of what this host's kernel was built without: nobody can give it a test. What it would show is
+/// shown on the image's kernel, by a test that boots it.
+pub fn kernel_lacks(needed: &str) {
+    say(&format!("a kernel with {needed}"));
+}
+
+fn say(needed: &str) {
     let name = thread::current().name().unwrap_or_default().to_owned();
     let text = format!("\nSKIPPED in {name}: needs {needed}\n");
     std::io::stderr().write_all(text.as_bytes()).unwrap();

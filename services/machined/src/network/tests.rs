@@ -22,6 +22,7 @@ fn document(network: &str, others: &str) -> Document {
 
 fn device(mac: &str, driver: &str, other_name: &str) -> LinkStatus {
     LinkStatus {
+        alias: String::new(),
         alt_names: vec![other_name.to_owned()],
         index: 2,
         link_type: "ether".to_owned(),
@@ -40,6 +41,7 @@ fn device(mac: &str, driver: &str, other_name: &str) -> LinkStatus {
         pci_id: "1af4:1000".to_owned(),
         driver: driver.to_owned(),
         link_state: true,
+        wireguard: None,
     }
 }
 
@@ -180,6 +182,36 @@ ptp: {devices: [/dev/ptp0]}
     assert!(resolver.no_own_domain);
     assert_eq!(resolver.search_domains, ["example.org"]);
     assert_eq!(said.specs.hostname.unwrap().domainname, "example.com");
+}
+
+#[test]
+fn a_tunnel_is_the_same_in_both_forms() {
+    const ONE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    const TWO: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+    let tunnel = format!(
+        "privateKey: {ONE}, listenPort: 51820, firewallMark: 64, peers: [
+            {{publicKey: {TWO}, endpoint: '192.0.2.1:51820', persistentKeepaliveInterval: 25s,
+             allowedIPs: [10.8.0.2/24, 'fd00::/64']}}]"
+    );
+    let old = format!(
+        "{{interfaces: [{{interface: wg0, mtu: 1380, addresses: [10.8.0.1/24], wireguard: {{{tunnel}}}}}]}}"
+    );
+    let others = format!(
+        "---\n{{apiVersion: v1alpha1, kind: WireguardConfig, name: wg0, mtu: 1380,
+          addresses: [{{address: 10.8.0.1/24}}], {tunnel}}}\n"
+    );
+    let old = said(&document(&old, ""), &present());
+    let new = said(&document("{}", &others), &present());
+    assert_eq!(old.specs.links, new.specs.links);
+    assert_eq!(all(&new), ["wg0 wireguard", "wg0/10.8.0.1/24"]);
+    let link = &new.specs.links[0];
+    assert_eq!((link.logical, link.link_type, link.mtu), (true, "none", 1380));
+    let tunnel = link.wireguard.as_ref().unwrap();
+    assert_eq!((tunnel.listen_port, tunnel.firewall_mark), (51820, 64));
+    let peer = &tunnel.peers[0];
+    assert_eq!((peer.public_key.0, peer.keepalive), ([2; 32], 25));
+    let allowed: Vec<String> = peer.allowed_ips.iter().map(ToString::to_string).collect();
+    assert_eq!(allowed, ["10.8.0.0/24", "fd00::/64"]);
 }
 
 #[test]

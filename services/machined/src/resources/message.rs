@@ -16,6 +16,8 @@ use super::names::{
 };
 use super::network::{AddressStatus, HardwareAddress, LinkStatus, NodeAddress, RouteStatus};
 use super::network_names::ResolverStatus;
+use super::network_wireguard::{WireguardPeerStatus, WireguardStatus};
+use super::prefix::Prefix;
 use super::secrets::OsRoot;
 
 pub(super) fn link(link: &LinkStatus) -> Vec<u8> {
@@ -38,8 +40,28 @@ pub(super) fn link(link: &LinkStatus) -> Vec<u8> {
         link_state: link.link_state,
         permanent_addr: hardware(&link.permanent_addr),
         alt_names: link.alt_names.clone(),
+        alias: link.alias.clone(),
+        wireguard: link.wireguard.as_ref().map(wireguard),
     };
     message.encode_to_vec()
+}
+
+fn wireguard(tunnel: &WireguardStatus) -> wire::WireguardSpec {
+    let peer = |peer: &WireguardPeerStatus| wire::WireguardPeer {
+        public_key: peer.public_key.to_string(),
+        endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default(),
+        persistent_keepalive_interval: Some(prost_types::Duration {
+            seconds: peer.keepalive.into(),
+            nanos: 0,
+        }),
+        allowed_i_ps: peer.allowed_ips.iter().map(|network| net_prefix(*network)).collect(),
+    };
+    wire::WireguardSpec {
+        public_key: tunnel.public_key.to_string(),
+        listen_port: tunnel.listen_port.into(),
+        firewall_mark: tunnel.firewall_mark.into(),
+        peers: tunnel.peers.iter().map(peer).collect(),
+    }
 }
 
 pub(super) fn address(address: &AddressStatus) -> Vec<u8> {
@@ -136,9 +158,18 @@ fn ip(text: &str) -> Option<NetIp> {
 
 fn prefix(text: &str) -> Option<NetIpPrefix> {
     let (address, length) = text.split_once('/')?;
-    let NetIp { ip } = ip(address)?;
-    let prefix_length = length.parse().ok()?;
-    Some(NetIpPrefix { ip, prefix_length })
+    Some(net_prefix(Prefix {
+        address: address.parse().ok()?,
+        length: length.parse().ok()?,
+    }))
+}
+
+fn net_prefix(prefix: Prefix) -> NetIpPrefix {
+    let NetIp { ip } = net_ip(prefix.address);
+    NetIpPrefix {
+        ip,
+        prefix_length: prefix.length.into(),
+    }
 }
 
 /// Bytes from hexadecimal with colons; none where that is not what the text is.
@@ -150,6 +181,8 @@ fn hardware(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use corten_config::values::WireguardKey;
+
     use super::*;
 
     #[test]
@@ -172,6 +205,28 @@ mod tests {
         assert_eq!(message.gateway.unwrap().ip, [10, 0, 2, 2]);
         assert_eq!((message.family, message.table), (2, 254));
         assert_eq!((message.r#type, message.protocol), (1, 16));
+    }
+
+    #[test]
+    fn a_tunnel_is_told_with_its_peers() {
+        let tunnel = WireguardStatus {
+            public_key: WireguardKey([1; 32]),
+            listen_port: 51820,
+            firewall_mark: u32::MAX,
+            peers: vec![WireguardPeerStatus {
+                public_key: WireguardKey([2; 32]),
+                endpoint: Some("192.0.2.1:51820".parse().unwrap()),
+                keepalive: 25,
+                allowed_ips: vec![Prefix::host("10.8.0.1".parse().unwrap())],
+            }],
+        };
+        let message = wireguard(&tunnel);
+        assert_eq!(message.public_key, "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=");
+        assert_eq!((message.listen_port, message.firewall_mark), (51820, 0xffff_ffff));
+        let peer = &message.peers[0];
+        assert_eq!(peer.endpoint, "192.0.2.1:51820");
+        assert_eq!(peer.persistent_keepalive_interval.unwrap().seconds, 25);
+        assert_eq!((&*peer.allowed_i_ps[0].ip, peer.allowed_i_ps[0].prefix_length), (&[10, 8, 0, 1][..], 32));
     }
 
     #[test]

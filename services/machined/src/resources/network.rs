@@ -7,6 +7,7 @@ use corten_resources::{Definition, Spec};
 use prost::Message as _;
 use serde::Serialize;
 
+use super::network_wireguard::WireguardStatus;
 use super::{column, is_default, message, open};
 
 const NAMESPACE: &str = "network";
@@ -59,6 +60,9 @@ impl Spec for HostnameStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
+    /// What the config calls it, where a `LinkAliasConfig` does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alias: String,
     /// Other names of it.
     pub alt_names: Vec<String>,
     /// The kernel's number.
@@ -100,6 +104,9 @@ pub struct LinkStatus {
     pub driver: String,
     /// Whether there is a carrier.
     pub link_state: bool,
+    /// Of a tunnel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wireguard: Option<WireguardStatus>,
 }
 
 impl LinkStatus {
@@ -107,6 +114,7 @@ impl LinkStatus {
     #[cfg(test)]
     pub fn with_device() -> LinkStatus {
         LinkStatus {
+            alias: String::new(),
             alt_names: Vec::new(),
             index: 2,
             link_type: "ether".to_owned(),
@@ -125,6 +133,7 @@ impl LinkStatus {
             pci_id: String::new(),
             driver: "virtio_net".to_owned(),
             link_state: true,
+            wireguard: None,
         }
     }
 

@@ -11,6 +11,7 @@ use corten_config::kinds::{
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
+use super::network_wireguard::Wireguard;
 use super::open;
 use super::prefix::Prefix;
 
@@ -215,9 +216,9 @@ pub struct LinkSpec {
     pub up: Option<bool>,
     /// In bytes; 0: as it is.
     pub mtu: u32,
-    /// Of a link the node makes: `bond`, `bridge`, `dummy`, `veth`, `vlan`, `vrf`.
+    /// Of a link the node makes: `bond`, `bridge`, `dummy`, `veth`, `vlan`, `vrf`, `wireguard`.
     pub kind: &'static str,
-    /// `ether`.
+    /// `ether`; `none` of a tunnel.
     #[serde(rename = "type")]
     pub link_type: &'static str,
     /// Its hardware address; absent: as it is.
@@ -247,6 +248,9 @@ pub struct LinkSpec {
     /// Of a VRF.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_master: Option<Vrf>,
+    /// Of a tunnel: the reason why only administrators may read links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wireguard: Option<Wireguard>,
     /// Of one end of a pair; making it makes the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<Veth>,
@@ -376,6 +380,8 @@ fn words<S: Serializer, W: Word>(value: &Option<W>, serializer: S) -> Result<S::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::network_wireguard::WireguardPeer;
+    use corten_config::values::{WireguardKey, WireguardSecret};
     use corten_resources::AnySpec as _;
 
     #[test]
@@ -392,6 +398,38 @@ mod tests {
              masterName: bond0\nlayer: default\n"
         );
         assert_eq!(link.master(), Some("bond0"));
+    }
+
+    #[test]
+    fn a_tunnel_has_its_keys_in_the_spec_and_in_no_log() {
+        let tunnel = Wireguard {
+            private_key: WireguardSecret::new([1; 32]),
+            listen_port: 51820,
+            firewall_mark: 0,
+            peers: vec![WireguardPeer {
+                public_key: WireguardKey([2; 32]),
+                preshared_key: Some(WireguardSecret::new([3; 32])),
+                endpoint: Some("[fd00::9]:51820".parse().unwrap()),
+                keepalive: 25,
+                allowed_ips: vec![Prefix::host("10.8.0.1".parse().unwrap())],
+            }],
+        };
+        let link = LinkSpec {
+            wireguard: Some(tunnel),
+            ..LinkSpec::default()
+        };
+        let yaml = link.to_yaml().unwrap();
+        let expected = "wireguard:\n  privateKey: AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n  \
+             listenPort: 51820\n  firewallMark: 0\n  peers:\n  \
+             - publicKey: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n    \
+             presharedKey: AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n    \
+             endpoint: '[fd00::9]:51820'\n    persistentKeepaliveInterval: 25s\n    \
+             allowedIPs:\n    - 10.8.0.1/32\n";
+        assert!(yaml.contains(expected), "{yaml}");
+        let debug = format!("{link:?}");
+        assert!(!debug.contains("1, 1") && !debug.contains("3, 3"), "{debug}");
+        assert_eq!(debug.matches("<secret>").count(), 2, "{debug}");
+        assert_eq!(LinkSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }
 
     #[test]

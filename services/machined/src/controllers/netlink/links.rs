@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
@@ -10,11 +11,15 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::{Kernel, hardware_address};
-use crate::network::Setup;
+use crate::network::{Setup, wireguard};
 use crate::resources::names::{LINK_FLAGS, LINK_TYPES, flags, name};
 use crate::resources::network::LinkStatus;
+
+/// Of tunnels the kernel tells nothing by itself: so often they are looked at.
+const TUNNELS: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Links {
@@ -43,13 +48,25 @@ impl Controller for Links {
         context.event().await;
         loop {
             let links = kernel.links().await?;
+            let mut has_tunnel = false;
             context.start_outputs();
             for (name, mut status) in links.iter().filter_map(status) {
                 add_device(&mut status, Path::new("/sys/class/net"), &name);
+                if status.kind == wireguard::KIND {
+                    has_tunnel = true;
+                    // A tunnel can be gone again.
+                    status.wireguard = wireguard::found(&name).ok().map(|found| found.status());
+                }
                 context.put(Draft::new(&name, status))?;
             }
             context.remove_others::<LinkStatus>()?;
-            kernel.changed().await?;
+            if has_tunnel {
+                if let Ok(changed) = timeout(TUNNELS, kernel.changed()).await {
+                    changed?;
+                }
+            } else {
+                kernel.changed().await?;
+            }
         }
     }
 }
@@ -59,6 +76,7 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
     let header = &message.header;
     let mut own_name = None;
     let mut status = LinkStatus {
+        alias: String::new(),
         alt_names: Vec::new(),
         index: header.index,
         link_type: name(u16::from(header.link_layer_type).into(), LINK_TYPES),
@@ -77,10 +95,12 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
         pci_id: String::new(),
         driver: String::new(),
         link_state: header.flags.contains(LinkFlags::LowerUp),
+        wireguard: None,
     };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => own_name = Some(text.clone()),
+            LinkAttribute::IfAlias(text) => status.alias.clone_from(text),
             LinkAttribute::Address(bytes) => status.hardware_addr = hardware_address(bytes),
             LinkAttribute::PermAddress(bytes) => status.permanent_addr = hardware_address(bytes),
             LinkAttribute::Broadcast(bytes) => status.broadcast_addr = hardware_address(bytes),

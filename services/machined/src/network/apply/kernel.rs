@@ -19,6 +19,7 @@ use rtnetlink::{
 };
 
 use super::{Found, FoundLink, FoundRoute, Kernel, Step, link_message};
+use crate::network::wireguard;
 use crate::resources::network_spec::{AddressSpec, RouteSpec};
 use crate::resources::prefix::Prefix;
 
@@ -41,6 +42,11 @@ impl Rtnetlink {
         let mut found = Found::default();
         let links: Vec<LinkMessage> = self.0.link().get().execute().try_collect().await?;
         found.links = links.iter().filter_map(link).collect();
+        for (name, link) in &mut found.links {
+            if link.kind == wireguard::KIND {
+                link.wireguard = wireguard::found(name).ok();
+            }
+        }
         let addresses = self.0.address().get().execute();
         let addresses: Vec<AddressMessage> = addresses.try_collect().await?;
         found.addresses = addresses.iter().filter_map(address).collect();
@@ -71,6 +77,7 @@ impl Rtnetlink {
                 self.set(name, |link| link.address(address.to_vec()))
                     .await?
             }
+            Step::Wireguard(name, change) => return wireguard::perform(name, change),
             Step::Multicast(name, takes) => self.set(name, |link| link.multicast(*takes)).await?,
             Step::Master(name, Some(master)) => {
                 let master = self.index(master).await?;

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressScope};
 
-use super::tests::{LAYER, all, prefix};
+use super::tests::{LAYER, all, prefix, with_tunnel};
 use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
 use crate::network::layers::{Specs, route};
-use crate::network::testing::alone;
+use crate::network::testing::{alone, kernel_lacks};
+use crate::network::wireguard::tests::{key, peer};
 use crate::resources::network_spec::{Bridge, Enabled, Master, RouteSpec};
 
 fn bridged(address: &str, stp: bool) -> Units {
@@ -164,5 +165,47 @@ fn an_address_of_the_host_is_none_of_the_nodes() {
         assert!(flags.contains(AddressHeaderFlags::Deprecated), "{six:?}");
         // For ever.
         assert!(flags.contains(AddressHeaderFlags::Permanent), "{six:?}");
+    });
+}
+
+/// The messages' bytes are tested in `network/wireguard/tests.rs`, the image's kernel in `tests/network.rs`.
+#[test]
+fn a_tunnels_peers_are_the_kernels() {
+    alone(async {
+        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+        tokio::spawn(connection);
+        let kernel = Rtnetlink(handle);
+        let mut memory = Memory::default();
+        let here = "192.0.2.1:51820";
+        let two = peer(2, here, &["10.8.0.2/32", "fd00::/64"]);
+        let before = with_tunnel(&[two.clone(), peer(3, "", &["10.8.0.3/32"])]);
+        let complaints = apply(&kernel, &mut memory, &before).await.unwrap();
+        if complaints.iter().any(|text| text.contains("not supported")) {
+            return kernel_lacks("WireGuard");
+        }
+        assert_eq!(complaints, [""; 0]);
+        let settings = |found: &Found| {
+            let tunnel = found.links["wg0"].wireguard.as_ref().unwrap();
+            assert_ne!(tunnel.public_key, key(0));
+            tunnel.settings.clone()
+        };
+        let first = kernel.look().await.unwrap();
+        let found = settings(&first);
+        assert_eq!((found.listen_port, found.firewall_mark), (51820, 0x40));
+        assert_eq!(found.peers.len(), 2);
+
+        // Another peer comes, one changes, one goes; the tunnel stays.
+        let mut changed = two.clone();
+        changed.keepalive = 0;
+        let after = with_tunnel(&[changed.clone(), peer(4, here, &["10.8.0.3/32"])]);
+        assert_eq!(apply(&kernel, &mut memory, &after).await.unwrap(), [""; 0]);
+        let second = kernel.look().await.unwrap();
+        assert_eq!(second.links["wg0"].index, first.links["wg0"].index);
+        let mut peers = settings(&second).peers;
+        peers.sort_by_key(|peer| peer.public_key);
+        for peer in &mut peers {
+            peer.allowed_ips.sort();
+        }
+        assert_eq!(peers, [changed, peer(4, here, &["10.8.0.3/32"])]);
     });
 }

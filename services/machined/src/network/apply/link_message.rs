@@ -8,8 +8,11 @@ use rtnetlink::packet_route::link::{
     BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, LinkMessage,
     VlanProtocol,
 };
-use rtnetlink::{LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVeth, LinkVlan, LinkVrf};
+use rtnetlink::{
+    LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVeth, LinkVlan, LinkVrf, LinkWireguard,
+};
 
+use crate::network::wireguard;
 use crate::resources::network_spec::{Bond, LinkSpec};
 
 /// The message that makes a link. `index` tells the number of a link by its name.
@@ -58,6 +61,8 @@ pub(super) fn make(
             let table = spec.vrf_master.map_or(0, |vrf| vrf.table);
             finish(LinkVrf::new(&spec.name, table), spec)
         }
+        // Its keys and peers are another family's.
+        (wireguard::KIND, ..) => finish(LinkWireguard::new(&spec.name), spec),
         (kind, ..) => return Err(format!("nobody can make links of kind {kind:?}")),
     })
 }

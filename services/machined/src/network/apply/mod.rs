@@ -17,6 +17,7 @@ use std::fmt;
 
 pub use kernel::{Rtnetlink, describe, found_routes};
 
+use crate::network::wireguard;
 use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use crate::resources::prefix::Prefix;
 
@@ -68,6 +69,8 @@ pub struct FoundLink {
     pub master: u32,
     pub hardware_addr: Vec<u8>,
     pub takes_multicast: bool,
+    /// Of a tunnel; absent where the kernel does not say.
+    pub wireguard: Option<wireguard::Found>,
 }
 
 /// A route as the kernel has it.
@@ -107,6 +110,8 @@ pub enum Step {
     HardwareAddr(String, [u8; 6]),
     /// Whether it takes multicast packets.
     Multicast(String, bool),
+    /// Changes a tunnel's keys, port and peers.
+    Wireguard(String, Box<wireguard::Change>),
     /// Puts it into another link, or takes it out.
     Master(String, Option<String>),
     /// Adds an address.
@@ -129,6 +134,7 @@ impl fmt::Display for Step {
             Step::Mtu(link, mtu) => write!(f, "set the MTU of {link} to {mtu}"),
             Step::HardwareAddr(link, _) => write!(f, "set the hardware address of {link}"),
             Step::Multicast(link, _) => write!(f, "set multicast of {link}"),
+            Step::Wireguard(link, _) => write!(f, "set the keys and peers of {link}"),
             Step::Master(link, Some(master)) => write!(f, "put {link} into {master}"),
             Step::Master(link, None) => write!(f, "take {link} out of its bond or bridge"),
             Step::AddAddress(address) => {

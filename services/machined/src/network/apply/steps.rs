@@ -1,6 +1,7 @@
 //! What is to be done for a unit, from what is there.
 
 use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units};
+use crate::network::wireguard;
 use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use crate::resources::prefix::Prefix;
 
@@ -207,6 +208,11 @@ fn set(
         .filter(|takes| *takes != link.takes_multicast)
     {
         steps.push(Step::Multicast(name(), takes));
+    }
+    if let Some(tunnel) = &spec.wireguard {
+        let had = had.and_then(|had| had.wireguard.as_ref());
+        let change = wireguard::change(had, tunnel, link.wireguard.as_ref());
+        steps.extend(change.map(|change| Step::Wireguard(name(), Box::new(change))));
     }
     switch(link, spec.up != Some(false), steps);
 }

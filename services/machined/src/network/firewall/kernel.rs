@@ -1,26 +1,17 @@
 //! The kernel's filter, by nfnetlink.
 
-use std::io;
-
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload, Parseable as _,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_netfilter::none::ControlMessage;
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{Socket, SocketAddr};
-use rustix::net::sockopt;
 
 use super::{Chains, message};
+use crate::network::netlink::exchange;
 
 /// The resource id of a batch for nf_tables (`linux/netfilter/nfnetlink.h`).
 const NF_TABLES: u16 = 10;
-
-/// The kernel copies a batch into one buffer, which is 200 KiB where nobody asks for more; that is some
-/// hundred rules. It takes what is there, so that a larger one costs nothing.
-const BUFFER: usize = 16 << 20;
 
 /// Makes the kernel's chains these. Either all of it happens, or nothing.
 ///
@@ -29,7 +20,8 @@ const BUFFER: usize = 16 << 20;
 pub fn replace(chains: &Chains) -> Result<(), String> {
     let batch = batch(chains);
     let last = batch.last_sequence;
-    let answers = exchange(&batch.bytes).map_err(|error| format!("nfnetlink: {error}"))?;
+    let answers = exchange::<NetfilterMessage>(NETLINK_NETFILTER, &batch.bytes);
+    let answers = answers.map_err(|error| format!("nfnetlink: {error}"))?;
     let mut taken = false;
     for answer in &answers {
         let NetlinkPayload::Error(error) = &answer.payload else {
@@ -101,37 +93,5 @@ fn name(message: &NetfilterMessage) -> String {
     match &message.inner {
         NetfilterMessageInner::NfTables(message) => format!("{:?}", message.message_type()),
         _ => "the batch".to_owned(),
-    }
-}
-
-/// The kernel works while it is sent to: what it has to say is there then.
-pub(super) fn exchange(bytes: &[u8]) -> io::Result<Vec<NetlinkMessage<NetfilterMessage>>> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    socket.set_non_blocking(true)?;
-    // Errors without the message they are about.
-    socket.set_cap_ack(true)?;
-    // Only the machine's root may; another makes do with what there is.
-    let _ = sockopt::set_socket_send_buffer_size_force(&socket, BUFFER);
-    let sent = socket.send(bytes, 0)?;
-    if sent != bytes.len() {
-        return Err(io::Error::other("the kernel took a part of the batch"));
-    }
-    let mut answers = Vec::new();
-    loop {
-        let datagram = match socket.recv_from_full() {
-            Ok((datagram, _)) => datagram,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(answers),
-            Err(error) => return Err(error),
-        };
-        let invalid = |error| io::Error::other(format!("an answer that is none: {error}"));
-        let mut rest = datagram.as_slice();
-        while !rest.is_empty() {
-            let buffer = NetlinkBuffer::new_checked(&rest).map_err(invalid)?;
-            let length = (buffer.length() as usize).next_multiple_of(4);
-            answers.push(NetlinkMessage::parse(&buffer).map_err(invalid)?);
-            rest = rest.get(length..).unwrap_or_default();
-        }
     }
 }

@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd as _;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage};
 use netlink_packet_netfilter::nftables::{NfTablesMessage, RuleAttribute, RuleMessage};
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
-use super::kernel::exchange;
 use super::tests::{BLOCK, document, rule};
 use super::{Chains, chains, message, replace};
+use crate::network::netlink::{bytes, exchange};
 use crate::network::testing::{Neighbour, alone};
 use crate::resources::firewall::{PortMatch, PortRange, Rule};
 
@@ -53,11 +54,8 @@ fn present() -> Vec<(String, usize)> {
     let ask = NfTablesMessage::GetRule(RuleMessage { attributes });
     let mut ask = NetlinkMessage::from(NetfilterMessage::new(header, ask));
     ask.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    ask.finalize();
-    let mut bytes = vec![0; ask.buffer_len()];
-    ask.serialize(&mut bytes);
     let mut rules = Vec::new();
-    for answer in exchange(&bytes).unwrap() {
+    for answer in exchange::<NetfilterMessage>(NETLINK_NETFILTER, &bytes(ask)).unwrap() {
         let netlink_packet_core::NetlinkPayload::InnerMessage(message) = answer.payload else {
             continue;
         };

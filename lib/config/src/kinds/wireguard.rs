@@ -1,0 +1,80 @@
+//! WireGuard tunnels.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Link;
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::values::{Cidr, LinkName, WireguardKey, WireguardSecret};
+
+section! {
+    /// A WireGuard tunnel.
+    pub struct WireguardConfig [check_config] {
+        Acted "name" name: LinkName = "The link's name", required;
+        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
+        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: one the kernel chooses";
+        Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
+        Acted "peers" peers: Vec<WireguardPeer> = "The other ends";
+        .. link: Link = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// The other end of a tunnel.
+    pub struct WireguardPeer [check_peer] {
+        Acted "publicKey" public_key: WireguardKey = "Its key", required;
+        Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
+        Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us, in whole seconds; absent: when there is something to say";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it; routes are not made of it";
+    }
+}
+
+fn check_config(config: &WireguardConfig, node: &Node, reader: &mut Reader<'_>) {
+    let peers = config.peers.iter();
+    let peers = peers.map(|peer| (peer.public_key, peer.allowed_ips.as_slice()));
+    check_peers(peers, node, reader);
+}
+
+fn check_peer(peer: &WireguardPeer, node: &Node, reader: &mut Reader<'_>) {
+    check_keepalive(peer.persistent_keepalive_interval, node, reader);
+}
+
+/// Complains of peers that are one for the kernel, and of networks that only the last of two would get.
+pub(crate) fn check_peers<'a>(
+    peers: impl Iterator<Item = (WireguardKey, &'a [Cidr])>,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    let (mut keys, mut networks) = (HashSet::new(), HashSet::new());
+    let (mut has_one_key_twice, mut shared) = (false, None);
+    for (key, allowed) in peers {
+        has_one_key_twice |= !keys.insert(key);
+        let own: HashSet<Cidr> = allowed.iter().map(Cidr::network).collect();
+        for network in own {
+            if !networks.insert(network) {
+                shared = Some(network);
+            }
+        }
+    }
+    if has_one_key_twice {
+        reader.wrong_in(node, "peers", "has one publicKey twice");
+    }
+    if let Some(network) = shared {
+        let what = format!("has {network} in allowedIPs of two peers; only one can have it");
+        reader.wrong_in(node, "peers", &what);
+    }
+}
+
+/// The kernel counts seconds in 16 bits (`linux/wireguard.h`).
+pub(crate) fn check_keepalive(interval: Option<Duration>, node: &Node, reader: &mut Reader<'_>) {
+    let good = |interval: Duration| {
+        interval.subsec_nanos() == 0 && interval.as_secs() <= u64::from(u16::MAX)
+    };
+    if interval.is_some_and(|interval| !good(interval)) {
+        let what = "must be whole seconds, at most 65535s";
+        reader.wrong_in(node, "persistentKeepaliveInterval", what);
+    }
+}

@@ -1,0 +1,61 @@
+//! Questions to the kernel by a netlink socket of their own, without a task: for families that tell nothing by
+//! themselves.
+
+use std::io;
+
+use netlink_packet_core::{
+    NetlinkBuffer, NetlinkDeserializable, NetlinkMessage, NetlinkSerializable, Parseable as _,
+};
+use netlink_sys::{Socket, SocketAddr};
+use rustix::net::sockopt;
+
+/// The kernel copies what is sent into one buffer, which is 200 KiB where nobody asks for more. It takes what
+/// is there, so that a larger one costs nothing.
+const BUFFER: usize = 16 << 20;
+
+/// A message as it is sent.
+pub(super) fn bytes<T: NetlinkSerializable>(mut message: NetlinkMessage<T>) -> Vec<u8> {
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// Sends messages of a protocol (`netlink_sys::protocols`) and returns the answers. The kernel works while it
+/// is sent to: what it has to say is there then.
+///
+/// # Errors
+/// When the socket fails, or an answer is none. What the kernel refuses is an answer.
+pub(super) fn exchange<T: NetlinkDeserializable>(
+    protocol: isize,
+    bytes: &[u8],
+) -> io::Result<Vec<NetlinkMessage<T>>> {
+    let mut socket = Socket::new(protocol)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.set_non_blocking(true)?;
+    // Errors without the message they are about.
+    socket.set_cap_ack(true)?;
+    // Only the machine's root may; another makes do with what there is.
+    let _ = sockopt::set_socket_send_buffer_size_force(&socket, BUFFER);
+    let sent = socket.send(bytes, 0)?;
+    if sent != bytes.len() {
+        return Err(io::Error::other("the kernel took a part of what was sent"));
+    }
+    let mut answers = Vec::new();
+    loop {
+        let datagram = match socket.recv_from_full() {
+            Ok((datagram, _)) => datagram,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(answers),
+            Err(error) => return Err(error),
+        };
+        let invalid = |error| io::Error::other(format!("an answer that is none: {error}"));
+        let mut rest = datagram.as_slice();
+        while !rest.is_empty() {
+            let buffer = NetlinkBuffer::new_checked(&rest).map_err(invalid)?;
+            let length = (buffer.length() as usize).next_multiple_of(4);
+            answers.push(NetlinkMessage::parse(&buffer).map_err(invalid)?);
+            rest = rest.get(length..).unwrap_or_default();
+        }
+    }
+}
