@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use crate::problem::printable;
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
-use crate::values::{Cidr, Expression, LinkName, Mac};
+use crate::values::{Cidr, Expression, LinkAlias, LinkName, Mac};
 
 section! {
     /// What every kind of link can have.
@@ -82,10 +83,21 @@ section! {
 }
 
 section! {
-    /// Another name for a physical link.
-    pub struct LinkAliasConfig {
-        Acted "name" name: LinkName = "The alias; `%d` is a number", required;
-        Acted "selector" selector: Selector = "Which link", required;
+    /// Another name for a physical link, by which other documents may call it.
+    pub struct LinkAliasConfig [check_link_alias] {
+        Acted "name" name: LinkAlias = "The alias; with `%d` at its end, numbers from 0 stand there, one for each link in the order of their hardware addresses", required;
+        Acted "selector" selector: Selector = "Which link; one that has an alias of a document before is none, with `%d`", required;
+    }
+}
+
+fn check_link_alias(config: &LinkAliasConfig, node: &Node, reader: &mut Reader<'_>) {
+    let expression = &config.selector.expression;
+    if expression.is_empty() {
+        return;
+    }
+    if let Err(why) = expression.check_for_links() {
+        let what = format!("cannot choose a link: {}", printable(&why));
+        reader.wrong_in(node, "selector", &what);
     }
 }
 

@@ -97,7 +97,7 @@ kinds! {
     Acted single UdevRulesConfig;
     Acted named  KmsgLogConfig;
     Acted named  LinkConfig;
-    Later named  LinkAliasConfig;
+    Acted named  LinkAliasConfig;
     Acted named  DummyLinkConfig;
     Acted named  BondConfig;
     Acted named  BridgeConfig;

@@ -300,6 +300,21 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "interval must be at least 100ms",
     ),
     (
+        "LinkAliasConfig",
+        "name: '%d'\nselector: {match: 'true'}",
+        "name must be a name of at most 15 characters, or one of at most 12 with %d behind it",
+    ),
+    (
+        "LinkAliasConfig",
+        "name: net0\nselector: {match: 'link.colour == \"red\"'}",
+        "selector cannot choose a link: ",
+    ),
+    (
+        "LinkAliasConfig",
+        "name: net0",
+        "selector is required",
+    ),
+    (
         "HTTPProbeConfig",
         "name: a\nurl: http://a\ninterval: 1ms",
         "interval must be at least 100ms",

@@ -1,6 +1,7 @@
 //! What scalars can hold, beyond plain text: a type per format.
 
 mod credential;
+mod expression;
 mod network;
 mod quantity;
 mod wireguard;
@@ -13,6 +14,7 @@ use crate::table::Shape;
 use crate::tree::Node;
 
 pub use credential::{AcceptedCa, Base64Certificate, Base64Key, KeyPair, RootCertificates};
+pub use expression::LinkFacts;
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use quantity::{FileMode, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
@@ -67,6 +69,8 @@ texts! {
     /// An expression that selects disks or links. Its syntax is checked where it is evaluated.
     Expression = "an expression of at most 4096 characters",
         |text| !text.trim().is_empty() && text.len() <= 4096;
+    /// The alias of a link, or of several: `net%d` is `net0`, `net1` and so on.
+    LinkAlias = "a name of at most 15 characters, or one of at most 12 with %d behind it", is_link_alias;
     /// A variable as `NAME=value`. Not shown: values carry credentials.
     Assignment = "NAME=value",
         |text| text.split_once('=').is_some_and(|(name, value)| is_variable(name) && !value.contains('\0'));
@@ -124,6 +128,14 @@ fn is_link_name(name: &str) -> bool {
         && name
             .chars()
             .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%'))
+}
+
+fn is_link_alias(name: &str) -> bool {
+    match name.strip_suffix("%d") {
+        // Three digits behind it are still a name.
+        Some(start) => start.len() <= 12 && is_link_name(start),
+        None => is_link_name(name),
+    }
 }
 
 /// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.

@@ -253,6 +253,7 @@ fn network(
     ))?;
     runtime.add(network::operators::Operators)?;
     runtime.add(network::apply::Apply::default())?;
+    runtime.add(network::aliases::Aliases::default())?;
     runtime.add(network::hostname::Hostname)?;
     runtime.add(network::hostname::Resolvers)?;
     runtime.add(network::hostname::TimeServers)?;

@@ -13,6 +13,7 @@ use corten_config::kinds::{
 };
 use corten_config::values::{Cidr, LinkName};
 
+use super::alias::aliases;
 use super::host_dns::service_addresses;
 use super::layers::{METRIC, Specs, hostname, route};
 use super::{old_form, wireguard};
@@ -42,12 +43,27 @@ pub struct Said {
     pub ignored: BTreeSet<String>,
     /// Lines of `/etc/hosts`: addresses by name.
     pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// What links are called, by their own names.
+    pub aliases: BTreeMap<String, String>,
+    /// What of it could not be followed, for a person.
+    pub complaints: Vec<String>,
 }
 
 /// Reads a config. It may mean links by other names they have, or by what they are like.
 #[must_use]
 pub fn said(document: &Document, present: &Present) -> Said {
-    let mut said = Said::default();
+    let aliases = aliases(document, present);
+    let mut present = present.clone();
+    for (name, link) in &mut present {
+        // Those it still has of an earlier config do not count.
+        link.alias = aliases.by_link.get(name).cloned().unwrap_or_default();
+    }
+    let present = &present;
+    let mut said = Said {
+        aliases: aliases.by_link,
+        complaints: aliases.complaints,
+        ..Said::default()
+    };
     for interface in &document.machine.network.interfaces {
         old_form::interface(interface, present, &mut said);
     }
@@ -106,19 +122,25 @@ pub fn said(document: &Document, present: &Present) -> Said {
             layer: LAYER,
         });
     }
-    specs.rules = document.all().flat_map(routing_rules).collect();
+    let rules = document.all();
+    specs.rules = rules
+        .flat_map(|config| routing_rules(config, present))
+        .collect();
     names(document, &mut said);
     said
 }
 
 /// A rule without an address is one for each family.
-fn routing_rules(config: &RoutingRuleConfig) -> Vec<RoutingRuleSpec> {
+fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRuleSpec> {
     let address = config.src.or(config.dst).map(|cidr| cidr.address);
     let families = match address {
         Some(address) => vec![family(address)],
         None => vec!["inet4", "inet6"],
     };
-    let name = |link: &Option<LinkName>| link.as_deref().unwrap_or_default().to_owned();
+    let name = |link: &Option<LinkName>| {
+        let link = link.as_deref().map(|link| real_name(link, present));
+        link.unwrap_or_default().to_owned()
+    };
     let fw_mark = config.fw_mark.unwrap_or(0);
     // A mark alone means all of its bits.
     let all = if fw_mark == 0 { 0 } else { u32::MAX };
@@ -353,11 +375,11 @@ pub(super) fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
     if present.contains_key(name) {
         return name;
     }
-    let has = |link: &&String| {
-        let names = present.get(*link).map(|link| link.alt_names.as_slice());
-        names.unwrap_or_default().iter().any(|other| other == name)
-    };
-    present.keys().find(has).map_or(name, String::as_str)
+    let is_called =
+        |link: &LinkStatus| link.alias == name || link.alt_names.iter().any(|other| other == name);
+    let mut links = present.iter();
+    let found = links.find(|(_, link)| is_called(link));
+    found.map_or(name, |(link, _)| link)
 }
 
 pub(super) fn prefix(cidr: Cidr) -> Prefix {

@@ -4,6 +4,7 @@
 //! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
 //! `netlink` and the files `kernel.rs` is pure.
 
+mod alias;
 pub mod apply;
 mod bond;
 pub mod cmdline_layer;

@@ -242,3 +242,87 @@ fn the_caches_addresses_are_for_the_hosts_own_use() {
     ];
     assert_eq!(found, expected.map(|(id, scope)| (id.to_owned(), scope)));
 }
+
+fn alias(name: &str, expression: &str) -> String {
+    format!(
+        "---\napiVersion: v1alpha1\nkind: LinkAliasConfig\nname: {name}\nselector: {{match: '{expression}'}}\n"
+    )
+}
+
+fn called(said: &Said) -> Vec<(&str, &str)> {
+    let all = said.aliases.iter();
+    all.map(|(link, alias)| (&**link, &**alias)).collect()
+}
+
+#[test]
+fn a_link_is_meant_by_its_alias_in_every_document() {
+    let others = alias("uplink", "link.driver == \"e1000\"")
+        + "---
+apiVersion: v1alpha1
+kind: LinkConfig
+name: uplink
+addresses: [{address: 10.0.0.5/24}]
+---
+apiVersion: v1alpha1
+kind: VLANConfig
+name: storage
+vlanID: 9
+parent: uplink
+---
+apiVersion: v1alpha1
+kind: DHCPv4Config
+name: uplink
+---
+apiVersion: v1alpha1
+kind: RoutingRuleConfig
+name: '100'
+iifName: uplink
+table: 7
+";
+    let old = "{interfaces: [{interface: uplink, mtu: 9000}]}";
+    let said = said(&document(old, &others), &present());
+    assert_eq!(called(&said), [("eth1", "uplink")]);
+    let expected = [
+        "eth1 ",
+        "storage vlan",
+        "eth1/10.0.0.5/24",
+        "dhcp4/eth1",
+    ];
+    assert_eq!(all(&said), expected);
+    assert_eq!(said.specs.links[1].parent_name, "eth1");
+    assert_eq!(said.specs.rules[0].rule.iif_name, "eth1");
+    assert_eq!(said.complaints, [""; 0]);
+}
+
+#[test]
+fn links_are_numbered_by_their_addresses_and_one_has_one_alias() {
+    let of = |others: &str| said(&document("{}", others), &present());
+    let both = "link.type == 1u";
+    assert_eq!(
+        called(&of(&alias("net%d", both))),
+        [("eth0", "net0"), ("eth1", "net1")]
+    );
+    let first = alias("uplink", "mac(link.permanent_addr) == \"52:54:00:00:00:01\"");
+    let said = of(&(first.clone() + &alias("net%d", both)));
+    assert_eq!(called(&said), [("eth0", "uplink"), ("eth1", "net0")]);
+    // What cannot be followed is told, and nothing else is lost.
+    for (wrong, why) in [
+        (alias("other", both), "LinkAliasConfig other: several links are meant: eth0, eth1"),
+        (alias("other", "link.driver == \"virtio_net\""), "LinkAliasConfig other: eth0 is called uplink already"),
+        (alias("enp0s3", "link.driver == \"e1000\""), "LinkAliasConfig enp0s3: another link is called enp0s3"),
+    ] {
+        let said = of(&(first.clone() + &wrong));
+        assert_eq!(called(&said), [("eth0", "uplink")]);
+        assert_eq!(said.complaints, [why]);
+    }
+    assert!(called(&of(&alias("none", "false"))).is_empty());
+}
+
+#[test]
+fn an_alias_of_an_earlier_config_is_nobodys_name() {
+    let mut present = present();
+    "uplink".clone_into(&mut present.get_mut("eth1").unwrap().alias);
+    let network = "{interfaces: [{interface: uplink, mtu: 9000}]}";
+    let said = said(&document(network, ""), &present);
+    assert_eq!(all(&said), ["uplink "]);
+}

@@ -13,6 +13,7 @@ pub mod logging;
 mod message;
 pub mod names;
 pub mod network;
+pub mod network_alias;
 pub mod network_dns;
 pub mod network_names;
 pub mod network_probe;

@@ -146,9 +146,14 @@ impl LinkStatus {
     /// Its hardware address as bytes.
     #[must_use]
     pub fn mac(&self) -> Vec<u8> {
-        let byte = |text| u8::from_str_radix(text, 16).ok();
-        self.hardware_addr.split(':').filter_map(byte).collect()
+        bytes(&self.hardware_addr)
     }
+}
+
+/// A hardware address as bytes.
+pub(crate) fn bytes(address: &str) -> Vec<u8> {
+    let byte = |text| u8::from_str_radix(text, 16).ok();
+    address.split(':').filter_map(byte).collect()
 }
 
 fn without_prefix(address: &str) -> Option<IpAddr> {

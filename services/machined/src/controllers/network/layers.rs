@@ -9,11 +9,13 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::watch;
 
 use super::{forget_others, layer_outputs, write};
+use crate::console;
 use crate::network::cmdline_layer::{Parameters, parameters};
 use crate::network::config_layer::{Present, Said, said};
 use crate::network::layers::Specs;
 use crate::network::{Setup, default_layer};
 use crate::resources::network::LinkStatus;
+use crate::resources::network_alias::LinkAliasSpec;
 use crate::resources::network_names::StaticHost;
 use crate::resources::network_spec::Layer;
 
@@ -36,6 +38,7 @@ impl Controller for Layers {
     fn outputs(&self) -> Vec<Output> {
         let mut outputs = layer_outputs();
         outputs.push(Output::exclusive::<StaticHost>());
+        outputs.push(Output::exclusive::<LinkAliasSpec>());
         outputs
     }
 
@@ -45,6 +48,8 @@ impl Controller for Layers {
         };
         let parameters = parameters(&setup.cmdline);
         let mut first = None;
+        // What cannot be followed is told once.
+        let mut told = Vec::new();
         loop {
             tokio::select! {
                 () = context.event() => {}
@@ -71,6 +76,16 @@ impl Controller for Layers {
                 context.put(Draft::new(&name, StaticHost { addresses }))?;
             }
             context.remove_others::<StaticHost>()?;
+            for (link, alias) in said.aliases {
+                context.put(Draft::new(&link, LinkAliasSpec { alias }))?;
+            }
+            context.remove_others::<LinkAliasSpec>()?;
+            for complaint in &said.complaints {
+                if !told.contains(complaint) {
+                    console::warn(&format!("network: {complaint}"));
+                }
+            }
+            told = said.complaints;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The network's controllers: layers in, one network out, and what becomes of it.
 
+pub(super) mod aliases;
 pub(super) mod apply;
 pub(super) mod etc_files;
 pub(super) mod firewall;
