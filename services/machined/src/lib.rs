@@ -27,6 +27,7 @@ mod controllers;
 mod durable;
 pub mod events;
 mod finish;
+mod https;
 mod image_cache;
 pub mod join;
 mod last_stop;

@@ -115,7 +115,7 @@ kinds! {
     Acted single NetworkDefaultActionConfig;
     Acted named  NetworkRuleConfig;
     Acted named  TCPProbeConfig;
-    Later named  HTTPProbeConfig;
+    Acted named  HTTPProbeConfig;
     Acted named  VolumeConfig;
     Later named  UserVolumeConfig;
     Later named  RawVolumeConfig;

@@ -313,13 +313,24 @@ section! {
         Acted "name" name: String = "Names the probe", required;
         Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
-        Acted "url" url: Url = "Where", required;
+        Acted "url" url: Url = "Where, by `http` or `https`; an answer below 400 is good", required;
         Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
     }
 }
 
 fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'_>) {
     check_interval(config.interval, node, reader);
+    let Some((scheme, rest)) = config.url.split_once("://") else {
+        return;
+    };
+    if !matches!(scheme, "http" | "https") {
+        reader.wrong_in(node, "url", "must begin with http:// or https://");
+    }
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.contains('@') {
+        let what = "must not hold a user or password: everybody who may read sees it";
+        reader.wrong_in(node, "url", what);
+    }
 }
 
 /// Between two tries: without a bound, process 1 would do nothing else.

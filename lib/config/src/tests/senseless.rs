@@ -319,6 +319,16 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "name: a\nurl: http://a\ninterval: 1ms",
         "interval must be at least 100ms",
     ),
+    (
+        "HTTPProbeConfig",
+        "name: a\nurl: ftp://a",
+        "url must begin with http:// or https://",
+    ),
+    (
+        "HTTPProbeConfig",
+        "name: a\nurl: https://me:secret@a/",
+        "url must not hold a user or password",
+    ),
 ];
 
 #[test]

@@ -5,14 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::tls::{Certificate, RootCerts, TlsConfig, parse_pem};
 
 use super::{LARGEST, word};
+use crate::https;
 
 /// From the name's resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The authorities the image trusts.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What a URL may ask for about this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -113,11 +111,7 @@ pub(super) fn shown(template: &str) -> String {
 /// # Errors
 /// The text says what the server or the network did.
 pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
-    let agent: Agent = Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .tls_config(TlsConfig::builder().root_certs(authorities()).build())
-        .build()
-        .into();
+    let agent: Agent = https::config(PATIENCE).build().into();
     let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
     answer
         .body_mut()
@@ -125,18 +119,6 @@ pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
         .limit(LARGEST)
         .read_to_vec()
         .map_err(|error| error.to_string())
-}
-
-/// What the image trusts; nothing, where there is no image.
-fn authorities() -> RootCerts {
-    let pem = fs::read(AUTHORITIES).unwrap_or_default();
-    let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
-        .filter_map(|item| match item {
-            Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    RootCerts::new_with_certs(&certificates)
 }
 
 #[cfg(test)]

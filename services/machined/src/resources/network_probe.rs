@@ -1,4 +1,4 @@
-//! Connections whose success says that the network works.
+//! Connections and questions whose success says that the network works.
 
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::{column, open};
 
 const NAMESPACE: &str = "network";
 
-/// A probe there shall be; its id is `tcp:` and the endpoint.
+/// A probe there shall be; its id is `tcp:` and the endpoint, or `http:` and the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeSpec {
@@ -18,9 +18,31 @@ pub struct ProbeSpec {
     /// So many failures in a row are one.
     pub failure_threshold: u32,
     /// What is tried.
-    pub tcp: TcpProbe,
+    #[serde(flatten)]
+    pub target: Target,
     /// Who said so.
     pub layer: Layer,
+}
+
+impl ProbeSpec {
+    /// As it is called among the others.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match &self.target {
+            Target::Tcp(probe) => format!("tcp:{}", probe.endpoint),
+            Target::Http(probe) => format!("http:{}", probe.url),
+        }
+    }
+}
+
+/// What a probe tries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Target {
+    /// A connection.
+    Tcp(TcpProbe),
+    /// A question.
+    Http(HttpProbe),
 }
 
 /// A connection to a port.
@@ -28,6 +50,16 @@ pub struct ProbeSpec {
 pub struct TcpProbe {
     /// `host:port`.
     pub endpoint: String,
+    /// How long it may take.
+    #[serde(serialize_with = "duration")]
+    pub timeout: std::time::Duration,
+}
+
+/// A question to a web server; an answer below 400 is good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HttpProbe {
+    /// `http` or `https`.
+    pub url: String,
     /// How long it may take.
     #[serde(serialize_with = "duration")]
     pub timeout: std::time::Duration,
@@ -61,4 +93,32 @@ impl Spec for ProbeStatus {
         &["probe", "probes"],
         &[column("Success", ".success")],
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_resources::AnySpec as _;
+
+    use super::*;
+
+    #[test]
+    fn a_probe_says_what_it_tries() {
+        let spec = ProbeSpec {
+            interval: Duration::from_secs(1),
+            failure_threshold: 0,
+            target: Target::Http(HttpProbe {
+                url: "https://example.org/health".to_owned(),
+                timeout: Duration::from_secs(10),
+            }),
+            layer: Layer::Configuration,
+        };
+        assert_eq!(
+            spec.to_yaml().unwrap(),
+            "interval: 1s\nfailureThreshold: 0\nhttp:\n  url: https://example.org/health\n  \
+             timeout: 10s\nlayer: configuration\n"
+        );
+        assert_eq!(spec.id(), "http:https://example.org/health");
+    }
 }

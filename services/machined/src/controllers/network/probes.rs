@@ -1,18 +1,20 @@
-//! Probes: connections whose success says that the network works.
+//! Probes: connections and questions whose success says that the network works.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use corten_config::Document;
-use corten_config::kinds::TCPProbeConfig;
+use corten_config::kinds::{HTTPProbeConfig, TCPProbeConfig};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use ureq::Agent;
 
-use crate::resources::network_probe::{ProbeSpec, ProbeStatus, TcpProbe};
+use crate::https;
+use crate::resources::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
 use crate::resources::network_spec::Layer;
 
 /// Where the config does not say.
@@ -43,12 +45,8 @@ impl Controller for ProbeConfig {
         loop {
             let config = self.config.borrow_and_update().clone();
             context.start_outputs();
-            for probe in config
-                .iter()
-                .flat_map(|config| config.all::<TCPProbeConfig>())
-            {
-                let spec = wanted(probe);
-                let id = format!("tcp:{}", spec.tcp.endpoint);
+            for spec in config.iter().flat_map(wanted) {
+                let id = spec.id();
                 context.put(Draft::new(&id, spec))?;
             }
             context.remove_others::<ProbeSpec>()?;
@@ -59,24 +57,38 @@ impl Controller for ProbeConfig {
     }
 }
 
-fn wanted(config: &TCPProbeConfig) -> ProbeSpec {
-    let endpoint = &config.endpoint;
-    let host = if endpoint.host.contains(':') {
-        format!("[{}]", endpoint.host)
-    } else {
-        endpoint.host.clone()
-    };
-    let or =
-        |given: Option<Duration>, default| given.filter(|time| !time.is_zero()).unwrap_or(default);
-    ProbeSpec {
-        interval: or(config.interval, INTERVAL),
-        failure_threshold: config.failure_threshold.unwrap_or(0),
-        tcp: TcpProbe {
+fn wanted(config: &Document) -> Vec<ProbeSpec> {
+    let tcp = config.all::<TCPProbeConfig>().map(|config| {
+        let endpoint = &config.endpoint;
+        let host = if endpoint.host.contains(':') {
+            format!("[{}]", endpoint.host)
+        } else {
+            endpoint.host.clone()
+        };
+        let target = Target::Tcp(TcpProbe {
             endpoint: format!("{host}:{}", endpoint.port),
-            timeout: or(config.timeout, TIMEOUT),
-        },
+            timeout: unless_zero(config.timeout, TIMEOUT),
+        });
+        (config.interval, config.failure_threshold, target)
+    });
+    let http = config.all::<HTTPProbeConfig>().map(|config| {
+        let target = Target::Http(HttpProbe {
+            url: config.url.to_string(),
+            timeout: unless_zero(config.timeout, TIMEOUT),
+        });
+        (config.interval, config.failure_threshold, target)
+    });
+    let spec = |(interval, threshold, target): (_, Option<u32>, _)| ProbeSpec {
+        interval: unless_zero(interval, INTERVAL),
+        failure_threshold: threshold.unwrap_or(0),
+        target,
         layer: Layer::Configuration,
-    }
+    };
+    tcp.chain(http).map(spec).collect()
+}
+
+fn unless_zero(given: Option<Duration>, default: Duration) -> Duration {
+    given.filter(|time| !time.is_zero()).unwrap_or(default)
 }
 
 /// Tries them, each at its own pace.
@@ -140,9 +152,10 @@ async fn probe(id: String, spec: ProbeSpec, found: mpsc::Sender<(String, ProbeSt
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failures = 0_u32;
     let mut status = None;
+    let target = Attempt::of(&spec.target);
     loop {
         beat.tick().await;
-        let error = attempt(&spec.tcp).await.err();
+        let error = target.attempt().await.err();
         failures = error.as_ref().map_or(0, |_| failures.saturating_add(1));
         let worked = status
             .as_ref()
@@ -161,11 +174,44 @@ async fn probe(id: String, spec: ProbeSpec, found: mpsc::Sender<(String, ProbeSt
     }
 }
 
-async fn attempt(probe: &TcpProbe) -> Result<(), String> {
-    match timeout(probe.timeout, TcpStream::connect(&probe.endpoint)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {:?}", probe.timeout)),
+/// What is tried, ready to be tried often.
+enum Attempt {
+    Tcp(TcpProbe),
+    Http(Agent, String),
+}
+
+impl Attempt {
+    fn of(target: &Target) -> Attempt {
+        match target {
+            Target::Tcp(probe) => Attempt::Tcp(probe.clone()),
+            Target::Http(probe) => {
+                // Each question is a connection of its own, and a redirect is an answer.
+                let config = https::config(probe.timeout)
+                    .max_redirects(0)
+                    .max_idle_connections(0);
+                Attempt::Http(config.build().into(), probe.url.clone())
+            }
+        }
+    }
+
+    async fn attempt(&self) -> Result<(), String> {
+        match self {
+            Attempt::Tcp(probe) => {
+                match timeout(probe.timeout, TcpStream::connect(&probe.endpoint)).await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("no answer within {:?}", probe.timeout)),
+                }
+            }
+            Attempt::Http(agent, url) => {
+                let (agent, url) = (agent.clone(), url.clone());
+                // An answer of 400 and more is an error.
+                let ask = move || agent.get(&url).call().map(drop);
+                let asked = tokio::task::spawn_blocking(ask).await;
+                let asked = asked.map_err(|error| error.to_string())?;
+                asked.map_err(|error| error.to_string())
+            }
+        }
     }
 }
 
@@ -173,6 +219,7 @@ async fn attempt(probe: &TcpProbe) -> Result<(), String> {
 mod tests {
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Start, Store};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -200,10 +247,10 @@ mod tests {
         let spec = ProbeSpec {
             interval: Duration::from_millis(1),
             failure_threshold: 3,
-            tcp: TcpProbe {
+            target: Target::Tcp(TcpProbe {
                 endpoint: address.to_string(),
                 timeout: TIMEOUT,
-            },
+            }),
             layer: Layer::Configuration,
         };
         store.put(Draft::new("p", spec), "").unwrap();
@@ -218,5 +265,58 @@ mod tests {
         .await;
         let _listener = TcpListener::bind(address).await.unwrap();
         until(&store, "p", |status| status.success).await;
+    }
+
+    /// Answers each question with the next status.
+    async fn server(listener: TcpListener, statuses: &[&str]) {
+        for status in statuses {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut question = [0; 4096];
+            let length = stream.read(&mut question).await.unwrap();
+            assert!(question[..length].starts_with(b"GET /health HTTP/1.1\r\n"));
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_web_server_is_well_as_long_as_it_answers_below_400() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let statuses = ["200 OK", "302 Found", "404 Not Found", "503 Busy", "204 None"];
+        let server = tokio::spawn(async move { server(listener, &statuses).await });
+        let target = Attempt::of(&Target::Http(HttpProbe {
+            url: format!("http://{address}/health"),
+            timeout: TIMEOUT,
+        }));
+        let mut found = Vec::new();
+        for _ in statuses {
+            found.push(target.attempt().await);
+        }
+        server.await.unwrap();
+        let good: Vec<bool> = found.iter().map(Result::is_ok).collect();
+        assert_eq!(good, [true, true, false, false, true]);
+        assert!(found[2].as_ref().unwrap_err().contains("404"), "{found:?}");
+        // Nobody is there any more.
+        assert!(target.attempt().await.is_err());
+    }
+
+    #[test]
+    fn probes_of_both_kinds_are_wanted() {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\n\
+             {{apiVersion: v1alpha1, kind: TCPProbeConfig, name: a, endpoint: '[fd00::1]:53'}}\n---\n\
+             {{apiVersion: v1alpha1, kind: HTTPProbeConfig, name: b, url: 'https://example.org/health', interval: 5s, failureThreshold: 3}}\n"
+        );
+        let specs = wanted(&Document::parse(text.as_bytes()).unwrap());
+        let ids: Vec<String> = specs.iter().map(ProbeSpec::id).collect();
+        assert_eq!(ids, ["tcp:[fd00::1]:53", "http:https://example.org/health"]);
+        assert_eq!(specs[0].interval, INTERVAL);
+        assert_eq!((specs[1].interval, specs[1].failure_threshold), (Duration::from_secs(5), 3));
     }
 }
