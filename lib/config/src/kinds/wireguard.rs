@@ -1,6 +1,6 @@
 //! WireGuard tunnels.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ pub(crate) fn check_peers<'a>(
     node: &Node,
     reader: &mut Reader<'_>,
 ) {
-    let (mut keys, mut networks) = (HashSet::new(), HashSet::new());
+    let (mut keys, mut networks) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_one_key_twice, mut shared) = (false, None);
     for (key, allowed) in peers {
         has_one_key_twice |= !keys.insert(key);
-        let own: HashSet<Cidr> = allowed.iter().map(Cidr::network).collect();
+        let own: BTreeSet<Cidr> = allowed.iter().map(Cidr::network).collect();
         for network in own {
             if !networks.insert(network) {
                 shared = Some(network);
