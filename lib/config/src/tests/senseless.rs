@@ -389,8 +389,7 @@ fn a_tunnel_in_the_old_form_is_nothing_else() {
         "deviceSelector: {driver: e1000}",
     ] {
         let found = with(other);
-        let why =
-            "interfaces[0].wireguard excludes bond, bridge, dummy and deviceSelector";
+        let why = "interfaces[0].wireguard excludes bond, bridge, dummy and deviceSelector";
         assert!(found.iter().any(|p| p.contains(why)), "{other}: {found:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Expressions that choose links: the Common Expression Language (<https://cel.dev>), with the variable `link`, and
 //! the functions `mac(bytes)`, which writes a hardware address, and `glob(pattern, text)`.
 //!
-//! What an expression may cost has a bound: 4096 characters, 24 levels of brackets, no loops and no variables of
+//! What an expression may cost has a bound: 1024 characters, 24 levels of brackets, no loops and no variables of
 //! its own. Whatever it is, it runs on a thread of its own, whose stack holds the deepest one.
 
 use std::collections::HashMap;
@@ -17,8 +17,10 @@ use super::Expression;
 /// Of brackets and calls inside each other.
 const DEPTH: u16 = 24;
 
-/// A level for every second character, each with more than it needs.
-const STACK: usize = 64 << 20;
+const LENGTH: usize = 1024;
+
+/// A sum is as deep as it has numbers. Twice what the deepest of that length takes where nothing is optimised.
+const STACK: usize = 128 << 20;
 
 /// What is asked of a link, as `link.NAME`; the names are those of the API's message `LinkStatusSpec`.
 #[derive(Debug, Clone, Default)]
@@ -97,10 +99,16 @@ impl Expression {
 }
 
 fn evaluate(text: &str, links: &[LinkFacts]) -> Result<Vec<bool>, String> {
+    if text.len() > LENGTH {
+        return Err(format!("it is longer than {LENGTH} bytes"));
+    }
     let parser = Parser::new().max_recursion_depth(DEPTH);
     let parsed = parser.parse(text).map_err(|problems| {
         let first = problems.errors.first();
         first.map_or_else(String::new, |first| {
+            if first.msg.contains("Recursion limit") {
+                return format!("it has more than {DEPTH} levels of brackets");
+            }
             let (line, column) = first.pos;
             format!("line {line}, column {column}: {}", first.msg)
         })
@@ -173,9 +181,18 @@ mod tests {
     #[test]
     fn links_are_chosen_by_what_they_are() {
         for (text, expected) in [
-            ("mac(link.permanent_addr) == \"00:1a:2b:00:00:02\"", [false, true]),
-            ("glob(\"00:1a:2b:*\", mac(link.permanent_addr))", [true, true]),
-            ("link.driver == \"e1000\" || link.mtu < 1000u", [false, true]),
+            (
+                "mac(link.permanent_addr) == \"00:1a:2b:00:00:02\"",
+                [false, true],
+            ),
+            (
+                "glob(\"00:1a:2b:*\", mac(link.permanent_addr))",
+                [true, true],
+            ),
+            (
+                "link.driver == \"e1000\" || link.mtu < 1000u",
+                [false, true],
+            ),
             ("!(link.driver.startsWith(\"virtio\"))", [false, true]),
             ("\"enp0s1\" in link.alt_names", [true, false]),
             ("link.driver in [\"e1000\", \"virtio_net\"]", [true, true]),
@@ -202,8 +219,11 @@ mod tests {
 
     #[test]
     fn hostile_expressions_end() {
-        let deep = |open: &str, close: &str| format!("{}true{}", open.repeat(500), close.repeat(500));
-        let long = |part: &str, end: &str| format!("{}{end}", part.repeat(4000 / part.len()));
+        let deep =
+            |open: &str, close: &str| format!("{}true{}", open.repeat(500), close.repeat(500));
+        let long = |part: &str, end: &str| {
+            format!("{}{end}", part.repeat((LENGTH - end.len()) / part.len()))
+        };
         for text in [
             deep("(", ")"),
             deep("[", "]"),
@@ -214,10 +234,19 @@ mod tests {
             long("link.", "a"),
             long("a(", ""),
             long("\u{1f980}", ""),
+            long("true||", "true"),
+            long("link.mtu<", "1u"),
+            long("link.alt_names[", ""),
+            long("1 in[", ""),
+            long("'a'+", "'a'"),
+            long("link.driver.startsWith(", ""),
         ] {
             // What counts is that there is an answer.
-            let _ = Expression(text.clone()).check_for_links();
+            let _ = Expression(text).check_for_links();
         }
-        assert!(selected(&deep("(", ")")).is_err());
+        let refused = selected(&deep("(", ")")).unwrap_err();
+        assert_eq!(refused, "it has more than 24 levels of brackets");
+        let refused = selected(&"1+".repeat(LENGTH)).unwrap_err();
+        assert_eq!(refused, "it is longer than 1024 bytes");
     }
 }

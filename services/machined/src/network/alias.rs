@@ -87,7 +87,8 @@ impl Aliases {
 
     fn complain(&mut self, config: &LinkAliasConfig, why: &str) {
         let name = &config.name;
-        self.complaints.push(format!("LinkAliasConfig {name}: {why}"));
+        self.complaints
+            .push(format!("LinkAliasConfig {name}: {why}"));
     }
 }
 

@@ -205,7 +205,10 @@ fn a_tunnel_is_the_same_in_both_forms() {
     assert_eq!(old.specs.links, new.specs.links);
     assert_eq!(all(&new), ["wg0 wireguard", "wg0/10.8.0.1/24"]);
     let link = &new.specs.links[0];
-    assert_eq!((link.logical, link.link_type, link.mtu), (true, "none", 1380));
+    assert_eq!(
+        (link.logical, link.link_type, link.mtu),
+        (true, "none", 1380)
+    );
     let tunnel = link.wireguard.as_ref().unwrap();
     assert_eq!((tunnel.listen_port, tunnel.firewall_mark), (51820, 64));
     let peer = &tunnel.peers[0];
@@ -282,12 +285,7 @@ table: 7
     let old = "{interfaces: [{interface: uplink, mtu: 9000}]}";
     let said = said(&document(old, &others), &present());
     assert_eq!(called(&said), [("eth1", "uplink")]);
-    let expected = [
-        "eth1 ",
-        "storage vlan",
-        "eth1/10.0.0.5/24",
-        "dhcp4/eth1",
-    ];
+    let expected = ["eth1 ", "storage vlan", "eth1/10.0.0.5/24", "dhcp4/eth1"];
     assert_eq!(all(&said), expected);
     assert_eq!(said.specs.links[1].parent_name, "eth1");
     assert_eq!(said.specs.rules[0].rule.iif_name, "eth1");
@@ -302,14 +300,26 @@ fn links_are_numbered_by_their_addresses_and_one_has_one_alias() {
         called(&of(&alias("net%d", both))),
         [("eth0", "net0"), ("eth1", "net1")]
     );
-    let first = alias("uplink", "mac(link.permanent_addr) == \"52:54:00:00:00:01\"");
+    let first = alias(
+        "uplink",
+        "mac(link.permanent_addr) == \"52:54:00:00:00:01\"",
+    );
     let said = of(&(first.clone() + &alias("net%d", both)));
     assert_eq!(called(&said), [("eth0", "uplink"), ("eth1", "net0")]);
     // What cannot be followed is told, and nothing else is lost.
     for (wrong, why) in [
-        (alias("other", both), "LinkAliasConfig other: several links are meant: eth0, eth1"),
-        (alias("other", "link.driver == \"virtio_net\""), "LinkAliasConfig other: eth0 is called uplink already"),
-        (alias("enp0s3", "link.driver == \"e1000\""), "LinkAliasConfig enp0s3: another link is called enp0s3"),
+        (
+            alias("other", both),
+            "LinkAliasConfig other: several links are meant: eth0, eth1",
+        ),
+        (
+            alias("other", "link.driver == \"virtio_net\""),
+            "LinkAliasConfig other: eth0 is called uplink already",
+        ),
+        (
+            alias("enp0s3", "link.driver == \"e1000\""),
+            "LinkAliasConfig enp0s3: another link is called enp0s3",
+        ),
     ] {
         let said = of(&(first.clone() + &wrong));
         assert_eq!(called(&said), [("eth0", "uplink")]);

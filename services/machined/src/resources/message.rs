@@ -49,12 +49,19 @@ pub(super) fn link(link: &LinkStatus) -> Vec<u8> {
 fn wireguard(tunnel: &WireguardStatus) -> wire::WireguardSpec {
     let peer = |peer: &WireguardPeerStatus| wire::WireguardPeer {
         public_key: peer.public_key.to_string(),
-        endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default(),
+        endpoint: peer
+            .endpoint
+            .map(|endpoint| endpoint.to_string())
+            .unwrap_or_default(),
         persistent_keepalive_interval: Some(prost_types::Duration {
             seconds: peer.keepalive.into(),
             nanos: 0,
         }),
-        allowed_i_ps: peer.allowed_ips.iter().map(|network| net_prefix(*network)).collect(),
+        allowed_i_ps: peer
+            .allowed_ips
+            .iter()
+            .map(|network| net_prefix(*network))
+            .collect(),
     };
     wire::WireguardSpec {
         public_key: tunnel.public_key.to_string(),
@@ -221,12 +228,24 @@ mod tests {
             }],
         };
         let message = wireguard(&tunnel);
-        assert_eq!(message.public_key, "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=");
-        assert_eq!((message.listen_port, message.firewall_mark), (51820, 0xffff_ffff));
+        assert_eq!(
+            message.public_key,
+            "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+        );
+        assert_eq!(
+            (message.listen_port, message.firewall_mark),
+            (51820, 0xffff_ffff)
+        );
         let peer = &message.peers[0];
         assert_eq!(peer.endpoint, "192.0.2.1:51820");
         assert_eq!(peer.persistent_keepalive_interval.unwrap().seconds, 25);
-        assert_eq!((&*peer.allowed_i_ps[0].ip, peer.allowed_i_ps[0].prefix_length), (&[10, 8, 0, 1][..], 32));
+        assert_eq!(
+            (
+                &*peer.allowed_i_ps[0].ip,
+                peer.allowed_i_ps[0].prefix_length
+            ),
+            (&[10, 8, 0, 1][..], 32)
+        );
     }
 
     #[test]

@@ -427,7 +427,10 @@ mod tests {
              allowedIPs:\n    - 10.8.0.1/32\n";
         assert!(yaml.contains(expected), "{yaml}");
         let debug = format!("{link:?}");
-        assert!(!debug.contains("1, 1") && !debug.contains("3, 3"), "{debug}");
+        assert!(
+            !debug.contains("1, 1") && !debug.contains("3, 3"),
+            "{debug}"
+        );
         assert_eq!(debug.matches("<secret>").count(), 2, "{debug}");
         assert_eq!(LinkSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }

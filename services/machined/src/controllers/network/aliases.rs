@@ -126,7 +126,9 @@ mod tests {
                 [("br0", ""), ("br1", "net0"), ("br2", "theirs")],
                 [("br0", ""), ("br1", ""), ("br2", "theirs")],
             ] {
-                let ours = wanted.iter().filter(|(link, alias)| *link != "br2" && !alias.is_empty());
+                let ours = wanted
+                    .iter()
+                    .filter(|(link, alias)| *link != "br2" && !alias.is_empty());
                 let ours: Vec<_> = ours.copied().collect();
                 follow(&handle, &names(&ours), &mut given).await.unwrap();
                 assert_eq!(aliases(&handle).await, names(&wanted));

@@ -285,7 +285,13 @@ mod tests {
     async fn a_web_server_is_well_as_long_as_it_answers_below_400() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let statuses = ["200 OK", "302 Found", "404 Not Found", "503 Busy", "204 None"];
+        let statuses = [
+            "200 OK",
+            "302 Found",
+            "404 Not Found",
+            "503 Busy",
+            "204 None",
+        ];
         let server = tokio::spawn(async move { server(listener, &statuses).await });
         let target = Attempt::of(&Target::Http(HttpProbe {
             url: format!("http://{address}/health"),
@@ -317,6 +323,9 @@ mod tests {
         let ids: Vec<String> = specs.iter().map(ProbeSpec::id).collect();
         assert_eq!(ids, ["tcp:[fd00::1]:53", "http:https://example.org/health"]);
         assert_eq!(specs[0].interval, INTERVAL);
-        assert_eq!((specs[1].interval, specs[1].failure_threshold), (Duration::from_secs(5), 3));
+        assert_eq!(
+            (specs[1].interval, specs[1].failure_threshold),
+            (Duration::from_secs(5), 3)
+        );
     }
 }

@@ -99,10 +99,7 @@ fn allowed(networks: &[Prefix]) -> WireguardPeerAttribute {
 /// What there is of a tunnel. The kernel may tell it in several messages, and a peer in two of them.
 pub(super) fn found(messages: impl IntoIterator<Item = WireguardMessage>) -> Found {
     let mut found = Found::default();
-    for attribute in messages
-        .into_iter()
-        .flat_map(|message| message.attributes)
-    {
+    for attribute in messages.into_iter().flat_map(|message| message.attributes) {
         let settings = &mut found.settings;
         match attribute {
             WireguardAttribute::PrivateKey(key) => {

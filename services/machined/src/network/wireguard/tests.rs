@@ -86,7 +86,10 @@ fn a_new_tunnel_gets_all_of_it() {
     let wanted = tunnel(&[peer(2, HERE, &["10.8.0.0/16"]), peer(3, "", &[])]);
     let all = change(None, &wanted, None).unwrap();
     assert_eq!(all.private_key, Some(secret(1)));
-    assert_eq!((all.listen_port, all.firewall_mark), (Some(51820), Some(0x40)));
+    assert_eq!(
+        (all.listen_port, all.firewall_mark),
+        (Some(51820), Some(0x40))
+    );
     assert_eq!((all.set.len(), all.removed.len()), (2, 0));
     let mut found = Found::default();
     follow(None, &wanted, &mut found);
@@ -140,7 +143,10 @@ fn a_peer_that_called_from_elsewhere_is_believed_until_the_config_says_something
     follow(Some(&before), &more, &mut found);
     let endpoint = |found: &Found| {
         let mut peers = found.settings.peers.iter();
-        peers.find(|peer| peer.public_key == key(2)).unwrap().endpoint
+        peers
+            .find(|peer| peer.public_key == key(2))
+            .unwrap()
+            .endpoint
     };
     assert_eq!(endpoint(&found), Some(elsewhere));
     let moved = tunnel(&[peer(2, THERE, &["10.8.0.0/16"]), peer(3, HERE, &[])]);
@@ -245,7 +251,14 @@ fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
     assert_eq!(found.settings, tunnel(&[peer(2, "", &[])]));
     assert_eq!(found.public_key, key(5));
     // Everybody may see it but for its keys.
-    let status = format!("{:?} {}", found.status(), serde_json::to_string(&found.status()).unwrap());
-    assert!(status.contains("BQUFBQ") && !status.contains("AQEBAQ"), "{status}");
+    let status = format!(
+        "{:?} {}",
+        found.status(),
+        serde_json::to_string(&found.status()).unwrap()
+    );
+    assert!(
+        status.contains("BQUFBQ") && !status.contains("AQEBAQ"),
+        "{status}"
+    );
     assert!(!format!("{found:?}").contains("1, 1, 1"), "{found:?}");
 }
