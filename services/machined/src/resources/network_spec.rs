@@ -423,7 +423,7 @@ mod tests {
              listenPort: 51820\n  firewallMark: 0\n  peers:\n  \
              - publicKey: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n    \
              presharedKey: AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n    \
-             endpoint: '[fd00::9]:51820'\n    persistentKeepaliveInterval: 25s\n    \
+             endpoint: \"[fd00::9]:51820\"\n    persistentKeepaliveInterval: 25s\n    \
              allowedIPs:\n    - 10.8.0.1/32\n";
         assert!(yaml.contains(expected), "{yaml}");
         let debug = format!("{link:?}");
