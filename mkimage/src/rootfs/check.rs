@@ -27,9 +27,19 @@ pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
     let mut findings = Vec::new();
     modes(tree, &mut findings);
     executables(tree, arch, allowed, &mut findings);
+    let mut needed = BTreeSet::new();
     for (path, node) in tree.nodes() {
         if let Kind::File(file) = &node.kind {
-            content(tree, arch, path, node.mode, file, &mut findings)?;
+            needed.extend(content(tree, arch, path, node.mode, file, &mut findings)?);
+        }
+    }
+    let libraries = format!("usr/lib/{}/lib", arch.names().gnu);
+    for (path, _) in tree
+        .nodes()
+        .filter(|(path, _)| path.starts_with(&libraries))
+    {
+        if !needed.contains(path.rsplit('/').next().unwrap_or(path)) {
+            findings.push(format!("/{path}: a library that nothing needs"));
         }
     }
     if findings.is_empty() {
@@ -129,6 +139,7 @@ fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String
     }
 }
 
+/// Checks a file; the libraries it needs.
 fn content(
     tree: &Tree,
     arch: Arch,
@@ -136,19 +147,19 @@ fn content(
     mode: u32,
     file: &Path,
     findings: &mut Vec<String>,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let data = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
     if data.starts_with(b"#!") {
         findings.push(format!("/{path}: a script"));
     }
     if !data.starts_with(b"\x7fELF") {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let facts = match elf(&data) {
         Ok(facts) => facts,
         Err(why) => {
             findings.push(format!("/{path}: not readable as ELF: {why}"));
-            return Ok(());
+            return Ok(Vec::new());
         }
     };
     if facts.machine != arch.names().elf_machine {
@@ -158,7 +169,7 @@ fn content(
         ));
     }
     if path.ends_with(".ko") {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let name = path.rsplit('/').next().unwrap_or(path);
     if mode & 0o111 == 0 && !name.contains(".so") {
@@ -181,7 +192,7 @@ fn content(
             ));
         }
     }
-    Ok(())
+    Ok(facts.needed)
 }
 
 /// Whether the C library finds `name` without any configuration.
@@ -319,6 +330,16 @@ mod tests {
         assert!(shell.finding("/usr-bin-x").contains("/bash: shells"));
         let nowhere = Image::new().link("a", "b").finding("");
         assert!(nowhere.contains("/a: a link to nowhere"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_library_is_there_for_somebody() {
+        let alone = Image::new().file("usr/lib/x86_64-linux-gnu/libm.so.6", 0o644, b"");
+        assert!(
+            alone
+                .finding("")
+                .contains("libm.so.6: a library that nothing needs")
+        );
     }
 
     #[test]
