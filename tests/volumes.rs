@@ -1,37 +1,17 @@
 //! Promise: what a node must remember is on its disk, and no power cut costs it.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a failing step is a failing test"
-)]
+#![expect(clippy::panic, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
 
-use tests::client::Table;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, SOON};
 
 /// From a reboot's reset to the next, or a power-off.
 const ORDERLY: Duration = Duration::from_secs(120);
 
-/// Device and size in GB of the file system mounted on `target`.
-fn mount(node: &Node, target: &str) -> (String, f64) {
-    let text = node.ask(&node.admin(), &["mounts"], SOON);
-    let table = Table::parse(&text);
-    let targets = table.column("MOUNTED ON");
-    let at = targets
-        .iter()
-        // The one on top.
-        .rposition(|other| *other == target)
-        .unwrap_or_else(|| panic!("{target} is not mounted:\n{text}"));
-    let size = table.column("SIZE(GB)")[at].parse().unwrap();
-    (table.column("FILESYSTEM")[at].to_owned(), size)
-}
-
 /// Size in GB of the file system mounted on `target`, which must be on the disk.
 fn mounted(node: &Node, target: &str) -> f64 {
-    let (device, size) = mount(node, target);
+    let (device, size) = node.mount(target);
     assert!(device.starts_with("/dev/vda"), "{target} is on {device}");
     size
 }
@@ -65,90 +45,4 @@ fn volumes_are_made_kept_and_grown() {
             Err(format!("{before} -> {after} GB"))
         }
     });
-}
-
-/// Both volumes under the machine's own key, and EPHEMERAL under a passphrase too.
-const ENCRYPTED: &str = "\
-machine:
-  systemDiskEncryption:
-    state:
-      provider: luks2
-      keys: [{slot: 0, nodeID: {}}]
-    ephemeral:
-      provider: luks2
-      keys: [{slot: 0, nodeID: {}}, {slot: 1, static: {passphrase: correct horse}}]
-";
-/// The first bytes of a LUKS2 volume and of an XFS.
-const LUKS: &[u8] = b"LUKS\xba\xbe\0\x02";
-const XFS: &[u8] = b"XFSB";
-const UUID: &str = "4c4c4544-0050-3510-8033-b4c04f4d3732";
-const OTHER_UUID: &str = "5c5c4544-0050-3510-8033-b4c04f4d3732";
-
-/// Size in GB of EPHEMERAL, when both volumes are open and mounted.
-fn encrypted(node: &Node) -> f64 {
-    let (device, _) = mount(node, "/system/state");
-    assert_eq!(device, "/dev/mapper/luks2-STATE");
-    let (device, size) = mount(node, "/var");
-    assert_eq!(device, "/dev/mapper/luks2-EPHEMERAL");
-    let found = node.ask(&node.admin(), &["get", "discoveredvolumes"], SOON);
-    assert_eq!(found.matches("luks").count(), 2, "{found}");
-    size
-}
-
-#[test]
-#[ignore = "make test-vm"]
-fn volumes_are_encrypted_and_opened_again() {
-    let disk = NodeDisk::new("encrypted", 4);
-    let node = disk.start(|machine| machine.uuid(UUID));
-    node.configure();
-    // What was made before a config asked for it stays as it is, until a reset makes it anew.
-    node.apply_patch(ENCRYPTED);
-    mounted(&node, "/var");
-    node.expect_reset(ORDERLY, || {
-        let labels = ["--system-labels-to-wipe", "STATE,EPHEMERAL"];
-        let reset = ["reset", "--graceful=false", "--reboot"];
-        let asked = node.admin().call(&[&reset[..], &labels].concat());
-        asked.unwrap_or_else(|error| panic!("{error}"));
-    });
-    // META has how STATE is encrypted. EPHEMERAL waits for the config, with which the node starts again.
-    node.wait_maintenance();
-    node.expect_reset(ORDERLY, || {
-        node.apply_patch_as(&node.insecure(), ENCRYPTED);
-    });
-    node.ask(&node.admin(), &["version"], BOOT);
-    let before = encrypted(&node);
-    node.ask(&node.admin(), &["shutdown"], SOON);
-    node.wait_off(ORDERLY);
-    drop(node);
-    let starts = disk.starts();
-    let with = |magic| {
-        starts
-            .iter()
-            .filter(|start| start.starts_with(magic))
-            .count()
-    };
-    assert_eq!((with(LUKS), with(XFS)), (2, 0));
-
-    disk.grow(6);
-    let node = disk.start(|machine| machine.uuid(UUID));
-    // It knows its owner without being told again.
-    node.ask(&node.admin(), &["version"], BOOT);
-    node.until("EPHEMERAL grown", SOON, || {
-        let after = encrypted(&node);
-        if (before + 1.5..6.0).contains(&after) {
-            Ok(())
-        } else {
-            Err(format!("{before} -> {after} GB"))
-        }
-    });
-    node.ask(&node.admin(), &["shutdown"], SOON);
-    node.wait_off(ORDERLY);
-    drop(node);
-
-    // Another machine is not let in, and says why.
-    let node = disk.start(|machine| machine.uuid(OTHER_UUID));
-    node.wait_maintenance();
-    let console = node.vm.console().text();
-    let why = "nodeID is not the key of slot 0";
-    assert!(console.contains(why), "the console does not say: {why}");
 }

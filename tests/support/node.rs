@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qemu::{Machine, Running, VmError};
 
-use crate::client::{Client, generate_config};
+use crate::client::{Client, Table, generate_config};
 use crate::{images, workspace};
 
 /// From QEMU's start to the API's first answer: without KVM and on a busy
@@ -135,6 +135,22 @@ impl Node {
         client
             .call(&["apply-config", "-f", &config, "-p", &patch])
             .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Device and size in GB of the file system mounted on `target`, the one on top.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn mount(&self, target: &str) -> (String, f64) {
+        let text = self.ask(&self.admin(), &["mounts"], SOON);
+        let table = Table::parse(&text);
+        let (targets, sizes) = (table.column("MOUNTED ON"), table.column("SIZE(GB)"));
+        let devices = table.column("FILESYSTEM");
+        let mut found = targets.iter().zip(sizes).zip(devices);
+        let ((_, size), device) = found
+            .rfind(|((other, _), _)| **other == target)
+            .unwrap_or_else(|| panic!("{target} is not mounted:\n{text}"));
+        (device.to_owned(), size.parse().expect("a size in GB"))
     }
 
     /// Waits for QEMU's end.

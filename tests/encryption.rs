@@ -1,0 +1,101 @@
+//! Promise: an encrypted volume is opened by its keys on its machine, and by nothing else.
+#![expect(clippy::panic, reason = "a failing step is a failing test")]
+
+use std::time::Duration;
+
+use tests::disk::NodeDisk;
+use tests::node::{BOOT, Node, SOON};
+
+/// From a reboot's reset to the next, or a power-off.
+const ORDERLY: Duration = Duration::from_secs(120);
+
+/// Both volumes under the machine's own key, and EPHEMERAL under a passphrase too.
+const ENCRYPTED: &str = "\
+machine:
+  systemDiskEncryption:
+    state:
+      provider: luks2
+      keys: [{slot: 0, nodeID: {}}]
+    ephemeral:
+      provider: luks2
+      keys: [{slot: 0, nodeID: {}}, {slot: 1, static: {passphrase: correct horse}}]
+";
+/// The first bytes of a LUKS2 volume and of an XFS.
+const LUKS: &[u8] = b"LUKS\xba\xbe\0\x02";
+const XFS: &[u8] = b"XFSB";
+const UUID: &str = "4c4c4544-0050-3510-8033-b4c04f4d3732";
+const OTHER_UUID: &str = "5c5c4544-0050-3510-8033-b4c04f4d3732";
+
+/// Size in GB of EPHEMERAL, when both volumes are open and mounted.
+fn encrypted(node: &Node) -> f64 {
+    let (device, _) = node.mount("/system/state");
+    assert_eq!(device, "/dev/mapper/luks2-STATE");
+    let (device, size) = node.mount("/var");
+    assert_eq!(device, "/dev/mapper/luks2-EPHEMERAL");
+    let found = node.ask(&node.admin(), &["get", "discoveredvolumes"], SOON);
+    assert_eq!(found.matches("luks").count(), 2, "{found}");
+    size
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn volumes_are_encrypted_and_opened_again() {
+    let disk = NodeDisk::new("encrypted", 4);
+    let node = disk.start(|machine| machine.uuid(UUID));
+    node.configure();
+    // What was made before a config asked for it stays as it is, until a reset makes it anew.
+    node.apply_patch(ENCRYPTED);
+    node.mount("/var");
+    // A kernel tells the names of the partitions it was told of at boot.
+    node.expect_reset(ORDERLY, || {
+        node.ask(&node.admin(), &["reboot"], SOON);
+    });
+    node.ask(&node.admin(), &["version"], BOOT);
+    node.expect_reset(ORDERLY, || {
+        let labels = ["--system-labels-to-wipe", "STATE,EPHEMERAL"];
+        let reset = ["reset", "--graceful=false", "--reboot"];
+        let asked = node.admin().call(&[&reset[..], &labels].concat());
+        asked.unwrap_or_else(|error| panic!("{error}"));
+    });
+    // META has how STATE is encrypted. EPHEMERAL waits for the config, with which the node starts again.
+    node.wait_maintenance();
+    node.expect_reset(ORDERLY, || {
+        node.apply_patch_as(&node.insecure(), ENCRYPTED);
+    });
+    node.ask(&node.admin(), &["version"], BOOT);
+    let before = encrypted(&node);
+    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+    let starts = disk.starts();
+    let with = |magic| {
+        starts
+            .iter()
+            .filter(|start| start.starts_with(magic))
+            .count()
+    };
+    assert_eq!((with(LUKS), with(XFS)), (2, 0));
+
+    disk.grow(6);
+    let node = disk.start(|machine| machine.uuid(UUID));
+    // It knows its owner without being told again.
+    node.ask(&node.admin(), &["version"], BOOT);
+    node.until("EPHEMERAL grown", SOON, || {
+        let after = encrypted(&node);
+        if (before + 1.5..6.0).contains(&after) {
+            Ok(())
+        } else {
+            Err(format!("{before} -> {after} GB"))
+        }
+    });
+    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+
+    // Another machine is not let in, and says why.
+    let node = disk.start(|machine| machine.uuid(OTHER_UUID));
+    node.wait_maintenance();
+    let console = node.vm.console().text();
+    let why = "nodeID is not the key of slot 0";
+    assert!(console.contains(why), "the console does not say: {why}");
+}
