@@ -1,5 +1,4 @@
 //! Promise: what a node must remember is on its disk, and no power cut costs it.
-#![expect(clippy::panic, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
 
