@@ -45,11 +45,6 @@ fn volumes_are_encrypted_and_opened_again() {
     // What was made before a config asked for it stays as it is, until a reset makes it anew.
     node.apply_patch(ENCRYPTED);
     node.mount("/var");
-    // A kernel tells the names of the partitions it was told of at boot.
-    node.expect_reset(ORDERLY, || {
-        node.ask(&node.admin(), &["reboot"], SOON);
-    });
-    node.ask(&node.admin(), &["version"], BOOT);
     node.expect_reset(ORDERLY, || {
         let labels = ["--system-labels-to-wipe", "STATE,EPHEMERAL"];
         let reset = ["reset", "--graceful=false", "--reboot"];

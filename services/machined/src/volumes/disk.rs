@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use corten_luks::Luks;
 
+use super::table::Table;
 use crate::sysfs::read;
 
 /// A whole disk, as the kernel names it (`vda`).
@@ -23,17 +24,17 @@ impl Disk {
         Path::new("/dev").join(&self.name)
     }
 
-    /// The device of the partition with this name.
+    /// The device of the partition with this name, as the table on the disk has it: of one that was added
+    /// since the kernel read the table, the kernel knows no name.
     ///
     /// # Errors
-    /// It has none.
+    /// It has none, or its table cannot be read.
     pub fn named(&self, name: &str) -> io::Result<PathBuf> {
-        let found = partitions(&self.sysfs, &self.name)?
-            .into_iter()
-            .find(|(_, path)| label(path).as_deref() == Some(name));
-        let (name, _) = found
+        let table = Table::read(&mut File::open(self.device())?)?;
+        let found = table
+            .find(name)
             .ok_or_else(|| io::Error::other(format!("{} has no partition {name}", self.name)))?;
-        Ok(Path::new("/dev").join(name))
+        self.partition(found.number)
     }
 
     /// The device of one of its partitions.
@@ -172,8 +173,6 @@ mod tests {
         assert_eq!(disk.device(), Path::new("/dev/vda"));
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
         disk.partition(2).unwrap_err();
-        assert_eq!(disk.named("META").unwrap(), Path::new("/dev/vda3"));
-        disk.named("STATE").unwrap_err();
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");
