@@ -12,6 +12,7 @@
 //! Building the kernel takes most of an hour, so the second build takes it
 //! from the first one's cache. `CORTEN_REPRO_TRUST` names the steps to take
 //! from there: by default `kernel`; empty, everything is built again.
+//! `CORTEN_ARCH=arm64` builds the images of that architecture instead.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
@@ -23,10 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use tests::workspace;
+use tests::{images, workspace};
 
-/// Every format.
-const OUTPUTS: &str = "raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer";
 /// Nobody has this user and group id.
 const NOBODY: &str = "54321";
 /// What the second build's shell is told, besides a fresh home.
@@ -49,19 +48,31 @@ fn mkimage() -> PathBuf {
     workspace::target().join("debug/mkimage")
 }
 
-/// The two inputs that are not files, the same for both builds.
-fn inputs() -> [(&'static str, String); 2] {
+/// What is built: every format the architecture (`CORTEN_ARCH`) has.
+fn target() -> [&'static str; 4] {
+    let outputs = match images::arch() {
+        qemu::Arch::X86_64 => "raw,iso,pxe,uki,qcow2,vhd,vmdk,ova,gcp,installer",
+        _ => "raw,iso,pxe,uki,qcow2,vhd,vmdk,gcp,installer",
+    };
+    ["--arch", images::arch().name(), "--output", outputs]
+}
+
+/// The inputs that are not files, the same for both builds.
+fn inputs() -> [(&'static str, String); 3] {
     let or = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     [
         ("SOURCE_DATE_EPOCH", or("SOURCE_DATE_EPOCH", "1700000000")),
         ("CORTEN_VERSION", or("CORTEN_VERSION", "0.1.0")),
+        ("CORTEN_COMMIT", or("CORTEN_COMMIT", "0123456789ab")),
     ]
 }
 
 /// Builds every format as a user of this machine would.
 fn build_here(out: &Path) {
     let status = Command::new(mkimage())
-        .args(["build", "--arch", "x86_64", "--output", OUTPUTS, "--out"])
+        .arg("build")
+        .args(target())
+        .arg("--out")
         .arg(out)
         .current_dir(workspace::root())
         .envs(inputs())
@@ -105,8 +116,9 @@ fn build_elsewhere(home: &Path) -> PathBuf {
     let mut command = isolated();
     command
         .arg(bin.join("mkimage"))
-        .args(["build", "--offline", "--jobs", "1", "--arch", "x86_64"])
-        .args(["--output", OUTPUTS, "--source"])
+        .args(["build", "--offline", "--jobs", "1"])
+        .args(target())
+        .arg("--source")
         .arg(&source)
         .arg("--cache")
         .arg(&cache)
@@ -141,7 +153,7 @@ fn trusted_steps() -> Vec<String> {
     let trusted = std::env::var("CORTEN_REPRO_TRUST").unwrap_or_else(|_| "kernel".to_owned());
     let names: Vec<&str> = trusted.split(',').filter(|name| !name.is_empty()).collect();
     let output = Command::new(mkimage())
-        .args(["plan", "--format", "json", "--arch", "x86_64"])
+        .args(["plan", "--format", "json", "--arch", images::arch().name()])
         .current_dir(workspace::root())
         .envs(inputs())
         .output()
