@@ -17,6 +17,8 @@ const FILE: &str = "overlay.toml";
 const ESP: &str = "esp";
 /// Places on that partition which are the image's own, in lower case: FAT knows no other.
 const OURS: [&str; 3] = ["efi", "loader", "grub"];
+/// The largest partition offset: boards read their loaders from the first megabytes.
+const FARTHEST: u64 = 1 << 30;
 
 /// What `overlay.toml` says.
 #[derive(Debug, Deserialize)]
@@ -87,10 +89,10 @@ impl Overlay {
         }
         if declared
             .partition_offset
-            .is_some_and(|at| at == 0 || at % crate::image::raw::ALIGNMENT != 0)
+            .is_some_and(|at| at == 0 || at > FARTHEST || at % crate::image::raw::ALIGNMENT != 0)
         {
             return Err(Failure::new(
-                format!("{invalid}: partition-offset is not a multiple of 1 MiB"),
+                format!("{invalid}: partition-offset is not a multiple of 1 MiB, or over 1 GiB"),
                 "correct it",
             ));
         }
@@ -105,23 +107,36 @@ impl Overlay {
                 format!("name one of: {}", trees.join(", ")),
             ));
         }
-        let mut esp = BTreeMap::new();
-        for path in files(&dir.join(ESP))? {
-            esp.insert(path.clone(), dir.join(ESP).join(path));
-        }
-        let given = |name: &String| given(firmware, name, dir);
-        for name in &declared.firmware {
-            esp.insert(name.clone(), given(name)?);
-        }
-        if let Some(path) = esp.keys().find(|path| !is_free(path)) {
+        let of_esp = files(&dir.join(ESP))?;
+        let raw_files = declared.raw.iter().map(|one| &one.file);
+        let on_esp = of_esp.iter().chain(&declared.firmware);
+        let strange = on_esp
+            .filter(|path| !is_free(path))
+            .chain(raw_files.filter(|path| !is_plain(path)));
+        if let Some(path) = { strange }.next() {
             return Err(Failure::new(
                 format!("{invalid}: {path:?} cannot be a file of an overlay"),
-                "use a relative path on the EFI partition that is not below EFI, loader or grub",
+                "use a relative path; on the EFI partition one that is not below EFI, loader or grub",
             ));
+        }
+        let twice = |what: String| Failure::new(format!("{invalid}: {what}"), "keep one of them");
+        let given = |name: &String| given(firmware, name, dir);
+        let mut esp = BTreeMap::new();
+        for path in of_esp {
+            let source = dir.join(ESP).join(&path);
+            esp.insert(path, source);
+        }
+        for name in &declared.firmware {
+            if esp.insert(name.clone(), given(name)?).is_some() {
+                return Err(twice(format!("firmware: there are two of {name:?}")));
+            }
         }
         let mut raw = BTreeMap::new();
         for one in &declared.raw {
-            raw.insert(one.offset, given(&one.file)?);
+            if raw.insert(one.offset, given(&one.file)?).is_some() {
+                let what = format!("raw: there are two files at offset {}", one.offset);
+                return Err(twice(what));
+            }
         }
         Ok(Self {
             kernel_arguments: declared.kernel_arguments,
@@ -171,21 +186,27 @@ fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf>
     }
 }
 
-/// Whether an overlay may put a file there.
+/// Whether this leads to one place below a directory, and on FAT, which drops dots and spaces at the end of a
+/// name, to the one it says.
+fn is_plain(path: &str) -> bool {
+    path.split('/')
+        .all(|part| !part.is_empty() && !part.ends_with(['.', ' ']))
+}
+
+/// Whether an overlay may put a file there on the EFI partition.
 fn is_free(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    let plain = |part: &&str| !part.is_empty() && *part != "." && *part != "..";
-    let first = parts.first().map(|part| part.to_ascii_lowercase());
-    parts.iter().all(plain) && !first.is_some_and(|first| OURS.contains(&first.as_str()))
+    let first = path.split('/').next().unwrap_or_default();
+    is_plain(path) && !OURS.contains(&first.to_ascii_lowercase().as_str())
 }
 
 /// The files below a directory, by their paths in it; without the directory there are none.
 fn files(dir: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    if !dir.is_dir() {
+    if dir.symlink_metadata().is_err() {
         return Ok(found);
     }
-    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
+    let all = walkdir::WalkDir::new(dir).follow_root_links(false);
+    for entry in all.sort_by_file_name() {
         let entry = entry?;
         if entry.file_type().is_dir() {
             continue;
@@ -288,19 +309,33 @@ mod tests {
         );
         assert!(failure(BOARD, &FILES, Arch::X86_64).contains("is for arm64"));
         assert!(arm64("arch = \"arm64\"\ncolour = 1\n", &[]).contains("colour"));
-        let text = "arch = \"arm64\"\npartition-offset = 1000\n";
-        assert!(arm64(text, &[]).contains("partition-offset"));
+        for bad in ["0", "1000", "4611686018427387904"] {
+            let text = format!("arch = \"arm64\"\npartition-offset = {bad}\n");
+            assert!(arm64(&text, &[]).contains("partition-offset"), "{bad}");
+        }
         let text = "arch = \"arm64\"\ndevice-trees = [\"x.dtb\"]\n";
         assert!(arm64(text, &[]).contains("no \"x.dtb\""));
-        for bad in ["Efi/boot.efi", "../x", "/x", "a//b", "loader/x"] {
+        for bad in ["Efi/boot.efi", "../x", "/x", "a//b", "loader/x", "EFI./x"] {
             let text = format!("arch = \"arm64\"\nfirmware = [{bad:?}]\n");
-            let (_dir, board, firmware) = overlay(&text, &[]);
-            let path = firmware.join(bad);
-            let _ = std::fs::create_dir_all(path.parent().unwrap());
-            let _ = std::fs::write(&path, "");
-            let read = Overlay::read(&board, Some(&firmware), Arch::Arm64);
-            assert!(format!("{:#}", read.unwrap_err()).contains(bad), "{bad}");
+            let why = format!("{bad:?} cannot be a file of an overlay");
+            assert!(arm64(&text, &[]).contains(&why), "{bad}");
         }
+        let raw = |file: &str| format!("[[raw]]\nfile = {file:?}\noffset = 4096\n");
+        for bad in ["../../x", "/x"] {
+            let text = format!("arch = \"arm64\"\n{}", raw(bad));
+            let why = format!("{bad:?} cannot be a file of an overlay");
+            assert!(arm64(&text, &[]).contains(&why), "{bad}");
+        }
+        let text = format!("arch = \"arm64\"\n{}{}", raw("a"), raw("b"));
+        let why = "raw: there are two files at offset 4096";
+        assert!(arm64(&text, &["firmware/a", "firmware/b"]).contains(why));
+        let text = "arch = \"arm64\"\nfirmware = [\"config.txt\"]\n";
+        let files = ["board/esp/config.txt", "firmware/config.txt"];
+        assert!(arm64(text, &files).contains("firmware: there are two of \"config.txt\""));
+        let (dir, board, firmware) = overlay("arch = \"arm64\"\n", &["secret/key"]);
+        std::fs::remove_dir(board.join(ESP)).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("secret"), board.join(ESP)).unwrap();
+        Overlay::read(&board, Some(&firmware), Arch::Arm64).unwrap_err();
         let (_dir, board, _) = overlay(BOARD, &FILES);
         Overlay::read(&board, None, Arch::Arm64).unwrap_err();
     }

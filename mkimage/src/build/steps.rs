@@ -421,14 +421,18 @@ pub fn command_line(context: &Context) -> Result<String> {
     if let Some(commit) = &context.commit {
         parameters.push(format!("corten.commit={commit}"));
     }
-    let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
+    // The kernel takes a dash for an underscore and drops quotes.
+    let name = |parameter: &str| {
+        let name = parameter.split('=').next().unwrap_or_default();
+        name.replace('-', "_").replace('"', "")
+    };
     let protected: Vec<String> = parameters.iter().map(|p| name(p)).collect();
     let profile = context.options.profile.kernel_arguments.iter();
     for own in context.overlay.kernel_arguments.iter().chain(profile) {
         if own.contains(char::is_whitespace) || own.is_empty() {
             return Err(Failure::new(
                 format!("kernel argument {own:?} is not one parameter"),
-                "give each parameter its own --kernel-argument",
+                "give each parameter by itself (--kernel-argument, or kernel-arguments of profile and overlay)",
             ));
         }
         if name(own) != "console" && protected.contains(&name(own)) {
