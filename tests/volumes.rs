@@ -28,6 +28,20 @@ fn volumes_are_made_kept_and_grown() {
     assert!(disks.contains("vda"), "{disks}");
     let system = node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
     assert!(system.contains("vda"), "{system}");
+    // Made in this boot: the kernel knows the partitions, and not their names.
+    node.until("every volume ready", SOON, || {
+        let shown = node.ask(&node.admin(), &["get", "volumestatus"], SOON);
+        let mut lines = shown.lines();
+        let mut ready = |name| lines.any(|line| line.contains(name) && line.contains("ready"));
+        if ["EPHEMERAL", "META", "STATE"]
+            .iter()
+            .all(|name| ready(*name))
+        {
+            Ok(())
+        } else {
+            Err(shown)
+        }
+    });
     node.ask(&node.admin(), &["shutdown"], SOON);
     node.wait_off(ORDERLY);
     drop(node);

@@ -45,6 +45,19 @@ impl Uevents {
             }
         }
     }
+
+    /// The next bunch of messages about devices of this subsystem.
+    ///
+    /// # Errors
+    /// The kernel's; messages were lost.
+    pub async fn bunch(&mut self, subsystem: &str) -> io::Result<Vec<Message>> {
+        let mut messages = vec![self.next(subsystem).await?];
+        sleep(BUNCH).await;
+        while let Some(message) = self.next(subsystem).now_or_never() {
+            messages.push(message?);
+        }
+        Ok(messages)
+    }
 }
 
 /// `KEY=value` parts that end in NUL, after a header.
@@ -85,11 +98,7 @@ async fn tell(subsystem: &str, sender: &watch::Sender<u64>) -> io::Result<()> {
     let mut messages = Uevents::listen()?;
     loop {
         sender.send_modify(|count| *count = count.wrapping_add(1));
-        messages.next(subsystem).await?;
-        sleep(BUNCH).await;
-        while let Some(message) = messages.next(subsystem).now_or_never() {
-            message?;
-        }
+        messages.bunch(subsystem).await?;
     }
 }
 

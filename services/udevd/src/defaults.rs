@@ -162,13 +162,13 @@ pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u
             "ID_PART_ENTRY_UUID",
             told.or_else(|| entry.as_ref().map(|e| e.uuid.clone())),
         );
+        // It knows no name of a partition that was added after it read the table.
+        let told = event.property("PARTNAME").map(str::to_owned);
+        let name = told.or_else(|| entry.as_ref().and_then(|e| e.name.clone()));
+        set("ID_PART_ENTRY_NAME", name.as_deref().map(escaped));
         set(
             "ID_PART_ENTRY_TYPE",
             entry.map(|e| e.kind).filter(|kind| !kind.is_empty()),
-        );
-        set(
-            "ID_PART_ENTRY_NAME",
-            event.property("PARTNAME").map(escaped),
         );
         partitions::table(&disk)
     } else {

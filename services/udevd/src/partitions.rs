@@ -22,6 +22,8 @@ pub struct Partition {
     pub uuid: String,
     /// The type: a GUID, or `0x83`.
     pub kind: String,
+    /// Its name, which only a GPT has; `None` for an empty one.
+    pub name: Option<String>,
 }
 
 /// The sector with the header of a GPT: the second, whatever its size.
@@ -71,6 +73,7 @@ pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
         return Some(Partition {
             uuid: format!("{disk}-{number:02x}"),
             kind: kind.unwrap_or_default(),
+            name: None,
         });
     };
     let first = usize::try_from(le32(head, sector + 72)?)
@@ -79,11 +82,20 @@ pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
     let size = usize::try_from(le32(head, sector + 84)?)
         .ok()
         .filter(|size| *size >= 128)?;
-    let entry = at(head, first.checked_add(size.checked_mul(index)?)?, 32)?;
+    let entry = at(head, first.checked_add(size.checked_mul(index)?)?, 128)?;
     Some(Partition {
         uuid: guid(entry.get(16..)?)?,
         kind: guid(entry)?,
+        name: name(entry.get(56..)?),
     })
+}
+
+/// A partition's name as GPT stores it: UTF-16, little-endian, up to the first zero.
+fn name(bytes: &[u8]) -> Option<String> {
+    let (pairs, _) = bytes.as_chunks();
+    let units = pairs.iter().map(|pair| u16::from_le_bytes(*pair));
+    let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+    (!units.is_empty()).then(|| String::from_utf16_lossy(&units))
 }
 
 /// A GUID as GPT stores it: the first three fields little-endian.
@@ -146,15 +158,17 @@ mod tests {
             (596, &[128]),
             (1024 + 128, &[1; 16]),
             (1024 + 144, &ID),
+            (1024 + 184, b"S\0T\0\xe4\0\0\0X\0"),
         ]);
-        let kind = "01010101-0101-0101-0101-010101010101".into();
-        assert_eq!(
-            partition(&gpt, 2),
-            Some(Partition {
-                uuid: SWAPPED.into(),
-                kind
-            })
-        );
+        let mut expected = Partition {
+            uuid: SWAPPED.into(),
+            kind: "01010101-0101-0101-0101-010101010101".into(),
+            name: Some("STä".into()),
+        };
+        assert_eq!(partition(&gpt, 2), Some(expected.clone()));
+        gpt[1024 + 184] = 0;
+        expected.name = None;
+        assert_eq!(partition(&gpt, 2), Some(expected));
         assert_eq!(
             [
                 partition(&gpt, 0),
@@ -173,6 +187,7 @@ mod tests {
         let entry = |uuid: &str, kind: &str| Partition {
             uuid: uuid.into(),
             kind: kind.into(),
+            name: None,
         };
         assert_eq!(
             partition(&head(&dos), 1),

@@ -65,7 +65,7 @@ pub struct VolumeStatus {
     /// The same for people.
     #[serde(skip_serializing_if = "is_default")]
     pub pretty_size: String,
-    /// Its type; of an encrypted partition `luks`.
+    /// Its type; of an encrypted partition that is not open `luks`.
     #[serde(skip_serializing_if = "is_default")]
     pub filesystem: String,
     /// `luks2`: the partition is encrypted, and open.
@@ -159,6 +159,9 @@ pub struct MountStatus {
     pub read_only: bool,
     /// As [`MountSpec::project_quota_support`].
     pub project_quota_support: bool,
+    /// As [`VolumeStatus::encryption_provider`].
+    #[serde(skip_serializing_if = "is_default")]
+    pub encryption_provider: &'static str,
     /// Always false: every mount has a place in the tree.
     pub detached: bool,
 }
@@ -191,6 +194,8 @@ impl Spec for MountStatus {
             filesystem: number(self.filesystem, FILE_SYSTEMS).unwrap_or_default(),
             read_only: self.read_only,
             project_quota_support: self.project_quota_support,
+            encryption_provider: number(self.encryption_provider, ENCRYPTION_PROVIDERS)
+                .unwrap_or_default(),
         };
         Some(message.encode_to_vec())
     }
@@ -255,8 +260,11 @@ pub struct PartitionMount {
     pub filesystem_type: String,
     /// Such as `rw`, `nosuid`.
     pub options: Vec<String>,
-    /// Always false.
+    /// Whether what is written is encrypted.
     pub encrypted: bool,
+    /// By what.
+    #[serde(skip_serializing_if = "is_default")]
+    pub encryption_providers: Vec<&'static str>,
 }
 
 impl Spec for PartitionMount {
@@ -277,6 +285,12 @@ impl Spec for PartitionMount {
             target: self.target.clone(),
             filesystem_type: self.filesystem_type.clone(),
             options: self.options.clone(),
+            encrypted: self.encrypted,
+            encryption_providers: self
+                .encryption_providers
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect(),
         };
         Some(message.encode_to_vec())
     }

@@ -1,9 +1,10 @@
 //! One block device.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::Generations;
+use super::record::Record;
 use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk};
 use crate::sysfs::read;
 
@@ -20,9 +21,21 @@ pub(super) struct System {
     pub(super) records: PathBuf,
 }
 
+/// What there is to say of a disk or a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The kernel's name.
+    pub(super) name: String,
+    pub(super) block_device: BlockDevice,
+    /// `None` for what keeps no data of its own.
+    pub(super) volume: Option<DiscoveredVolume>,
+    /// `None` for a partition, too.
+    pub(super) disk: Option<Disk>,
+}
+
 /// A disk or a partition.
 #[derive(Debug, Clone)]
-pub(super) struct Device {
+struct Device {
     name: String,
     /// It, or the disk it is a part of, keeps data of its own, and has a medium.
     is_storage: bool,
@@ -33,13 +46,6 @@ pub(super) struct Device {
     record: Record,
 }
 
-/// What udevd found out.
-#[derive(Debug, Clone, Default)]
-struct Record {
-    properties: BTreeMap<String, String>,
-    symlinks: Vec<String>,
-}
-
 impl System {
     pub(super) fn of_this_machine() -> System {
         System {
@@ -48,8 +54,19 @@ impl System {
         }
     }
 
-    /// Every disk, each followed by its partitions.
-    pub(super) fn devices(&self) -> Vec<Device> {
+    /// Every disk, each followed by its partitions. Disks are asked, and may take their time to answer.
+    pub(super) fn devices(&self, generations: &Generations) -> Vec<Found> {
+        let devices = self.read();
+        let found = devices.iter().map(|device| Found {
+            name: device.name.clone(),
+            block_device: device.block_device(generations.of(&device.name)),
+            volume: device.volume(),
+            disk: device.disk(),
+        });
+        found.collect()
+    }
+
+    fn read(&self) -> Vec<Device> {
         let mut all = Vec::new();
         for disk in entries(&self.sysfs.join("block")) {
             let Some(device) = self.device(&disk, None) else {
@@ -98,47 +115,16 @@ fn entries(directory: &Path) -> Vec<String> {
     names
 }
 
-impl Record {
-    /// A line per fact: `E:KEY=value`, `S:name below /dev`, and others.
-    fn parse(text: &str) -> Record {
-        let mut record = Record::default();
-        for line in text.lines() {
-            match line.split_once(':') {
-                Some(("S", link)) => record.symlinks.push(format!("/dev/{link}")),
-                Some(("E", property)) => {
-                    if let Some((key, value)) = property.split_once('=') {
-                        record.properties.insert(key.to_owned(), value.to_owned());
-                    }
-                }
-                _ => {}
-            }
-        }
-        record
-    }
-
-    fn get(&self, key: &str) -> String {
-        self.properties.get(key).cloned().unwrap_or_default()
-    }
-}
-
 impl Device {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Whatever it is; `generation` is how often something about it may have changed.
-    pub(super) fn block_device(&self, generation: u32) -> BlockDevice {
+    fn block_device(&self, generation: u32) -> BlockDevice {
         let number = read(&self.path.join("dev"));
         let (major, minor) = number.split_once(':').unwrap_or_default();
-        let uevent = read(&self.path.join("uevent"));
-        let label = uevent
-            .lines()
-            .find_map(|line| line.strip_prefix("PARTNAME="));
         BlockDevice {
             kind: self.kind(),
             major: major.parse().unwrap_or_default(),
             minor: minor.parse().unwrap_or_default(),
-            partition_name: label.unwrap_or_default().to_owned(),
+            partition_name: self.record.text("ID_PART_ENTRY_NAME"),
             partition_number: self.partition_number(),
             device_path: self.path.to_string_lossy().into_owned(),
             generation,
@@ -162,7 +148,7 @@ impl Device {
     }
 
     /// `None` for a partition, and for what keeps no data of its own.
-    pub(super) fn disk(&self) -> Option<Disk> {
+    fn disk(&self) -> Option<Disk> {
         if self.parent.is_some() || !self.is_storage {
             return None;
         }
@@ -197,7 +183,7 @@ impl Device {
     }
 
     /// `None` for what keeps no data of its own.
-    pub(super) fn volume(&self) -> Option<DiscoveredVolume> {
+    fn volume(&self) -> Option<DiscoveredVolume> {
         if !self.is_storage {
             return None;
         }
@@ -220,10 +206,10 @@ impl Device {
             pretty_size: pretty(self.size),
             name: known_name(&found).to_owned(),
             uuid: self.record.get(uuid),
-            label: self.record.get("ID_FS_LABEL"),
+            label: self.record.text("ID_FS_LABEL_ENC"),
             partition_uuid: self.record.get("ID_PART_ENTRY_UUID"),
             partition_type: self.record.get("ID_PART_ENTRY_TYPE"),
-            partition_label: self.record.get("ID_PART_ENTRY_NAME"),
+            partition_label: self.record.text("ID_PART_ENTRY_NAME"),
             partition_index: self.partition_number().into(),
         })
     }
@@ -291,6 +277,7 @@ fn pretty(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::uevents::Message;
 
     #[test]
     fn sizes_are_for_people() {
@@ -327,7 +314,6 @@ mod tests {
             ("vda3/dev", "254:3\n"),
             ("vda3/size", "2048\n"),
             ("vda3/partition", "3\n"),
-            ("vda3/uevent", "DEVTYPE=partition\nPARTNAME=META\n"),
         ] {
             write(&format!("{disk}/{file}"), text);
         }
@@ -348,30 +334,32 @@ mod tests {
             sysfs: root.path().join("sys"),
             records: root.path().join("udev"),
         };
-        let devices = system.devices();
+        let mut generations = Generations::default();
+        generations.count(&Message::of("ACTION=add\0DEVNAME=/dev/vda3\0"));
+        let devices = system.devices(&generations);
         let [loop0, vda, vda3] = devices.as_slice() else {
             panic!("{devices:?}");
         };
-        assert_eq!(loop0.block_device(1).kind, "disk");
-        assert_eq!((loop0.disk(), loop0.volume()), (None, None));
-        let device = vda3.block_device(7);
-        assert_eq!((device.major, device.minor, device.generation), (254, 3, 7));
+        assert_eq!(loop0.block_device.kind, "disk");
+        assert_eq!((&loop0.disk, &loop0.volume), (&None, &None));
+        let device = &vda3.block_device;
+        assert_eq!((device.major, device.minor, device.generation), (254, 3, 2));
         assert_eq!((&*device.partition_name, &*device.parent), ("META", "vda"));
         assert_eq!((device.kind, device.partition_number), ("partition", 3));
-        let disk = vda.disk().unwrap();
+        let disk = vda.disk.as_ref().unwrap();
         assert_eq!(disk.pretty_size, "8.6 GB");
         assert_eq!((disk.io_size, disk.sector_size), (512, 512));
         assert_eq!((&*disk.transport, &*disk.serial), ("virtio", "disk-1"));
         assert_eq!(disk.bus_path, "/pci0000:00/0000:00:04.0/virtio1");
         assert_eq!(disk.symlinks, ["/dev/disk/by-path/x"]);
         assert!(disk.rotational && !disk.readonly);
-        let table = vda.volume().unwrap();
+        let table = vda.volume.as_ref().unwrap();
         assert_eq!(
             (table.kind, &*table.name, &*table.uuid),
             ("disk", "gpt", "u")
         );
-        assert!(vda3.disk().is_none());
-        let meta = vda3.volume().unwrap();
+        assert!(vda3.disk.is_none());
+        let meta = vda3.volume.as_ref().unwrap();
         assert_eq!((meta.kind, &*meta.parent), ("partition", "vda"));
         assert_eq!((&*meta.partition_label, meta.partition_index), ("META", 3));
     }

@@ -3,9 +3,10 @@
 pub(super) mod config;
 mod device;
 pub(super) mod mounts;
+mod record;
 pub(super) mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
@@ -13,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use crate::uevents::{Message, Uevents};
-use device::{Device, System};
+use device::{Found, System};
 
 #[derive(Debug, Clone)]
 pub(super) struct BlockDevices;
@@ -42,9 +43,13 @@ impl Controller for BlockDevices {
         let mut generations = Generations::default();
         loop {
             // A disk may take its time to answer.
-            let devices = spawn_blocking(|| System::of_this_machine().devices()).await?;
-            write(context, &devices, &generations)?;
-            generations.count(&messages.next("block").await?);
+            let look = move || (System::of_this_machine().devices(&generations), generations);
+            let (devices, told) = spawn_blocking(look).await?;
+            write(context, devices)?;
+            generations = told;
+            for message in messages.bunch("block").await? {
+                generations.count(&message);
+            }
         }
     }
 }
@@ -74,28 +79,18 @@ impl Generations {
     }
 }
 
-fn write(
-    context: &mut Context,
-    devices: &[Device],
-    generations: &Generations,
-) -> Result<(), Failure> {
+fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
     context.start_outputs();
+    if let Some(disk) = system_disk(&devices) {
+        context.put(Draft::new(SystemDisk::ID, disk))?;
+    }
     for device in devices {
-        let name = device.name();
-        let block_device = device.block_device(generations.of(name));
-        context.put(Draft::new(name, block_device))?;
-        let Some(volume) = device.volume() else {
-            continue;
-        };
-        if volume.partition_label == "META" && volume.partition_index > 0 {
-            let disk = SystemDisk {
-                dev_path: format!("/dev/{}", volume.parent),
-                disk_id: volume.parent.clone(),
-            };
-            context.put(Draft::new(SystemDisk::ID, disk))?;
+        let name = &device.name;
+        context.put(Draft::new(name, device.block_device))?;
+        if let Some(volume) = device.volume {
+            context.put(Draft::new(name, volume))?;
         }
-        context.put(Draft::new(name, volume))?;
-        if let Some(disk) = device.disk() {
+        if let Some(disk) = device.disk {
             context.put(Draft::new(name, disk))?;
         }
     }
@@ -106,9 +101,48 @@ fn write(
     Ok(())
 }
 
+/// The disk that carries the node; of two that could, the node uses neither.
+fn system_disk(devices: &[Found]) -> Option<SystemDisk> {
+    let is_meta =
+        |volume: &&DiscoveredVolume| volume.partition_label == "META" && volume.partition_index > 0;
+    let volumes = devices.iter().filter_map(|device| device.volume.as_ref());
+    let disks: BTreeSet<&str> = volumes
+        .filter(is_meta)
+        .map(|volume| &*volume.parent)
+        .collect();
+    let mut disks = disks.into_iter();
+    let (Some(only), None) = (disks.next(), disks.next()) else {
+        return None;
+    };
+    Some(SystemDisk {
+        dev_path: format!("/dev/{only}"),
+        disk_id: only.to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_disks_that_could_be_the_systems_none_is() {
+        let partition = |name: &str, parent: &str, label: &str| Found {
+            name: name.to_owned(),
+            volume: Some(DiscoveredVolume {
+                parent: parent.to_owned(),
+                partition_label: label.to_owned(),
+                partition_index: 3,
+                ..DiscoveredVolume::default()
+            }),
+            ..Found::default()
+        };
+        let [one, other] = ["vda", "vdb"].map(|disk| partition(&format!("{disk}3"), disk, "META"));
+        let state = partition("vdb4", "vdb", "STATE");
+        assert_eq!(system_disk(std::slice::from_ref(&state)), None);
+        let found = system_disk(&[state.clone(), one.clone()]).unwrap();
+        assert_eq!((&*found.disk_id, &*found.dev_path), ("vda", "/dev/vda"));
+        assert_eq!(system_disk(&[one, state, other]), None);
+    }
 
     #[test]
     fn what_is_told_of_a_device_is_counted() {

@@ -47,11 +47,11 @@ impl Controller for Mounts {
                 let Some(mount) = mount_of(volume, &mounts) else {
                     continue;
                 };
-                let status = status(volume.id(), mount);
+                let provider = volume.encryption_provider;
+                let status = status(volume.id(), mount, provider);
                 context.put(Draft::new(volume.id(), of_requester(&status)))?;
                 context.put(Draft::new(volume.id(), status))?;
-                let encrypted = !volume.encryption_provider.is_empty();
-                context.put(Draft::new(volume.id(), partition(mount, encrypted)))?;
+                context.put(Draft::new(volume.id(), partition(mount, provider)))?;
             }
             context.remove_others::<MountStatus>()?;
             context.remove_others::<VolumeMountStatus>()?;
@@ -67,7 +67,7 @@ fn mount_of<'a>(volume: &VolumeStatus, mounts: &'a [Mount]) -> Option<&'a Mount>
         .rfind(|mount| mount.target == spec.target_path && mount.source == volume.mount_location)
 }
 
-fn status(volume: &str, mount: &Mount) -> MountStatus {
+fn status(volume: &str, mount: &Mount, encryption_provider: &'static str) -> MountStatus {
     let known = FILE_SYSTEMS.iter().find(|(_, name)| *name == mount.kind);
     let requester = if volume == IMAGE_CACHE {
         REGISTRYD
@@ -88,6 +88,7 @@ fn status(volume: &str, mount: &Mount) -> MountStatus {
         filesystem: known.map_or("none", |(_, name)| name),
         read_only: mount.has("ro"),
         project_quota_support: mount.has("prjquota"),
+        encryption_provider,
         detached: false,
     }
 }
@@ -105,12 +106,15 @@ fn of_requester(status: &MountStatus) -> VolumeMountStatus {
     }
 }
 
-fn partition(mount: &Mount, encrypted: bool) -> PartitionMount {
+fn partition(mount: &Mount, encryption_provider: &'static str) -> PartitionMount {
     PartitionMount {
         source: mount.source.clone(),
         target: mount.target.clone(),
         filesystem_type: mount.kind.clone(),
         options: mount.options.clone(),
-        encrypted,
+        encrypted: !encryption_provider.is_empty(),
+        encryption_providers: Vec::from_iter(
+            Some(encryption_provider).filter(|provider| !provider.is_empty()),
+        ),
     }
 }

@@ -105,12 +105,13 @@ impl View<'_> {
     fn status(&self, name: &str, mount_spec: Option<MountSpec>) -> VolumeStatus {
         let partition = self.partition(name);
         let opened = volumes::opened_device(name);
-        let is_open = mount_spec
-            .as_ref()
-            .is_some_and(|spec| self.is_mounted(&opened, &spec.target_path));
-        let is_used = partition.is_some_and(|partition| match &mount_spec {
-            Some(spec) => is_open || self.is_mounted(&partition.dev_path, &spec.target_path),
-            None => true,
+        let mounted = |device: &str| {
+            let spec = mount_spec.as_ref()?;
+            self.mounted(device, &spec.target_path)
+        };
+        let in_it = mounted(&opened);
+        let is_used = partition.is_some_and(|partition| {
+            mount_spec.is_none() || in_it.or_else(|| mounted(&partition.dev_path)).is_some()
         });
         let found = match (partition, self.progress) {
             (Some(_), _) if is_used => "ready",
@@ -125,7 +126,8 @@ impl View<'_> {
             pre_fail_phase: why.map_or("", |_| found),
             kind: "partition",
             location: partition.dev_path.clone(),
-            mount_location: if is_open { opened } else { partition.dev_path },
+            encryption_provider: in_it.map_or("", |_| "luks2"),
+            mount_location: in_it.map_or(partition.dev_path, |mount| mount.source.clone()),
             partition_index: partition.partition_index,
             parent_location: match self.disk {
                 Some(disk) if partition.partition_index > 0 => disk.dev_path.clone(),
@@ -135,17 +137,16 @@ impl View<'_> {
             partition_uuid: partition.partition_uuid,
             size: partition.size,
             pretty_size: partition.pretty_size,
-            filesystem: partition.name,
-            encryption_provider: if is_open { "luks2" } else { "" },
+            filesystem: in_it.map_or(partition.name, |mount| mount.kind.clone()),
             mount_spec,
             error_message: why.unwrap_or_default().to_owned(),
         }
     }
 
-    /// Whether the last mount there, which hides those before, is this device's.
-    fn is_mounted(&self, device: &str, target: &str) -> bool {
+    /// The mount of this device there, if it is the last one, which hides those before.
+    fn mounted(&self, device: &str, target: &str) -> Option<&Mount> {
         let last = self.mounts.iter().rfind(|mount| mount.target == target);
-        last.is_some_and(|mount| mount.source == device)
+        last.filter(|mount| mount.source == device)
     }
 
     /// What is wrong with the disk is wrong with what the node keeps on it.
@@ -175,8 +176,10 @@ pub(super) fn spec(volume: &Volume) -> MountSpec {
 mod tests {
     use std::time::Duration;
 
+    use corten_api::talos::resource::definitions::{block, runtime};
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
+    use corten_resources::{Pointer, Spec as _, Start, Store};
+    use prost::Message as _;
     use tokio::time::timeout;
 
     use super::super::mounts::Mounts;
@@ -329,12 +332,18 @@ mod tests {
             status.phase == "ready"
                 && status.location == "/dev/vda4"
                 && status.mount_location == "/dev/mapper/luks2-STATE"
-                && status.encryption_provider == "luks2"
+                && (status.encryption_provider, &*status.filesystem) == ("luks2", "xfs")
         })
         .await;
         node.until_mounted("STATE", true).await;
         let mount = node.store.get_as::<PartitionMount>("STATE").unwrap();
-        assert!(mount.encrypted);
+        let message = mount.to_proto().unwrap();
+        let message = runtime::MountStatusSpec::decode(message.as_slice()).unwrap();
+        assert!(message.encrypted && message.encryption_providers == ["luks2"]);
+        let mount = node.store.get_as::<MountStatus>("STATE").unwrap();
+        let message = mount.to_proto().unwrap();
+        let message = block::MountStatusSpec::decode(message.as_slice()).unwrap();
+        assert_eq!((message.encryption_provider, message.filesystem), (1, 1));
     }
 
     #[tokio::test]
