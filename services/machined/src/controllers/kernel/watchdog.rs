@@ -57,6 +57,8 @@ impl Controller for WatchdogTimer {
                 continue;
             };
             context.put(Draft::new(WatchdogTimerConfig::ID, wanted.clone()))?;
+            // Nothing is fed until the next one is started.
+            context.remove_others::<WatchdogTimerStatus>()?;
             // Its driver may come later; then the next run finds it.
             let (watchdog, holds) = Watchdog::start(Path::new(&wanted.device), wanted.timeout)
                 .map_err(|error| format!("{}: {error}", wanted.device))?;
@@ -71,7 +73,6 @@ impl Controller for WatchdogTimer {
                 feed_interval: pause,
             };
             context.put(Draft::new(WatchdogTimerStatus::ID, status))?;
-            context.remove_others::<WatchdogTimerStatus>()?;
             self.feed(&watchdog, pause, &wanted).await?;
             // Before another one is started.
             watchdog
@@ -113,4 +114,56 @@ fn wanted(config: &Document) -> Option<WatchdogTimerConfig> {
         device: config.device.to_string(),
         timeout: config.timeout.unwrap_or(TIMEOUT),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_feeds_is_not_shown() {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
+             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
+             apiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog7\n"
+        );
+        let document = Document::parse(text.as_bytes());
+        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let config = watch::Sender::new(Some(document));
+        let timer = WatchdogTimer {
+            config: config.subscribe(),
+        };
+        let (store, name) = (Store::new(), timer.name());
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(timer).unwrap();
+        // Of the device that the config named before.
+        let before = WatchdogTimerStatus {
+            device: "/dev/watchdog0".to_owned(),
+            timeout: TIMEOUT,
+            feed_interval: TIMEOUT / FEEDS,
+        };
+        let draft = Draft::new(WatchdogTimerStatus::ID, before);
+        store.put(draft, name).unwrap();
+        let pointer = Pointer::of::<WatchdogTimerStatus>(WatchdogTimerStatus::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        tokio::spawn(runtime.run(|_| {}));
+        let gone = async {
+            let is_there = || {
+                let status = store.get_as::<WatchdogTimerStatus>(WatchdogTimerStatus::ID);
+                status.is_some()
+            };
+            while is_there() {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), gone).await.unwrap();
+        let wanted = store.get_as::<WatchdogTimerConfig>(WatchdogTimerConfig::ID);
+        assert_eq!(wanted.unwrap().device, "/dev/watchdog7");
+    }
 }
