@@ -59,8 +59,22 @@ listenPort: 51820
 peers:
   - publicKey: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=
     allowedIPs: [172.22.0.2/32]
+  - publicKey: BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ=
+    allowedIPs: [172.22.0.4/32]
 addresses:
   - address: 172.22.0.1/24
+";
+/// The peer of the tunnel that goes, and the one that comes.
+const GOES: &str = "\
+  - publicKey: BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ=
+    allowedIPs: [172.22.0.4/32]
+";
+const COMES: &str = "\
+  - publicKey: AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=
+    presharedKey: CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQk=
+    endpoint: '[fd07::9]:51821'
+    persistentKeepaliveInterval: 25s
+    allowedIPs: [172.22.0.3/32, 'fd22::/64']
 ";
 
 /// Waits until the table of `kind` has a row with all these cells.
@@ -114,6 +128,24 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
         assert!(tunnel.contains(told), "{told}: {tunnel}");
     }
     assert!(!tunnel.contains("AQEBAQ"), "{tunnel}");
+    node.apply_patch(&LINKS.replace(GOES, COMES));
+    let admin = node.admin();
+    node.until("one peer gone and another there", SOON, || {
+        let tunnel = admin.call(&["get", "links", "wg7", "-o", "yaml"])?;
+        let told = [
+            "publicKey: AgICAg",
+            "AwMDAw",
+            "[fd07::9]:51821",
+            "25s",
+            "fd22::/64",
+        ];
+        if told.iter().all(|told| tunnel.contains(told)) && !tunnel.contains("BAQEBA") {
+            Ok(())
+        } else {
+            Err(tunnel)
+        }
+    });
+    has_row(&node, "addresses", &["wg7", "172.22.0.1/24"]);
     // The config of before: its links go, and what the API is reached through stays.
     node.apply_patch("machine: {}\n");
     let admin = node.admin();

@@ -256,8 +256,11 @@ fn old_form(interface: &Interface, all: &mut Vec<Wanted>) {
 struct Tunnel {
     private_key: WireguardSecret,
     listen_port: Option<u16>,
-    peers: BTreeSet<WireguardKey>,
+    peers: BTreeMap<WireguardKey, Peer>,
 }
+
+/// The key both ends know, and what is let through.
+type Peer = (Option<WireguardSecret>, BTreeSet<Cidr>);
 
 /// Who comes through a tunnel.
 fn tunnels(old: &Document, new: &Document) -> Vec<String> {
@@ -276,11 +279,33 @@ fn tunnels(old: &Document, new: &Document) -> Vec<String> {
         if after.listen_port != before.listen_port {
             risks.push(format!("{name} listens on another port"));
         }
-        for peer in before.peers.difference(&after.peers) {
-            risks.push(format!("{name} loses its peer {peer}"));
+        for (peer, (secret, networks)) in &before.peers {
+            let Some((secret_after, networks_after)) = after.peers.get(peer) else {
+                risks.push(format!("{name} loses its peer {peer}"));
+                continue;
+            };
+            if secret != secret_after {
+                let what = "another preshared key, which it does not know";
+                risks.push(format!("{name} and its peer {peer} get {what}"));
+            }
+            for network in networks.difference(networks_after) {
+                risks.push(format!(
+                    "{name} lets its peer {peer} no longer use {network}"
+                ));
+            }
         }
     }
     risks
+}
+
+fn peer_of(
+    key: WireguardKey,
+    secret: Option<WireguardSecret>,
+    allowed: &[Cidr],
+) -> (WireguardKey, Peer) {
+    // Zeros are none.
+    let secret = secret.filter(|secret| *secret != WireguardSecret::default());
+    (key, (secret, allowed.iter().map(Cidr::network).collect()))
 }
 
 fn tunnels_of(document: &Document) -> BTreeMap<String, Tunnel> {
@@ -288,7 +313,11 @@ fn tunnels_of(document: &Document) -> BTreeMap<String, Tunnel> {
         let tunnel = Tunnel {
             private_key: config.private_key,
             listen_port: config.listen_port,
-            peers: config.peers.iter().map(|peer| peer.public_key).collect(),
+            peers: config
+                .peers
+                .iter()
+                .map(|peer| peer_of(peer.public_key, peer.preshared_key, &peer.allowed_ips))
+                .collect(),
         };
         (config.name.to_string(), tunnel)
     });
@@ -298,7 +327,11 @@ fn tunnels_of(document: &Document) -> BTreeMap<String, Tunnel> {
         let tunnel = Tunnel {
             private_key: config.private_key,
             listen_port: config.listen_port,
-            peers: config.peers.iter().map(|peer| peer.public_key).collect(),
+            peers: config
+                .peers
+                .iter()
+                .map(|peer| peer_of(peer.public_key, None, &peer.allowed_ips))
+                .collect(),
         };
         Some((interface.interface.as_ref()?.to_string(), tunnel))
     });

@@ -299,7 +299,7 @@ section! {
         Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "endpoint" endpoint: Endpoint = "Where", required;
-        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+        Acted "timeout" timeout: Option<Duration> = "How long an answer may take; 1 minute or less";
     }
 }
 
@@ -314,12 +314,18 @@ section! {
         Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "url" url: Url = "Where, by `http` or `https`; an answer below 400 is good", required;
-        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+        Acted "timeout" timeout: Option<Duration> = "How long an answer may take; 1 minute or less";
     }
 }
 
 fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'_>) {
     check_interval(config.interval, node, reader);
+    if config
+        .timeout
+        .is_some_and(|timeout| timeout > LONGEST_ANSWER)
+    {
+        reader.wrong_in(node, "timeout", "must be at most 1m");
+    }
     let Some((scheme, rest)) = config.url.split_once("://") else {
         return;
     };
@@ -332,6 +338,9 @@ fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'
         reader.wrong_in(node, "url", what);
     }
 }
+
+/// What waits for it takes a thread of process 1.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
 /// Between two tries: without a bound, process 1 would do nothing else.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);

@@ -229,6 +229,28 @@ fn who_comes_through_a_tunnel_is_told_when_it_changes() {
             "{risk}: {plan:?}"
         );
     }
+    let one = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
+    let peer = |fields: &str| {
+        let plain = format!("{{publicKey: {one}}}");
+        tunnel(1, "51820", &[3]).replace(&plain, &format!("{{publicKey: {one}, {fields}}}"))
+    };
+    let before = peer(&format!("presharedKey: {one}, allowedIPs: [10.8.0.9/24]"));
+    for (new, risk) in [
+        (
+            peer("allowedIPs: [10.8.0.0/24]"),
+            "get another preshared key",
+        ),
+        (
+            peer(&format!("presharedKey: {one}, allowedIPs: [10.9.0.0/24]")),
+            "no longer use 10.8.0.0/24",
+        ),
+    ] {
+        let plan = plan(Some(&with(&before)), &with(&new));
+        let [told] = plan.risks.as_slice() else {
+            panic!("{risk}: {plan:?}");
+        };
+        assert!(told.contains(risk), "{told}");
+    }
     let more = tunnel(1, "51820", &[3, 4]);
     let plan = plan(Some(&with(&tunnel(1, "51820", &[3]))), &with(&more));
     assert_eq!(plan.risks, Vec::<String>::new());

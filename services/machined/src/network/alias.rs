@@ -105,7 +105,12 @@ fn facts(link: &LinkStatus) -> LinkFacts {
     LinkFacts {
         index: link.index,
         kind_of_hardware: number(&link.link_type, LINK_TYPES).unwrap_or(0xffff),
-        hardware_addr: link.mac(),
+        // In a bond it has the bond's, and would be another link by it.
+        hardware_addr: if link.master_index == 0 {
+            link.mac()
+        } else {
+            own_address(link)
+        },
         permanent_addr: bytes(&link.permanent_addr),
         mtu: link.mtu,
         kind: link.kind.clone(),

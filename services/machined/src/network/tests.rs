@@ -329,6 +329,18 @@ fn links_are_numbered_by_their_addresses_and_one_has_one_alias() {
 }
 
 #[test]
+fn a_link_in_a_bond_keeps_the_alias_of_its_address() {
+    let mut present = present();
+    let second = "mac(link.hardware_addr) == \"52:54:00:00:00:02\"";
+    for link in present.values_mut() {
+        link.master_index = 9;
+        "52:54:00:00:00:01".clone_into(&mut link.hardware_addr);
+    }
+    let said = said(&document("{}", &alias("uplink", second)), &present);
+    assert_eq!(called(&said), [("eth1", "uplink")]);
+}
+
+#[test]
 fn an_alias_of_an_earlier_config_is_nobodys_name() {
     let mut present = present();
     "uplink".clone_into(&mut present.get_mut("eth1").unwrap().alias);

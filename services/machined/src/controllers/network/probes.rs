@@ -1,6 +1,7 @@
 //! Probes: connections and questions whose success says that the network works.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 use corten_config::Document;
@@ -8,7 +9,7 @@ use corten_config::kinds::{HTTPProbeConfig, TCPProbeConfig};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use ureq::Agent;
@@ -205,10 +206,13 @@ impl Attempt {
             }
             Attempt::Http(agent, url) => {
                 let (agent, url) = (agent.clone(), url.clone());
+                let (tell, told) = oneshot::channel();
                 // An answer of 400 and more is an error.
-                let ask = move || agent.get(&url).call().map(drop);
-                let asked = tokio::task::spawn_blocking(ask).await;
-                let asked = asked.map_err(|error| error.to_string())?;
+                let ask = move || drop(tell.send(agent.get(&url).call().map(drop)));
+                // Of the runtime's threads for what blocks, silent servers would hold all.
+                let thread = thread::Builder::new().name("probe".to_owned()).spawn(ask);
+                thread.map_err(|error| format!("no thread: {error}"))?;
+                let asked = told.await.map_err(|_| "it was not asked".to_owned())?;
                 asked.map_err(|error| error.to_string())
             }
         }
@@ -307,6 +311,29 @@ mod tests {
         assert!(found[2].as_ref().unwrap_err().contains("404"), "{found:?}");
         // Nobody is there any more.
         assert!(target.attempt().await.is_err());
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_holds_up_nobody_else() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build();
+        runtime.unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let target = Attempt::of(&Target::Http(HttpProbe {
+                url: format!("http://{}/", listener.local_addr().unwrap()),
+                timeout: Duration::from_secs(60),
+            }));
+            let asking = tokio::spawn(async move { target.attempt().await });
+            let question = listener.accept().await.unwrap();
+            let other = tokio::task::spawn_blocking(|| ());
+            timeout(Duration::from_secs(20), other)
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(!asking.is_finished());
+            drop(question);
+            assert!(asking.await.unwrap().is_err());
+        });
     }
 
     #[test]

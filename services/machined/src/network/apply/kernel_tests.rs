@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressScope};
 
-use super::tests::{LAYER, all, prefix, with_tunnel};
+use super::tests::{LAYER, all, prefix};
+use super::tunnel_tests::with_tunnel;
 use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
 use crate::network::layers::{Specs, route};
 use crate::network::testing::{alone, kernel_lacks};

@@ -11,6 +11,8 @@ mod link_message;
 mod steps;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tunnel_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -172,6 +174,8 @@ struct Applied {
 struct Failed {
     unit: Option<Unit>,
     saw: Vec<(String, FoundLink)>,
+    /// Those that other tunnels have, for a tunnel.
+    ports: Vec<u16>,
     addresses: Vec<(Prefix, bool)>,
 }
 

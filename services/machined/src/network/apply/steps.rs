@@ -32,15 +32,25 @@ pub fn excerpt(name: &str, unit: Option<&Unit>, found: &Found) -> Failed {
     let parent = link.map(|link| link.parent_name.as_str());
     let names = [Some(name), parent, link.and_then(LinkSpec::master)];
     let saw = names.into_iter().flatten().filter_map(|name| {
-        let link = found.links.get(name)?;
-        Some((name.to_owned(), link.clone()))
+        let mut link = found.links.get(name)?.clone();
+        // Peers call from where they are; that helps no change.
+        let peers = link.wireguard.iter_mut();
+        for peer in peers.flat_map(|tunnel| &mut tunnel.settings.peers) {
+            peer.endpoint = None;
+        }
+        Some((name.to_owned(), link))
     });
+    let is_tunnel = link.is_some_and(|link| link.wireguard.is_some());
+    let others = found.links.iter();
+    let others = others.filter(|(other, _)| is_tunnel && **other != name);
+    let ports = others.filter_map(|(_, link)| Some(link.wireguard.as_ref()?.settings.listen_port));
     let index = found.links.get(name).map(|link| link.index);
     let addresses = found.addresses.iter();
     let addresses = addresses.filter(|((link, _), _)| Some(*link) == index);
     Failed {
         unit: unit.cloned(),
         saw: saw.collect(),
+        ports: ports.collect(),
         addresses: addresses
             .map(|((_, address), usable)| (*address, *usable))
             .collect(),

@@ -4,16 +4,15 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::network::layers::{Specs, route};
-use crate::network::wireguard::tests::{peer, take, tunnel};
+use crate::network::wireguard::tests::take;
 use crate::resources::network_spec::{Bond, Layer, Vlan};
-use crate::resources::network_wireguard::WireguardPeer;
 
 pub(super) const LAYER: Layer = Layer::Configuration;
 
 /// A kernel's network, and words of steps it refuses.
 #[derive(Debug, Default)]
-struct Fake {
-    found: Mutex<Found>,
+pub(super) struct Fake {
+    pub(super) found: Mutex<Found>,
     refuses: Mutex<Vec<&'static str>>,
     taken: Mutex<Vec<String>>,
 }
@@ -42,7 +41,7 @@ impl Kernel for Fake {
 
 impl Fake {
     /// With links of devices.
-    fn with(links: &[&str]) -> Fake {
+    pub(super) fn with(links: &[&str]) -> Fake {
         let fake = Fake::default();
         for name in links {
             fake.add(name, "");
@@ -116,11 +115,11 @@ impl Fake {
         }
     }
 
-    fn taken(&self) -> Vec<String> {
+    pub(super) fn taken(&self) -> Vec<String> {
         std::mem::take(&mut self.taken.lock().unwrap())
     }
 
-    fn refuse(&self, words: &[&'static str]) {
+    pub(super) fn refuse(&self, words: &[&'static str]) {
         *self.refuses.lock().unwrap() = words.to_vec();
     }
 }
@@ -154,7 +153,7 @@ fn eth0(address: &str, gateway: &str) -> Units {
     all(&specs)
 }
 
-async fn apply_to(fake: &Fake, memory: &mut Memory, wanted: &Units) -> Vec<String> {
+pub(super) async fn apply_to(fake: &Fake, memory: &mut Memory, wanted: &Units) -> Vec<String> {
     apply(fake, memory, wanted).await.unwrap()
 }
 
@@ -359,49 +358,4 @@ async fn the_mtu_goes_back_to_the_links_own() {
     specs.link(LAYER, "eth0").mtu = 0;
     apply_to(&fake, &mut memory, &all(&specs)).await;
     assert_eq!(fake.look().await.unwrap().links["eth0"].mtu, 1500);
-}
-
-pub(super) fn with_tunnel(peers: &[WireguardPeer]) -> Units {
-    let mut specs = Specs::default();
-    let link = specs.link(LAYER, "wg0");
-    (link.logical, link.kind, link.link_type) = (true, wireguard::KIND, "none");
-    link.wireguard = Some(tunnel(peers));
-    specs.address(LAYER, "wg0", prefix("10.8.0.1/24"), 0);
-    all(&specs)
-}
-
-#[tokio::test]
-async fn peers_of_a_tunnel_come_and_go_and_the_tunnel_stays() {
-    const PEERS: &str = "set the keys and peers of wg0";
-    let (fake, mut memory) = (Fake::default(), Memory::default());
-    let one = with_tunnel(&[peer(2, "", &["10.8.0.2/32"])]);
-    assert!(apply_to(&fake, &mut memory, &one).await.is_empty());
-    let expected = [
-        "make the wireguard wg0",
-        PEERS,
-        "switch wg0 on",
-        "give 10.8.0.1/24 to wg0",
-    ];
-    assert_eq!(fake.taken(), expected);
-    let other = with_tunnel(&[peer(3, "", &["10.8.0.2/32"])]);
-    assert!(apply_to(&fake, &mut memory, &other).await.is_empty());
-    assert_eq!(fake.taken(), [PEERS]);
-    // Somebody else took the peers away.
-    let lose = |fake: &Fake| {
-        let mut found = fake.found.lock().unwrap();
-        let tunnel = &mut found.links.get_mut("wg0").unwrap().wireguard;
-        tunnel.as_mut().unwrap().settings.peers.clear();
-    };
-    lose(&fake);
-    assert!(apply_to(&fake, &mut memory, &other).await.is_empty());
-    assert_eq!(fake.taken(), [PEERS]);
-    // A change that is refused is told without a key, and leaves what was there.
-    let before = fake.look().await.unwrap();
-    fake.refuse(&["peers"]);
-    let complaints = apply_to(&fake, &mut memory, &one).await;
-    let told = format!("cannot {PEERS}: refused; back to what worked before");
-    assert_eq!(complaints, [told]);
-    assert_eq!(fake.look().await.unwrap(), before);
-    apply_to(&fake, &mut memory, &Units::new()).await;
-    assert!(fake.look().await.unwrap().links.is_empty());
 }

@@ -72,6 +72,7 @@ pub fn change(
     found: Option<&Found>,
 ) -> Option<Change> {
     let nothing = Wireguard::default();
+    let own = found.map(|found| found.public_key);
     let found = found.map_or(&nothing, |found| &found.settings);
     let differs = clamped(&wanted.private_key) != clamped(&found.private_key);
     let had_port = had.map_or(0, |had| had.listen_port);
@@ -82,7 +83,9 @@ pub fn change(
     };
     let mark = wanted.firewall_mark;
     let (before, there) = (had.map(by_key).unwrap_or_default(), by_key(found));
-    let kept = by_key(wanted);
+    let mut kept = by_key(wanted);
+    // One list of peers may serve a whole mesh: the kernel passes over the node itself, without a word.
+    kept.retain(|key, _| differs || Some(*key) != own);
     let set = kept.iter().filter_map(|(key, peer)| {
         peer_change(before.get(key).copied(), peer, there.get(key).copied())
     });

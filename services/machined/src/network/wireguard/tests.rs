@@ -46,7 +46,10 @@ pub fn tunnel(peers: &[WireguardPeer]) -> Wireguard {
 
 /// Does what the kernel does with a change.
 pub fn take(change: &Change, found: &mut Found) {
-    let Found { settings, .. } = found;
+    let Found {
+        settings,
+        public_key,
+    } = found;
     if let Some(private) = &change.private_key {
         settings.private_key = clamped(private);
     }
@@ -57,7 +60,8 @@ pub fn take(change: &Change, found: &mut Found) {
     settings.firewall_mark = change.firewall_mark.unwrap_or(settings.firewall_mark);
     let stays = |peer: &WireguardPeer| !change.removed.contains(&peer.public_key);
     settings.peers.retain(stays);
-    for peer in &change.set {
+    let passed_over = |peer: &&WireguardPeer| peer.public_key != *public_key;
+    for peer in change.set.iter().filter(passed_over) {
         let mut there = settings.peers.iter();
         let old = there.position(|old| old.public_key == peer.public_key);
         let old = old.map(|at| settings.peers.remove(at));
@@ -94,6 +98,17 @@ fn a_new_tunnel_gets_all_of_it() {
     let mut found = Found::default();
     follow(None, &wanted, &mut found);
     assert_eq!(found.settings.peers, wanted.peers);
+}
+
+#[test]
+fn the_node_itself_is_no_peer() {
+    let wanted = tunnel(&[peer(2, HERE, &[]), peer(3, HERE, &[])]);
+    let mut found = Found {
+        public_key: key(3),
+        ..Found::default()
+    };
+    follow(None, &wanted, &mut found);
+    assert_eq!(found.settings.peers, [peer(2, HERE, &[])]);
 }
 
 #[test]
