@@ -38,6 +38,23 @@ pub(crate) enum Place {
     Second,
 }
 
+impl Place {
+    pub(crate) fn other(self) -> Place {
+        match self {
+            Place::First => Place::Second,
+            Place::Second => Place::First,
+        }
+    }
+
+    /// Where a copy of this size starts, in bytes.
+    pub(crate) fn offset(self, size: usize) -> u64 {
+        match self {
+            Place::First => 0,
+            Place::Second => size as u64,
+        }
+    }
+}
+
 /// What was found of both copies.
 #[derive(Debug)]
 pub(crate) struct Copies {
@@ -152,10 +169,7 @@ pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksErr
             "no room left in its JSON".to_owned(),
         ));
     }
-    let offset = match place {
-        Place::First => 0,
-        Place::Second => copy.size as u64,
-    };
+    let offset = place.offset(copy.size);
     let mut salt = [0; 64];
     random(&mut salt)?;
     for (at, field) in [

@@ -20,6 +20,8 @@ const JSON: usize = 12 << 10;
 pub struct Luks {
     copy: HeaderCopy,
     metadata: Metadata,
+    /// Where the copy lies that this is; the last one to be written.
+    source: Place,
     /// Both copies on the device are what this is.
     whole: bool,
     /// Where keys lay that must not be found any more, start and length.
@@ -72,6 +74,7 @@ impl Luks {
                 json: String::new(),
             },
             metadata,
+            source: Place::First,
             whole: false,
             stale: Vec::new(),
         };
@@ -89,9 +92,10 @@ impl Luks {
             (Ok(first), Ok(second)) => first == second,
             _ => false,
         };
-        let copy = match (copies.first, copies.second) {
-            (Ok(first), Ok(second)) if second.sequence > first.sequence => second,
-            (Ok(copy), _) | (Err(_), Ok(copy)) => copy,
+        let (copy, source) = match (copies.first, copies.second) {
+            (Ok(first), Ok(second)) if second.sequence > first.sequence => (second, Place::Second),
+            (Ok(copy), _) => (copy, Place::First),
+            (Err(_), Ok(copy)) => (copy, Place::Second),
             (Err(Broken::NoMagic), Err(_)) => return Ok(None),
             (Err(Broken::Version(version)), Err(_)) => return Err(LuksError::Version(version)),
             (Err(Broken::Damaged(why)), Err(_)) => return Err(LuksError::Damaged(why.to_owned())),
@@ -101,13 +105,15 @@ impl Luks {
         Ok(Some(Luks {
             copy,
             metadata,
+            source,
             whole,
             stale: Vec::new(),
         }))
     }
 
-    /// Writes both copies, the second first, each on the disk before the next is touched. Whenever the power
-    /// goes, the device has the header of before or this one. Keys that were removed are wiped after it.
+    /// Writes both copies, each on the disk before the next is touched. The one this was read from comes last:
+    /// it may be the only one that is whole. Whenever the power goes, the device has the header of before or
+    /// this one. Keys that were removed are wiped after it.
     ///
     /// # Errors
     /// The device's, or the header is full.
@@ -116,16 +122,17 @@ impl Luks {
         copy.sequence = copy.sequence.saturating_add(1);
         copy.json = serde_json::to_string(&self.metadata)
             .map_err(|error| unsupported(format!("JSON that cannot be written: {error}")))?;
-        let (first, second) = (
-            binary::encode(&copy, Place::First)?,
-            binary::encode(&copy, Place::Second)?,
-        );
+        let order = [self.source.other(), self.source];
+        let [one, two] =
+            order.map(|place| binary::encode(&copy, place).map(|bytes| (place, bytes)));
         self.whole = false;
-        for (bytes, offset) in [(&second, copy.size as u64), (&first, 0)] {
-            device.store(bytes, offset)?;
+        for (place, bytes) in [one?, two?] {
+            device.store(&bytes, place.offset(copy.size))?;
             device.sync()?;
+            // Should the next one fail, this is the one not to be touched.
+            self.source = place;
+            self.copy = copy.clone();
         }
-        self.copy = copy;
         self.whole = true;
         for (offset, size) in self.stale.drain(..) {
             let size = usize::try_from(size).unwrap_or_default();

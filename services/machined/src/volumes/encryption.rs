@@ -196,7 +196,11 @@ impl Keys {
         opener: u8,
         cost: Cost,
     ) -> Result<(), corten_luks::LuksError> {
-        let mut changed = !luks.is_whole();
+        // First: where a new key goes, the older of two headers may have one.
+        if !luks.is_whole() {
+            luks.write(device)?;
+        }
+        let mut changed = false;
         for Key {
             slot, passphrase, ..
         } in self.usable.iter().filter(|key| key.slot != opener)

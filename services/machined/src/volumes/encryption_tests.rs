@@ -135,6 +135,24 @@ fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
     assert_eq!(format!("{:?}", read()), before);
 }
 
+/// What is wrong with the keys keeps no header from being mended.
+#[test]
+fn a_header_is_mended_before_its_keys_change() {
+    use std::os::unix::fs::FileExt as _;
+
+    let (file, _, key) = volume(&keys(vec![fixed(0, "zero")]));
+    for copy in [100, (16 << 10) + 100] {
+        file.write_all_at(b"torn", copy).unwrap();
+        let mut luks = Luks::read(&file).unwrap().unwrap();
+        assert!(!luks.is_whole());
+        // There is no such slot.
+        let next = keys(vec![fixed(0, "zero"), fixed(40, "more")]);
+        next.sync(&mut luks, &file, &key, 0, CHEAP).unwrap_err();
+        let luks = Luks::read(&file).unwrap().unwrap();
+        assert!(luks.is_whole() && luks.slots() == [0]);
+    }
+}
+
 #[test]
 fn the_table_is_the_targets() {
     let device = Path::new("/dev/vda4");
