@@ -15,7 +15,7 @@ use crate::durable;
 use crate::last_stop::{self, Evidence};
 use crate::meta::{MetaError, STATE_ENCRYPTION};
 use crate::node::{Node, Stage};
-use crate::volumes::{self, Failure, Outcome, Progress, STATE};
+use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
 
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
@@ -31,13 +31,7 @@ impl Machine {
                 ));
                 self.volumes.send_replace(Progress::Settled);
             }
-            Ok(Outcome::Mounted {
-                disk,
-                made,
-                ephemeral,
-            }) => {
-                let opened = ephemeral.map(|keys| (SystemVolume::Ephemeral, keys));
-                self.node.opened().extend(opened);
+            Ok(Outcome::Mounted { disk, made }) => {
                 let how = if made == 0 {
                     "mounted"
                 } else {
@@ -57,23 +51,29 @@ impl Machine {
 
     /// STATE comes first: the config on it says how EPHEMERAL is opened.
     async fn attach_volumes(&self) -> Result<Outcome, Failure> {
+        let mut opened = Opened::new();
+        let outcome = self.attach_both(&mut opened).await;
+        // Also of what could not be mounted: the next boot opens it again.
+        *self.node.opened() = opened;
+        outcome
+    }
+
+    async fn attach_both(&self, opened: &mut Opened) -> Result<Outcome, Failure> {
         let Some(partitions) = volumes::find()? else {
             return Ok(Outcome::NoDisk);
         };
         // Why it cannot be used is told when it would be.
         let embedded = config::embedded().ok().flatten();
         let of_state = self.state_encryption(embedded.as_ref())?;
-        let encrypted = partitions
-            .attach_state(&self.supervisor, of_state.as_ref())
+        partitions
+            .attach_state(&self.supervisor, of_state.as_ref(), opened)
             .await?;
-        let opened = of_state.filter(|_| encrypted);
-        let opened = opened.map(|keys| (SystemVolume::State, keys));
-        self.node.opened().extend(opened);
+        let encrypted = !opened.is_empty();
         let kept = ConfigStore::on_volume(Path::new(STATE.target));
         let kept = kept.and_then(|store| store.load().document);
         let config = kept.or(embedded);
         partitions
-            .attach_ephemeral(&self.supervisor, config.as_ref(), encrypted)
+            .attach_ephemeral(&self.supervisor, config.as_ref(), encrypted, opened)
             .await
     }
 

@@ -3,27 +3,32 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use corten_config::kinds::Encryption;
 use corten_sys::mount;
 use tokio::task::spawn_blocking;
 
 use super::disk::{self, Content};
+use super::encryption::Decrypted;
 use super::{Volume, encryption};
 use crate::console;
 use crate::supervisor::Supervisor;
 
 /// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
-/// mounted. Whether it is encrypted.
+/// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
 pub(super) async fn attach(
     supervisor: &Supervisor,
     volume: &'static Volume,
     device: &Path,
     wanted: Option<&Encryption>,
-) -> Result<bool, String> {
+    opened: &mut Option<Encryption>,
+) -> Result<(), String> {
     let decrypted = decrypt(volume, device, wanted).await?;
-    let device = decrypted.as_deref().unwrap_or(device);
+    *opened = decrypted.as_ref().map(|decrypted| decrypted.by.clone());
+    let device = decrypted
+        .as_ref()
+        .map_or(device, |decrypted| decrypted.device.as_path());
     let shown = device.display().to_string();
     let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
     match found {
@@ -47,16 +52,15 @@ pub(super) async fn attach(
         mount_on(volume, device).map_err(|error| format!("cannot mount {shown}: {error}"))?;
     }
     fs::set_permissions(volume.target, fs::Permissions::from_mode(volume.mode))
-        .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))?;
-    Ok(decrypted.is_some())
+        .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
 }
 
-/// The device of what is in an encrypted partition; `None`: it is not encrypted.
+/// Opens an encrypted partition, or makes it one; `None`: it is not encrypted.
 async fn decrypt(
     volume: &'static Volume,
     partition: &Path,
     wanted: Option<&Encryption>,
-) -> Result<Option<PathBuf>, String> {
+) -> Result<Option<Decrypted>, String> {
     let shown = partition.display();
     let found =
         disk::content(partition).map_err(|error| format!("cannot read {shown}: {error}"))?;
@@ -87,7 +91,7 @@ async fn decrypt(
 }
 
 /// Makes or opens an encrypted volume: its name, its partition, what is wanted.
-type Open = fn(&str, &Path, &Encryption) -> Result<PathBuf, String>;
+type Open = fn(&str, &Path, &Encryption) -> Result<Decrypted, String>;
 
 async fn make_file_system(
     supervisor: &Supervisor,

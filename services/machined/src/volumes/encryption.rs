@@ -41,10 +41,19 @@ pub(super) fn close(volume: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Encrypts an empty partition and returns the device of what is in it, which is empty too.
+/// An encrypted volume that is open.
+#[derive(Debug)]
+pub(super) struct Decrypted {
+    /// The device of what is in it.
+    pub(super) device: PathBuf,
+    /// How it is encrypted, with those keys of the config alone that are known to be in their slots.
+    pub(super) by: Encryption,
+}
+
+/// Encrypts an empty partition; what is in it is empty too.
 ///
 /// The header is written last. A power cut before leaves a partition that is empty still.
-pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<PathBuf, String> {
+pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
     let cannot = |error: corten_luks::LuksError| format!("cannot be encrypted: {error}");
     let file = open_device(device)?;
     let keys = Keys::of(volume, wanted, &machine());
@@ -72,28 +81,48 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<P
         let _ = dm::remove(&mapping(volume));
         return Err(why);
     }
-    Ok(path)
+    Ok(Decrypted {
+        device: path,
+        by: with_slots(wanted, &keys.slots()),
+    })
 }
 
-/// Opens an encrypted partition and returns the device of what is in it.
-pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<PathBuf, String> {
+/// Opens an encrypted partition.
+pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
     let file = open_device(device)?;
-    let shown = device.display();
-    let luks = Luks::read(&file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
-    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
     let keys = Keys::of(volume, wanted, &machine());
-    let (key, opener) = keys
-        .find(&luks, &file)
-        .map_err(|why| format!("{shown} {why}"))?;
+    let (mut luks, key, opener) = unlock(&keys, device, &file)?;
     let path = map(volume, device, &file, &luks, &key, wanted)?;
     keys.complain(volume);
-    // With this done or not, the volume is open.
-    if let Err(error) = keys.sync(&mut luks, &file, &key, opener, Cost::DEFAULT) {
-        console::warn(&format!(
-            "{volume}: its key slots stay as they were: {error}"
-        ));
-    }
-    Ok(path)
+    let slots = keys.settle(volume, &mut luks, &file, &key, opener, Cost::DEFAULT);
+    Ok(Decrypted {
+        device: path,
+        by: with_slots(wanted, &slots),
+    })
+}
+
+/// Whether one of these keys opens a partition, which stays as it is.
+pub(super) fn check_opens(volume: &str, device: &Path, wanted: &Encryption) -> Result<(), String> {
+    let keys = Keys::of(volume, wanted, &machine());
+    unlock(&keys, device, &open_device(device)?).map(drop)
+}
+
+/// The header, the volume's key, and the slot that had it.
+fn unlock(keys: &Keys, device: &Path, file: &File) -> Result<(Luks, VolumeKey, u8), String> {
+    let shown = device.display();
+    let luks = Luks::read(file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
+    let luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let (key, opener) = keys
+        .find(&luks, file)
+        .map_err(|why| format!("{shown} {why}"))?;
+    Ok((luks, key, opener))
+}
+
+/// What is wanted, without the keys of other slots.
+fn with_slots(wanted: &Encryption, slots: &[u8]) -> Encryption {
+    let mut known = wanted.clone();
+    known.keys.retain(|key| slots.contains(&key.slot));
+    known
 }
 
 fn open_device(device: &Path) -> Result<File, String> {
@@ -167,6 +196,11 @@ impl Keys {
         }
     }
 
+    /// The slots of those that can be used.
+    fn slots(&self) -> Vec<u8> {
+        self.usable.iter().map(|key| key.slot).collect()
+    }
+
     /// The volume's key and the slot that had it. The text says what was tried.
     fn find(&self, luks: &Luks, device: &File) -> Result<(VolumeKey, u8), String> {
         let mut tried = self.complaints.clone();
@@ -185,6 +219,28 @@ impl Keys {
             "is encrypted, and no key of its config opens it: {}; give it one that does",
             tried.join(", ")
         ))
+    }
+
+    /// Makes the slots those of the config and returns those known to hold its keys: where it cannot be done,
+    /// that is one. The volume is open in any case.
+    fn settle(
+        &self,
+        volume: &str,
+        luks: &mut Luks,
+        device: &File,
+        key: &VolumeKey,
+        opener: u8,
+        cost: Cost,
+    ) -> Vec<u8> {
+        match self.sync(luks, device, key, opener, cost) {
+            Ok(()) => self.slots(),
+            Err(error) => {
+                console::warn(&format!(
+                    "{volume}: its key slots stay as they were: {error}"
+                ));
+                vec![opener]
+            }
+        }
     }
 
     /// Makes the slots those of the config: adds, replaces, removes. `opener` is known to be right.

@@ -153,6 +153,29 @@ fn a_header_is_mended_before_its_keys_change() {
     }
 }
 
+/// The next config must keep one of the keys that are in their slots, not only one that was wanted there.
+#[test]
+fn what_opened_a_volume_is_in_its_slots() {
+    let all = wanted(vec![fixed(0, "zero"), of_machine(1), fixed(2, "two")]);
+    let (file, _, key) = volume(&keys(vec![fixed(0, "zero")]));
+    let known = |keys: &Keys| {
+        let mut luks = Luks::read(&file).unwrap().unwrap();
+        let slots = keys.settle("STATE", &mut luks, &file, &key, 0, CHEAP);
+        with_slots(&all, &slots)
+    };
+    // No machine's key without its UUID.
+    let by = known(&Keys::of("STATE", &all, ""));
+    assert!(!wanted(vec![of_machine(1)]).keeps_a_key_of(&by));
+    assert!(wanted(vec![fixed(2, "two")]).keeps_a_key_of(&by));
+    let by = known(&Keys::of("STATE", &all, MACHINE_UUID));
+    assert!(wanted(vec![of_machine(1)]).keeps_a_key_of(&by));
+    // Nothing is known of the others when the slots could not be set.
+    let mut more = all.keys.clone();
+    more.push(fixed(40, "more"));
+    let by = known(&keys(more));
+    assert_eq!(by, wanted(vec![fixed(0, "zero")]));
+}
+
 #[test]
 fn the_table_is_the_targets() {
     let device = Path::new("/dev/vda4");

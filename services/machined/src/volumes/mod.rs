@@ -8,6 +8,7 @@
 mod attach;
 mod disk;
 mod encryption;
+mod keys;
 mod partitions;
 mod table;
 mod wipe;
@@ -17,13 +18,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use corten_config::kinds::{Encryption, SystemVolume};
-use corten_config::{Document, Word as _};
 use corten_sys::mount::MountFlags;
 
 use crate::mount_table;
 use crate::supervisor::Supervisor;
 
+pub use keys::{Opened, check_kept_keys, check_keys, check_state_keys, check_state_value};
 pub use partitions::find;
 pub use table::TYPE_LINUX;
 
@@ -87,8 +87,6 @@ pub enum Outcome {
         disk: String,
         /// How many partitions were new.
         made: usize,
-        /// What opened EPHEMERAL, when it is encrypted.
-        ephemeral: Option<Encryption>,
     },
     /// STATE is mounted; what to do with EPHEMERAL only a machine config can say, and there is none yet.
     AwaitsConfig {
@@ -205,31 +203,6 @@ pub fn close() {
             crate::console::warn(&format!("{} stays open: {error}", volume.name));
         }
     }
-}
-
-/// The encrypted volumes that are open, and what opened them in this boot: what is in their slots.
-pub type Opened = Vec<(SystemVolume, Encryption)>;
-
-/// Whether the next boot could open what is open now by the next config: it must keep a key of each volume, by
-/// which the others get into their slots.
-///
-/// # Errors
-/// The text names the volume.
-pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
-    for (volume, before) in opened {
-        let keeps = match next.encryption(*volume) {
-            Some(next) => next.keeps_a_key_of(before),
-            // META has them.
-            None => *volume == SystemVolume::State,
-        };
-        if !keeps {
-            return Err(format!(
-                "the encryption of {} must keep one of its keys, in its slot, until the next boot has set the others",
-                volume.word()
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Lets the file system of EPHEMERAL fill its partition; one that does already is left as it is.

@@ -4,14 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
+use corten_config::{Document, Word as _};
 use corten_sys::blkpg;
 
 use super::attach::attach;
 use super::disk::{self, Content, Disk};
 use super::table::{Extent, Table};
-use super::{EPHEMERAL, Failure, MIB, Outcome, SMALLEST_EPHEMERAL, STATE, Volume, WIPED};
+use super::{EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, Volume, WIPED};
 use crate::supervisor::Supervisor;
 
 /// The disk that carries the node, with a partition for each volume.
@@ -38,7 +38,15 @@ pub fn find() -> Result<Option<Partitions>, Failure> {
 }
 
 impl Partitions {
-    /// Mounts STATE, encrypted as `wanted` says; whether it is.
+    /// Whether STATE is still to be made.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn lacks_state(&self) -> Result<bool, Failure> {
+        Ok(self.content(&STATE, self.state)? == Content::Nothing)
+    }
+
+    /// Mounts STATE, encrypted as `wanted` says; then it is added to what was `opened`, mounted or not.
     ///
     /// # Errors
     /// The text names the volume.
@@ -46,12 +54,15 @@ impl Partitions {
         &self,
         supervisor: &Supervisor,
         wanted: Option<&Encryption>,
-    ) -> Result<bool, Failure> {
-        self.attach(supervisor, &STATE, self.state, wanted).await
+        opened: &mut Opened,
+    ) -> Result<(), Failure> {
+        self.attach(supervisor, &STATE, self.state, wanted, opened)
+            .await
     }
 
     /// Mounts EPHEMERAL, encrypted as the config says; without a config it may have to wait for one.
-    /// `encrypts`: the node's other volume is encrypted, so that this one is not made before it is known how.
+    /// `encrypts`: the node's other volume is encrypted, or may have to be, so that this one is not made before
+    /// it is known how.
     ///
     /// # Errors
     /// The text names the volume. What was mounted before stays mounted.
@@ -60,26 +71,28 @@ impl Partitions {
         supervisor: &Supervisor,
         config: Option<&Document>,
         encrypts: bool,
+        opened: &mut Opened,
     ) -> Result<Outcome, Failure> {
         let disk = self.disk.name.clone();
         if config.is_none() {
-            let content = self
-                .device(self.ephemeral)
-                .and_then(|device| disk::content(&device))
-                .map_err(|error| Failure::new(EPHEMERAL.name, error))?;
+            let content = self.content(&EPHEMERAL, self.ephemeral)?;
             if content == Content::Luks || encrypts && content == Content::Nothing {
                 return Ok(Outcome::AwaitsConfig { disk });
             }
         }
         let wanted = config.and_then(|config| config.encryption(SystemVolume::Ephemeral));
-        let encrypted = self
-            .attach(supervisor, &EPHEMERAL, self.ephemeral, wanted)
+        self.attach(supervisor, &EPHEMERAL, self.ephemeral, wanted, opened)
             .await?;
         Ok(Outcome::Mounted {
             disk,
             made: self.made,
-            ephemeral: wanted.filter(|_| encrypted).cloned(),
         })
+    }
+
+    fn content(&self, volume: &Volume, extent: Extent) -> Result<Content, Failure> {
+        self.device(extent)
+            .and_then(|device| disk::content(&device))
+            .map_err(|error| Failure::new(volume.name, error))
     }
 
     fn device(&self, extent: Extent) -> io::Result<PathBuf> {
@@ -92,13 +105,15 @@ impl Partitions {
         volume: &'static Volume,
         extent: Extent,
         wanted: Option<&Encryption>,
-    ) -> Result<bool, Failure> {
+        opened: &mut Opened,
+    ) -> Result<(), Failure> {
         let device = self
             .device(extent)
             .map_err(|error| Failure::new(volume.name, error))?;
-        attach(supervisor, volume, &device, wanted)
-            .await
-            .map_err(|why| Failure::new(volume.name, why))
+        let mut by = None;
+        let attached = attach(supervisor, volume, &device, wanted, &mut by).await;
+        opened.extend(SystemVolume::from_word(volume.name).zip(by));
+        attached.map_err(|why| Failure::new(volume.name, why))
     }
 
     /// Both, in the table and known to the kernel.
