@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_sys::host;
+use tokio::task::block_in_place;
 
 use super::{Fatal, Machine, config};
 use crate::boot::system;
@@ -99,13 +100,22 @@ impl Machine {
             return;
         };
         // One that was kept from earlier may know none of today's keys.
-        if let Err(why) = volumes::check_keys(&self.node.opened(), document) {
-            return console::warn(&format!("how the volumes are opened is not changed: {why}"));
+        let unchanged = |why: String| {
+            console::warn(&format!("how the volumes are opened is not changed: {why}"));
+        };
+        let opened = self.node.opened().clone();
+        if let Err(why) = volumes::check_keys(&opened, document) {
+            return unchanged(why);
         }
         let value = wanted.to_meta().into_bytes();
         let meta = self.node.meta();
         if meta.watch().borrow().get(&STATE_ENCRYPTION) == Some(&value) {
             return;
+        }
+        // A boot in which STATE could not be opened must not cost the key that does.
+        let checked = block_in_place(|| volumes::check_state_keys(&opened, Some(wanted)));
+        if let Err(why) = checked {
+            return unchanged(why);
         }
         match meta.change(STATE_ENCRYPTION, Some(value)) {
             // Without META there is no STATE either.
