@@ -34,6 +34,9 @@ pub enum MetaError {
     /// There is nothing to delete.
     #[error("META has no value {0:#04x}")]
     NoValue(Tag),
+    /// The node needs what is there.
+    #[error("META {tag:#04x} stays as it is: {0}", tag = STATE_ENCRYPTION)]
+    Refused(String),
     /// It could not be written; the values are what they were.
     #[error("cannot write META: {0}")]
     Write(#[from] io::Error),

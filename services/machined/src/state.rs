@@ -13,7 +13,7 @@ use crate::certificates;
 use crate::config_store::ConfigStore;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError};
+use crate::meta::{Meta, MetaError, STATE_ENCRYPTION};
 use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
@@ -177,6 +177,10 @@ impl Node for NodeState {
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
+        if tag == STATE_ENCRYPTION {
+            let opened = self.opened().clone();
+            volumes::check_state_value(&opened, value.as_deref()).map_err(MetaError::Refused)?;
+        }
         self.meta.change(tag, value)
     }
 
@@ -216,9 +220,13 @@ impl Node for NodeState {
         Ok(self.supervisor.control(service, control))
     }
 
-    fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError> {
-        if let Action::Reset(reset) = &action {
+    fn submit(&self, mut action: Action, actor: &str) -> Result<(), SubmitError> {
+        if let Action::Reset(reset) = &mut action {
             volumes::check_wipeable(&reset.partitions).map_err(SubmitError::Refused)?;
+            volumes::check_kept_keys(&self.opened(), &reset.partitions)
+                .map_err(SubmitError::Refused)?;
+            // What a power cut leaves of STATE can be opened still.
+            reset.partitions.sort_by_key(|name| *name == "META");
         }
         if self.ending.swap(true, Ordering::AcqRel) {
             return Err(SubmitError::Busy("the end of this boot"));

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use corten_api::metadata;
 use corten_api::roles::{Role, allows};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tonic::Status;
+use tonic::{Extensions, Status};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
 use tower::{Layer, Service};
@@ -27,7 +27,15 @@ const APID: u32 = 50;
 
 /// The roles of a call's caller, handed to its handler.
 #[derive(Debug, Clone)]
-pub(super) struct Roles(pub(super) Vec<Role>);
+pub(super) struct Roles(Vec<Role>);
+
+impl Roles {
+    /// Whether `os:admin` is among those of a call.
+    pub(super) fn hold_admin(extensions: &Extensions) -> bool {
+        let roles = extensions.get::<Roles>();
+        roles.is_some_and(|Roles(roles)| roles.contains(&Role::Admin))
+    }
+}
 
 /// What the generated code says for a method nobody has written.
 const STUB: &[u8] = b"Not yet implemented";

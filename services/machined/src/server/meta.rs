@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use corten_api::machine as api;
+use corten_api::roles::Role;
 use corten_meta::Tag;
-use tonic::Status;
+use tonic::{Request, Status};
 
-use crate::meta::MetaError;
+use super::access::Roles;
+use crate::meta::{MetaError, STATE_ENCRYPTION};
 use crate::node::Node;
 
 pub(super) async fn write(
     node: Arc<dyn Node>,
-    request: api::MetaWriteRequest,
+    request: Request<api::MetaWriteRequest>,
 ) -> Result<api::MetaWriteResponse, Status> {
-    change(node, request.key, Some(request.value)).await?;
+    let is_admin = Roles::hold_admin(request.extensions());
+    let request = request.into_inner();
+    change(node, is_admin, request.key, Some(request.value)).await?;
     Ok(api::MetaWriteResponse {
         messages: vec![api::MetaWrite { metadata: None }],
     })
@@ -21,24 +25,39 @@ pub(super) async fn write(
 
 pub(super) async fn delete(
     node: Arc<dyn Node>,
-    request: api::MetaDeleteRequest,
+    request: Request<api::MetaDeleteRequest>,
 ) -> Result<api::MetaDeleteResponse, Status> {
-    change(node, request.key, None).await?;
+    let is_admin = Roles::hold_admin(request.extensions());
+    change(node, is_admin, request.into_inner().key, None).await?;
     Ok(api::MetaDeleteResponse {
         messages: vec![api::MetaDelete { metadata: None }],
     })
 }
 
-async fn change(node: Arc<dyn Node>, key: u32, value: Option<Vec<u8>>) -> Result<(), Status> {
+async fn change(
+    node: Arc<dyn Node>,
+    is_admin: bool,
+    key: u32,
+    value: Option<Vec<u8>>,
+) -> Result<(), Status> {
     let tag = u8::try_from(key)
         .ok()
         .and_then(Tag::new)
         .ok_or_else(|| Status::invalid_argument(format!("key {key}: must be from 1 to 255")))?;
+    // A key of one's own in it opens STATE, from the next boot on.
+    if tag == STATE_ENCRYPTION && !is_admin {
+        return Err(Status::permission_denied(format!(
+            "key {tag:#04x} says how STATE is opened: it needs {}",
+            Role::Admin.name()
+        )));
+    }
     tokio::task::spawn_blocking(move || node.change_meta(tag, value))
         .await
         .map_err(|_| Status::internal("writing META failed"))?
         .map_err(|error| match error {
-            MetaError::NoPartition => Status::failed_precondition(error.to_string()),
+            MetaError::NoPartition | MetaError::Refused(_) => {
+                Status::failed_precondition(error.to_string())
+            }
             MetaError::NoValue(_) => Status::not_found(error.to_string()),
             MetaError::Write(ref why) if why.kind() == std::io::ErrorKind::InvalidInput => {
                 Status::invalid_argument(error.to_string())
@@ -82,5 +101,28 @@ mod tests {
             .unwrap();
         let gone = client.meta_delete(api::MetaDeleteRequest { key }).await;
         assert_eq!(gone.unwrap_err().code(), Code::NotFound);
+    }
+
+    #[tokio::test]
+    async fn who_may_write_meta_may_not_write_how_state_is_opened() {
+        let world = world();
+        let mut client = MachineServiceClient::new(world.channel.clone());
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        world.node.meta.open(disk.path()).unwrap();
+        let key = u32::from(STATE_ENCRYPTION.get());
+        let mut code = async |role: &str, key| {
+            let value = b"value".to_vec();
+            let mut request = Request::new(api::MetaWriteRequest { key, value });
+            let role = role.parse().unwrap();
+            request.metadata_mut().append("talos-role", role);
+            match client.meta_write(request).await {
+                Ok(_) => Code::Ok,
+                Err(status) => status.code(),
+            }
+        };
+        assert_eq!(code("os:meta:writer", 10).await, Code::Ok);
+        assert_eq!(code("os:meta:writer", key).await, Code::PermissionDenied);
+        assert_eq!(code("os:admin", key).await, Code::Ok);
     }
 }

@@ -132,9 +132,7 @@ impl Resources {
         let definition = self.store.definition(pointer.type_name);
         let is_open = definition
             .is_some_and(|definition| definition.sensitivity == Sensitivity::NonSensitive);
-        let roles = extensions.get::<Roles>();
-        let is_admin = roles.is_some_and(|Roles(roles)| roles.contains(&Role::Admin));
-        if is_open || is_admin {
+        if is_open || Roles::hold_admin(extensions) {
             return Ok(pointer);
         }
         Err(Status::permission_denied(format!(

@@ -261,7 +261,7 @@ impl MachineService for Machine {
         &self,
         request: Request<api::MetaWriteRequest>,
     ) -> Answer<api::MetaWriteResponse> {
-        meta::write(self.node.clone(), request.into_inner())
+        meta::write(self.node.clone(), request)
             .await
             .map(Response::new)
     }
@@ -270,7 +270,7 @@ impl MachineService for Machine {
         &self,
         request: Request<api::MetaDeleteRequest>,
     ) -> Answer<api::MetaDeleteResponse> {
-        meta::delete(self.node.clone(), request.into_inner())
+        meta::delete(self.node.clone(), request)
             .await
             .map(Response::new)
     }
