@@ -142,7 +142,8 @@ impl Machine {
         }
         self.supervisor.up("udevd").await;
         self.mount_volumes().await;
-        if volumes::are_mounted() || self.awaits_config.load(Relaxed) {
+        // The config counts, whatever became of EPHEMERAL.
+        if durable::is_volume(Path::new(STATE.target)) {
             system::make_directories().map_err(Fatal)?;
             self.load_config();
         }

@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 use corten_api::metadata;
 use corten_api::roles::{Role, allows};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tonic::{Extensions, Status};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
+use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
 use super::absent;
