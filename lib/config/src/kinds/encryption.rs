@@ -115,17 +115,17 @@ section! {
     /// A key of an encrypted volume: exactly one source.
     pub struct EncryptionKey [check_key] {
         Acted "slot" slot: u8 = "Where it stands, 0 to 31";
-        Acted "static" fixed: Option<StaticKey> = "A passphrase";
+        Acted "static" fixed: Option<StaticKey> = "A passphrase", even_empty;
         Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
-        Later "kms" kms: Option<KmsKey> = "Sealed by a service";
-        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM";
+        Later "kms" kms: Option<KmsKey> = "Sealed by a service", even_empty;
+        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM", even_empty;
         Later "lockToState" lock_to_state: bool = "Useless without STATE";
     }
 }
 
 fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
     let sources = ["static", "nodeID", "kms", "tpm"];
-    // `nodeID: {}` is how that one is asked for.
+    // `nodeID: {}` is how that one is asked for, and `tpm: {}`.
     let given = sources
         .iter()
         .filter(|name| node.get(name).is_some())

@@ -79,6 +79,23 @@ fn what_a_volume_cannot_be_encrypted_by_is_refused() {
             "name: STATE\nencryption: {provider: luks2, keys: [{tpm: {checkSecurebootStatusOnEnroll: true}}]}",
             "not supported yet: encryption.keys[0].tpm",
         ),
+        // None of these asks for the machine's key.
+        (
+            "name: STATE\nencryption: {provider: luks2, keys: [{tpm: {}}]}",
+            "not supported yet: encryption.keys[0].tpm",
+        ),
+        (
+            "name: STATE\nencryption: {provider: luks2, keys: [{kms: {}}]}",
+            "not supported yet: encryption.keys[0].kms",
+        ),
+        (
+            "name: STATE\nencryption: {provider: luks2, keys: [{static: {}}]}",
+            "passphrase is required",
+        ),
+        (
+            "name: STATE\nencryption: {provider: luks2, keys: [{nodeID: null}]}",
+            "exactly one of",
+        ),
         (
             "name: EPHEMERAL\nencryption: {provider: luks2, keys: [{nodeID: {}, lockToState: true}]}",
             "not supported yet: encryption.keys[0].lockToState",
