@@ -64,7 +64,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // The host. Nothing here links a program of the node.
     ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
-    ("mkimage", &["corten-extension", "corten-meta"]),
+    (
+        "mkimage",
+        &["corten-config", "corten-extension", "corten-meta"],
+    ),
     ("qemu", &[]),
     ("chaos", &[]),
     ("tests", &["qemu", "mkimage", "corten-api"]),

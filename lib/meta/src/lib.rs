@@ -101,7 +101,7 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*first))
 }
 
-/// Reads a partition; `None` when neither copy is whole.
+/// Reads a partition; `None` when neither copy is whole. One that is zeros, as after a reset, has no values.
 ///
 /// # Errors
 /// The device's.
@@ -109,7 +109,8 @@ pub fn read(mut partition: &File) -> io::Result<Option<Values>> {
     let mut copies = Vec::with_capacity(2 * COPY);
     partition.seek(SeekFrom::Start(0))?;
     partition.take(2 * COPY as u64).read_to_end(&mut copies)?;
-    Ok(decode(&copies))
+    let is_blank = || copies.iter().all(|byte| *byte == 0);
+    Ok(decode(&copies).or_else(|| is_blank().then(Values::new)))
 }
 
 /// Writes a partition: one copy after the other, each on the disk before the next is touched, so that one of
@@ -147,6 +148,9 @@ mod tests {
     fn values_survive_the_loss_of_either_copy() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(PARTITION).unwrap();
+        assert_eq!(read(&file).unwrap(), Some(Values::new()));
+        (&file).seek(SeekFrom::Start(0)).unwrap();
+        (&file).write_all(b"x").unwrap();
         assert_eq!(read(&file).unwrap(), None);
         write(&file, &values()).unwrap();
         let mut whole = vec![0; 2 * COPY];

@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_config::Document;
 use corten_extension::archive::{self, Entry, EntryKind, Wanted};
 use corten_extension::manifest::{Manifest, Metadata, release};
 use corten_extension::{Problem, layers};
 
 use crate::arch::Arch;
 use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Remedy as _, Result};
 use crate::file_name;
 use crate::kernel;
 use crate::profile::{Extension, Profile};
@@ -56,6 +57,23 @@ pub fn key(profile: &Profile, mut key: KeyBuilder) -> Result<KeyBuilder> {
         key = key.add("layer", "config").file(config)?;
     }
     Ok(key)
+}
+
+/// Refuses a machine config the node would not use: it would come up without, and make its volumes before it is
+/// told whether to encrypt them.
+pub fn check_config(profile: &Profile) -> Result<()> {
+    let Some(path) = &profile.config else {
+        return Ok(());
+    };
+    let shown = path.display();
+    let bytes = fs::read(path).or_fail(
+        format!("cannot read the machine config {shown}"),
+        "check the path",
+    )?;
+    Document::parse(&bytes).map(drop).or_fail(
+        format!("the machine config {shown} is not valid"),
+        "correct the fields named; docs/configuration.md lists them all",
+    )
 }
 
 /// Makes layers.
@@ -288,6 +306,30 @@ mod tests {
         assert!(
             error.contains("the kernel of this image is 6.12.2"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn only_a_config_a_node_would_use_is_embedded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.yaml");
+        let mut profile = Profile::default();
+        check_config(&profile).unwrap();
+        profile.config = Some(path.clone());
+        let found = check_config(&profile).unwrap_err();
+        assert!(format!("{found:#}").contains("cannot read the machine config"));
+        let config = "version: v1alpha1\nmachine:\n  type: worker\n  ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}\n\
+                      cluster:\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n";
+        fs::write(&path, config).unwrap();
+        check_config(&profile).unwrap();
+        let encryption = "  systemDiskEncryption: {state: {provider: luks2, keys: [{tpm: {}}]}}\n";
+        let wrong = config.replace("cluster:", &format!("{encryption}cluster:"));
+        fs::write(&path, wrong).unwrap();
+        let found = format!("{:#}", check_config(&profile).unwrap_err());
+        assert!(found.contains("node.yaml is not valid: "), "{found}");
+        assert!(
+            found.contains("systemDiskEncryption.state.keys[0]"),
+            "{found}"
         );
     }
 

@@ -111,6 +111,7 @@ fn commit() -> Result<Option<String>> {
 
 fn context(options: &Options) -> Result<Context> {
     options.profile.meta_values()?;
+    layers::check_config(&options.profile)?;
     if options.profile.quick && options.release {
         return Err(Failure::new(
             "a quick build is no release",

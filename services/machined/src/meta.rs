@@ -110,6 +110,8 @@ mod tests {
         let meta = Meta::default();
         let none = meta.change(tag, None).unwrap_err();
         assert!(matches!(none, MetaError::NoPartition), "{none}");
+        assert!(meta.open(disk.path()).unwrap());
+        std::fs::write(disk.path(), b"what is no META").unwrap();
         assert!(!meta.open(disk.path()).unwrap());
         meta.change(tag, Some(b"value".to_vec())).unwrap();
 

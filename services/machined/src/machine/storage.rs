@@ -21,8 +21,8 @@ use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
-        self.read_meta();
-        match self.attach_volumes().await {
+        let doubt = self.read_meta();
+        match self.attach_volumes(doubt).await {
             // Its driver may come with udevd.
             Ok(Outcome::NoDisk) => {}
             Ok(Outcome::AwaitsConfig { disk }) => {
@@ -50,31 +50,44 @@ impl Machine {
         }
     }
 
-    /// STATE comes first: the config on it says how EPHEMERAL is opened.
-    async fn attach_volumes(&self) -> Result<Outcome, Failure> {
+    /// STATE comes first: the config on it says how EPHEMERAL is opened. `doubt`: why META cannot say how STATE
+    /// is.
+    async fn attach_volumes(&self, doubt: Option<String>) -> Result<Outcome, Failure> {
         let mut opened = Opened::new();
-        let outcome = self.attach_both(&mut opened).await;
+        let outcome = self.attach_both(doubt, &mut opened).await;
         // Also of what could not be mounted: the next boot opens it again.
         *self.node.opened() = opened;
         outcome
     }
 
-    async fn attach_both(&self, opened: &mut Opened) -> Result<Outcome, Failure> {
+    async fn attach_both(
+        &self,
+        doubt: Option<String>,
+        opened: &mut Opened,
+    ) -> Result<Outcome, Failure> {
         let Some(partitions) = volumes::find()? else {
             return Ok(Outcome::NoDisk);
         };
-        // Why it cannot be used is told when it would be.
-        let embedded = config::embedded().ok().flatten();
+        // Why it cannot be used is told in full when it would be.
+        let (embedded, doubt) = match config::embedded() {
+            Ok(embedded) => (embedded, doubt),
+            Err(_) => (None, Some("the config in the image is wrong".to_owned())),
+        };
         let of_state = self.state_encryption(embedded.as_ref())?;
+        volumes::check_clear(
+            partitions.lacks_state()?,
+            of_state.as_ref(),
+            doubt.as_deref(),
+        )?;
         partitions
             .attach_state(&self.supervisor, of_state.as_ref(), opened)
             .await?;
-        let encrypted = !opened.is_empty();
+        let encrypts = !opened.is_empty() || doubt.is_some();
         let kept = ConfigStore::on_volume(Path::new(STATE.target));
         let kept = kept.and_then(|store| store.load().document);
         let config = kept.or(embedded);
         partitions
-            .attach_ephemeral(&self.supervisor, config.as_ref(), encrypted, opened)
+            .attach_ephemeral(&self.supervisor, config.as_ref(), encrypts, opened)
             .await
     }
 
@@ -188,18 +201,21 @@ impl Machine {
         self.node.set_stage(Stage::Running);
     }
 
-    /// META has no file system that could be damaged, so it is read even when the volumes are not there.
-    fn read_meta(&self) {
-        // Two disks: the volumes say so.
-        let Ok(Some(device)) = volumes::meta_partition() else {
-            return;
+    /// META has no file system that could be damaged, so it is read even when the volumes are not there. Why its
+    /// values are not known, if they are not.
+    fn read_meta(&self) -> Option<String> {
+        let device = match volumes::meta_partition() {
+            Ok(device) => device?,
+            // Two disks: the volumes say so.
+            Err(error) => return Some(error.to_string()),
         };
         let complaint = match self.node.meta().open(&device) {
-            Ok(true) => return,
-            Ok(false) => "neither copy of its values is whole; it starts empty".to_owned(),
-            Err(error) => format!("cannot read {}: {error}", device.display()),
+            Ok(true) => return None,
+            Ok(false) => "META: neither copy of its values is whole; it starts empty".to_owned(),
+            Err(error) => format!("META: cannot read {}: {error}", device.display()),
         };
-        console::warn(&format!("META: {complaint}"));
+        console::warn(&complaint);
+        Some(complaint)
     }
 
     /// Says why the boot before ended, where there is something to remember it.

@@ -6,7 +6,7 @@ use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
 
 use super::disk::{self, Content};
-use super::{STATE, encryption};
+use super::{Failure, STATE, encryption};
 
 /// The encrypted volumes that were opened in this boot, with those keys of the config that are in their slots.
 pub type Opened = Vec<(SystemVolume, Encryption)>;
@@ -63,6 +63,28 @@ pub fn check_kept_keys(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
         return Err(text.to_owned());
     }
     Ok(())
+}
+
+/// Whether STATE may be made as `wanted`, if it is not there yet (`lacks`): not in the clear while there is a
+/// `doubt`, a reason why nobody can tell whether it shall be encrypted.
+///
+/// # Errors
+/// The text has the reason.
+pub fn check_clear(
+    lacks: bool,
+    wanted: Option<&Encryption>,
+    doubt: Option<&str>,
+) -> Result<(), Failure> {
+    match doubt {
+        Some(why) if lacks && wanted.is_none() => {
+            let text = format!(
+                "is not made, as it may have to be encrypted: {why}; \
+                 apply a config that says how it is encrypted, or mend that, and restart"
+            );
+            Err(Failure::new(STATE.name, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_kept(
@@ -145,6 +167,19 @@ mod tests {
         let found = checked(&["EPHEMERAL", "META"]).unwrap_err();
         assert!(found.starts_with("system_partitions_to_wipe: META"));
         check_kept_keys(&Vec::new(), &["META"]).unwrap();
+    }
+
+    #[test]
+    fn what_may_have_to_be_encrypted_is_not_made_in_the_clear() {
+        let wanted = encryption(&[(0, "a")]);
+        let doubt = Some("META cannot be read");
+        let failure = check_clear(true, None, doubt).unwrap_err().to_string();
+        let start = "STATE: is not made, as it may have to be encrypted: META cannot be read; ";
+        assert!(failure.starts_with(start), "{failure}");
+        // What is there is used, and what is encrypted hides enough.
+        check_clear(false, None, doubt).unwrap();
+        check_clear(true, Some(&wanted), doubt).unwrap();
+        check_clear(true, None, None).unwrap();
     }
 
     /// A STATE that was not opened, for whatever reason: what META says of it may be all there is.
