@@ -14,6 +14,9 @@ const VERSION: u16 = 2;
 const SIZES: [usize; 9] = [
     0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
 ];
+const SEQUENCE_AT: usize = 16;
+/// The number of a volume's first header.
+const FIRST_SEQUENCE: u64 = 1;
 const CHECKSUM_AT: usize = 448;
 const CHECKSUM: usize = 64;
 const CHECKSUM_NAME: &str = "sha256";
@@ -70,6 +73,8 @@ pub(crate) enum Broken {
     NoMagic,
     Version(u16),
     Damaged(&'static str),
+    /// A second copy that is not whole, of the first write there was: the volume is not made yet.
+    Unfinished,
 }
 
 /// Reads both copies.
@@ -82,7 +87,10 @@ pub(crate) fn read<D: Device>(device: &D) -> Result<Copies, LuksError> {
     };
     let mut second = Err(Broken::NoMagic);
     for size in sizes {
-        second = read_at(device, size, Place::Second)?;
+        let found = read_at(device, size, Place::Second)?;
+        if found.is_ok() || second == Err(Broken::NoMagic) {
+            second = found;
+        }
         if second.is_ok() {
             break;
         }
@@ -99,15 +107,22 @@ fn read_at<D: Device>(
     if !load(device, &mut bytes, offset)? {
         return Ok(Err(Broken::NoMagic));
     }
+    let sequence = u64::from_be_bytes(field(&bytes, SEQUENCE_AT));
+    let broken = |why: Broken| match why {
+        Broken::NoMagic => why,
+        // The second copy is the first to be written.
+        _ if place == Place::Second && sequence <= FIRST_SEQUENCE => Broken::Unfinished,
+        _ => why,
+    };
     let size = match size(&bytes, offset, place) {
         Ok(size) => size,
-        Err(broken) => return Ok(Err(broken)),
+        Err(why) => return Ok(Err(broken(why))),
     };
     bytes.resize(size, 0);
     if !load(device, &mut bytes, offset)? {
-        return Ok(Err(Broken::Damaged("it is cut off")));
+        return Ok(Err(broken(Broken::Damaged("it is cut off"))));
     }
-    Ok(decode(&bytes))
+    Ok(decode(&bytes).map_err(broken))
 }
 
 /// False when the device ends before.
@@ -150,7 +165,7 @@ fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
     let all = || {
         Some(HeaderCopy {
             size: bytes.len(),
-            sequence: u64::from_be_bytes(field(bytes, 16)),
+            sequence: u64::from_be_bytes(field(bytes, SEQUENCE_AT)),
             label: text(bytes, 24, 48)?,
             uuid: text(bytes, 168, 40)?,
             subsystem: text(bytes, 208, 48)?,
@@ -176,7 +191,7 @@ pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksErr
         (0, magic(place).as_slice()),
         (6, &VERSION.to_be_bytes()),
         (8, &(copy.size as u64).to_be_bytes()),
-        (16, &copy.sequence.to_be_bytes()),
+        (SEQUENCE_AT, &copy.sequence.to_be_bytes()),
         (24, copy.label.as_bytes()),
         (72, CHECKSUM_NAME.as_bytes()),
         (104, &salt),

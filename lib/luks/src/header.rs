@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::binary::{self, Broken, HeaderCopy, Place};
+use crate::binary::Broken::{Damaged, NoMagic, Unfinished, Version};
+use crate::binary::{self, HeaderCopy, Place};
 use crate::keyslot::{self, Cost};
 use crate::metadata::{Config, Metadata, Segment};
 use crate::{CIPHER, DATA_OFFSET, Device, LuksError, SLOTS, VolumeKey, random, unsupported};
@@ -96,9 +97,15 @@ impl Luks {
             (Ok(first), Ok(second)) if second.sequence > first.sequence => (second, Place::Second),
             (Ok(copy), _) => (copy, Place::First),
             (Err(_), Ok(copy)) => (copy, Place::Second),
-            (Err(Broken::NoMagic), Err(_)) => return Ok(None),
-            (Err(Broken::Version(version)), Err(_)) => return Err(LuksError::Version(version)),
-            (Err(Broken::Damaged(why)), Err(_)) => return Err(LuksError::Damaged(why.to_owned())),
+            (Err(NoMagic | Unfinished), Err(NoMagic | Unfinished)) => return Ok(None),
+            // Of a volume that lost its start as well.
+            (Err(NoMagic | Unfinished), Err(broken)) | (Err(broken), Err(_)) => {
+                return Err(match broken {
+                    Version(version) => LuksError::Version(version),
+                    Damaged(why) => LuksError::Damaged(why.to_owned()),
+                    NoMagic | Unfinished => LuksError::Damaged("there is none".to_owned()),
+                });
+            }
         };
         let metadata = Metadata::parse(&copy.json)?;
         metadata.segment()?;

@@ -272,6 +272,21 @@ fn either_copy_of_the_header_is_enough_and_none_is_told() {
         Luks::read(&Recorder::of(bytes)),
         Err(LuksError::Version(1))
     ));
+    // The start is gone, and the rest is not whole: of a volume whose keys changed before, that is no first write
+    // that was cut off.
+    for (changes, lost) in [(0, false), (1, true)] {
+        let device = Recorder::short();
+        volume(&device, &[(0, "one")]);
+        for _ in 0..changes {
+            read(&device).write(&device).unwrap();
+        }
+        let mut bytes = device.bytes.take();
+        bytes[..4096].fill(0);
+        bytes[(16 << 10) + 5000] ^= 1;
+        let found = Luks::read(&Recorder::of(bytes));
+        assert_eq!(matches!(found, Err(LuksError::Damaged(_))), lost);
+        assert_eq!(matches!(found, Ok(None)), !lost);
+    }
     for nothing in [vec![], vec![0; 100], vec![0; 8 << 20]] {
         assert!(Luks::read(&Recorder::of(nothing)).unwrap().is_none());
     }
