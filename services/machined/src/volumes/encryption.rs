@@ -3,22 +3,28 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use corten_config::kinds::{Encryption, EncryptionKey};
+use corten_config::kinds::Encryption;
 use corten_luks::{Cost, Luks, VolumeKey};
 use corten_sys::dm::{self, Target};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use super::partitions::wipe_start;
-use crate::console;
+use super::slots::{Key, Keys, with_slots};
+use crate::durable::remove_if_there;
 
 /// Bits of a volume's key when the config does not say: two of AES-256.
 const KEY_SIZE: u32 = 512;
 /// Bytes of a sector when the config does not say.
 const SECTOR_SIZE: u64 = 512;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+const BUSY_PAUSES: u32 = 20;
 const MAPPER: &str = "/dev/mapper";
 /// What the machine is known by: the UUID its firmware tells.
 const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
@@ -35,10 +41,24 @@ pub(super) fn mapped(volume: &str) -> PathBuf {
 
 /// Takes the opened device away, and with it the kernel's copy of the key; that there is none is no error.
 pub(super) fn close(volume: &str) -> io::Result<()> {
-    if mapped(volume).exists() {
-        dm::remove(&mapping(volume))?;
+    remove(|| dm::remove(&mapping(volume)), BUSY_PAUSE)
+}
+
+/// Whoever looked at the device a moment ago, such as udevd, lets go of it soon.
+fn remove(mut once: impl FnMut() -> io::Result<()>, pause: Duration) -> io::Result<()> {
+    let mut pauses = 0;
+    loop {
+        match once() {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && pauses < BUSY_PAUSES => {
+                pauses += 1;
+                thread::sleep(pause);
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Ok(()),
+            // A kernel without a device mapper.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            done => return done,
+        }
     }
-    Ok(())
 }
 
 /// An encrypted volume that is open.
@@ -118,13 +138,6 @@ fn unlock(keys: &Keys, device: &Path, file: &File) -> Result<(Luks, VolumeKey, u
     Ok((luks, key, opener))
 }
 
-/// What is wanted, without the keys of other slots.
-fn with_slots(wanted: &Encryption, slots: &[u8]) -> Encryption {
-    let mut known = wanted.clone();
-    known.keys.retain(|key| slots.contains(&key.slot));
-    known
-}
-
 fn open_device(device: &Path) -> Result<File, String> {
     OpenOptions::new()
         .read(true)
@@ -145,160 +158,6 @@ fn new_header(wanted: &Encryption) -> Result<(Luks, VolumeKey), corten_luks::Luk
         usize::try_from(bytes).unwrap_or_default(),
         u32::try_from(sector).unwrap_or_default(),
     )
-}
-
-/// A passphrase and its slot.
-struct Key {
-    slot: u8,
-    /// As the config names it.
-    kind: &'static str,
-    passphrase: Zeroizing<Vec<u8>>,
-}
-
-/// The keys of a config on this machine.
-struct Keys {
-    usable: Vec<Key>,
-    /// Slots whose key cannot be had here; they are left as they are.
-    left: Vec<u8>,
-    complaints: Vec<String>,
-}
-
-impl Keys {
-    /// `machine` is the UUID of the firmware.
-    fn of(volume: &str, wanted: &Encryption, machine: &str) -> Keys {
-        let mut keys = Keys {
-            usable: Vec::new(),
-            left: Vec::new(),
-            complaints: Vec::new(),
-        };
-        for key in &wanted.keys {
-            let slot = key.slot;
-            match passphrase(volume, key, machine) {
-                Ok((kind, passphrase)) => keys.usable.push(Key {
-                    slot,
-                    kind,
-                    passphrase,
-                }),
-                Err(why) => {
-                    keys.left.push(slot);
-                    keys.complaints
-                        .push(format!("the key of slot {slot}: {why}"));
-                }
-            }
-        }
-        keys.usable.sort_by_key(|key| key.slot);
-        keys
-    }
-
-    fn complain(&self, volume: &str) {
-        for complaint in &self.complaints {
-            console::warn(&format!("{volume}: {complaint}"));
-        }
-    }
-
-    /// The slots of those that can be used.
-    fn slots(&self) -> Vec<u8> {
-        self.usable.iter().map(|key| key.slot).collect()
-    }
-
-    /// The volume's key and the slot that had it. The text says what was tried.
-    fn find(&self, luks: &Luks, device: &File) -> Result<(VolumeKey, u8), String> {
-        let mut tried = self.complaints.clone();
-        for key in &self.usable {
-            let Key { slot, kind, .. } = key;
-            match luks.unlock(device, *slot, &key.passphrase) {
-                Ok(Some(found)) => return Ok((found, *slot)),
-                Ok(None) if luks.slots().contains(slot) => {
-                    tried.push(format!("{kind} is not the key of slot {slot}"));
-                }
-                Ok(None) => tried.push(format!("slot {slot} ({kind}) is empty")),
-                Err(error) => tried.push(format!("slot {slot} ({kind}): {error}")),
-            }
-        }
-        Err(format!(
-            "is encrypted, and no key of its config opens it: {}; give it one that does",
-            tried.join(", ")
-        ))
-    }
-
-    /// Makes the slots those of the config and returns those known to hold its keys: where it cannot be done,
-    /// that is one. The volume is open in any case.
-    fn settle(
-        &self,
-        volume: &str,
-        luks: &mut Luks,
-        device: &File,
-        key: &VolumeKey,
-        opener: u8,
-        cost: Cost,
-    ) -> Vec<u8> {
-        match self.sync(luks, device, key, opener, cost) {
-            Ok(()) => self.slots(),
-            Err(error) => {
-                console::warn(&format!(
-                    "{volume}: its key slots stay as they were: {error}"
-                ));
-                vec![opener]
-            }
-        }
-    }
-
-    /// Makes the slots those of the config: adds, replaces, removes. `opener` is known to be right.
-    fn sync(
-        &self,
-        luks: &mut Luks,
-        device: &File,
-        key: &VolumeKey,
-        opener: u8,
-        cost: Cost,
-    ) -> Result<(), corten_luks::LuksError> {
-        // First: where a new key goes, the older of two headers may have one.
-        if !luks.is_whole() {
-            luks.write(device)?;
-        }
-        let mut changed = false;
-        for Key {
-            slot, passphrase, ..
-        } in self.usable.iter().filter(|key| key.slot != opener)
-        {
-            if luks.unlock(device, *slot, passphrase)?.is_none() {
-                luks.set_key(device, *slot, key, passphrase, cost)?;
-                changed = true;
-            }
-        }
-        let wanted =
-            |slot: &u8| self.usable.iter().any(|key| key.slot == *slot) || self.left.contains(slot);
-        for slot in luks.slots() {
-            if !wanted(&slot) {
-                luks.remove_key(slot)?;
-                changed = true;
-            }
-        }
-        if changed { luks.write(device) } else { Ok(()) }
-    }
-}
-
-/// The kind and the text of a key. That of the machine is the reference's: its UUID and the volume's name.
-fn passphrase(
-    volume: &str,
-    key: &EncryptionKey,
-    machine: &str,
-) -> Result<(&'static str, Zeroizing<Vec<u8>>), String> {
-    if let Some(fixed) = &key.fixed {
-        let text = fixed.passphrase.expose().as_bytes();
-        return Ok(("static", Zeroizing::new(text.to_vec())));
-    }
-    let uuid = machine.trim().to_lowercase();
-    let same = |one: char| uuid.chars().filter(|other| *other == one).count();
-    let most = uuid.chars().map(same).max().unwrap_or_default();
-    if uuid::Uuid::parse_str(&uuid).is_err() || most > uuid.len() / 2 {
-        let text = "nodeID needs a machine whose firmware tells a UUID of its own; use static";
-        return Err(text.to_owned());
-    }
-    Ok((
-        "nodeID",
-        Zeroizing::new(format!("{uuid}{volume}").into_bytes()),
-    ))
 }
 
 /// Makes the device of what is in the partition.
@@ -328,11 +187,14 @@ fn map(
     Ok(mapped(volume))
 }
 
-/// The link udevd makes too, once it runs.
+/// The link udevd makes too, once it runs, and in one step as it does: neither is in the other's way.
 fn link(path: &Path, made: &Path) -> io::Result<()> {
-    crate::durable::remove_if_there(path)?;
-    let number = made.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    symlink(Path::new("..").join(number), path)
+    let number = made.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}"));
+    remove_if_there(&new)?;
+    symlink(Path::new("..").join(number), &new)?;
+    fs::rename(new, path)
 }
 
 /// Length in sectors, and the words of the target `crypt` (kernel:

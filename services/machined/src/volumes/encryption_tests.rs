@@ -1,5 +1,5 @@
 use corten_config::Secret;
-use corten_config::kinds::{NodeIdKey, StaticKey};
+use corten_config::kinds::{EncryptionKey, NodeIdKey, StaticKey};
 
 use super::*;
 
@@ -174,6 +174,42 @@ fn what_opened_a_volume_is_in_its_slots() {
     more.push(fixed(40, "more"));
     let by = known(&keys(more));
     assert_eq!(by, wanted(vec![fixed(0, "zero")]));
+}
+
+#[test]
+fn a_link_is_made_whatever_is_there() {
+    let mapper = tempfile::tempdir().unwrap();
+    let path = mapper.path().join("luks2-STATE");
+    // Of another's, and of one that was cut off.
+    symlink("../dm-7", &path).unwrap();
+    fs::write(mapper.path().join(".luks2-STATE"), "").unwrap();
+    for number in ["dm-0", "dm-0", "dm-1"] {
+        link(&path, &Path::new("/dev").join(number)).unwrap();
+        let target = fs::read_link(&path).unwrap();
+        assert_eq!(target, Path::new("..").join(number));
+        assert_eq!(fs::read_dir(mapper.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
+    let removed = |answers: &[Option<Errno>]| {
+        let mut answers = answers.iter();
+        let once = || match answers.next().unwrap() {
+            Some(error) => Err(io::Error::from(*error)),
+            None => Ok(()),
+        };
+        remove(once, Duration::ZERO).map(|()| answers.len())
+    };
+    let busy = Some(Errno::BUSY);
+    for done in [None, Some(Errno::NXIO), Some(Errno::NOENT)] {
+        assert_eq!(removed(&[done, busy]).unwrap(), 1);
+        assert_eq!(removed(&[busy, busy, done, busy]).unwrap(), 1);
+    }
+    let error = removed(&[busy, Some(Errno::IO), busy]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    let error = removed(&[busy; 30]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
 }
 
 #[test]

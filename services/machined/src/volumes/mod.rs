@@ -10,6 +10,7 @@ mod disk;
 mod encryption;
 mod keys;
 mod partitions;
+mod slots;
 mod table;
 mod wipe;
 
