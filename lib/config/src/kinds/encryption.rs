@@ -32,7 +32,7 @@ section! {
     pub struct Encryption [check_encryption] {
         Acted "provider" provider: EncryptionProvider = "What encrypts", required;
         Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
-        Acted "cipher" cipher: Cipher = "How blocks are encrypted";
+        Acted "cipher" cipher: Cipher = "How blocks are encrypted: `aes-xts-plain64` only, yet";
         Acted "keySize" key_size: Option<u32> = "Bits of the key";
         Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
         Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
