@@ -25,6 +25,8 @@ pub struct Luks {
     source: Place,
     /// Both copies on the device are what this is.
     whole: bool,
+    /// What trying a passphrase may cost, in KiB.
+    memory: u32,
     /// Where keys lay that must not be found any more, start and length.
     stale: Vec<(u64, u64)>,
 }
@@ -77,6 +79,7 @@ impl Luks {
             metadata,
             source: Place::First,
             whole: false,
+            memory: keyslot::MOST_MEMORY,
             stale: Vec::new(),
         };
         Ok((luks, key))
@@ -114,6 +117,7 @@ impl Luks {
             metadata,
             source,
             whole,
+            memory: keyslot::MOST_MEMORY,
             stale: Vec::new(),
         }))
     }
@@ -174,6 +178,13 @@ impl Luks {
         self.metadata.slots()
     }
 
+    /// From now on a passphrase is not tried in a slot that would cost more memory, in KiB. What slots made
+    /// here cost ([`Cost::DEFAULT`]) is always allowed.
+    pub fn limit_memory(&mut self, most: u64) {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        self.memory = most.clamp(Cost::DEFAULT.memory, keyslot::MOST_MEMORY);
+    }
+
     /// The volume's key, if the slot has it under this passphrase. Takes as long as its cost says.
     ///
     /// # Errors
@@ -195,7 +206,7 @@ impl Luks {
         else {
             return Ok(None);
         };
-        let key = keyslot::read(device, &keyslot, passphrase, self.room())?;
+        let key = keyslot::read(device, &keyslot, passphrase, self.room(), self.memory)?;
         Ok(keyslot::is_right(&key, digest)?.then_some(key))
     }
 

@@ -21,10 +21,11 @@ const SECTOR: usize = 512;
 const ALIGNMENT: u64 = 4096;
 const SALT: usize = 32;
 const HASH: &str = "sha256";
-/// Bounds of what a header may ask for, those of the field's tools: 4 GiB would end a small machine.
-const MOST_MEMORY: u32 = 1 << 20;
-const MOST_TIME: u32 = 1000;
-const MOST_ITERATIONS: u32 = 100_000_000;
+/// Bounds of what a header may ask for. The field's tools use up to 1 GiB (here in KiB), and few passes.
+pub(crate) const MOST_MEMORY: u32 = 1 << 20;
+/// KiB times passes, and iterations: what takes a slow machine about 20 s. The boot waits for it.
+const MOST_WORK: u64 = 16 << 20;
+const MOST_ITERATIONS: u32 = 20_000_000;
 const MOST_KEY: usize = 64;
 /// Of the digest. The key is random, so that there is nothing to be slowed down.
 const DIGEST_ITERATIONS: u32 = 1000;
@@ -97,12 +98,14 @@ pub(crate) fn write<D: Device>(
     Ok(keyslot)
 }
 
-/// Reads what the slot holds, if this is its passphrase, else anything. `allowed` is where slots may lie.
+/// Reads what the slot holds, if this is its passphrase, else anything. `allowed` is where slots may lie,
+/// `memory` how much it may cost, in KiB.
 pub(crate) fn read<D: Device>(
     device: &D,
     keyslot: &Keyslot,
     passphrase: &[u8],
     allowed: std::ops::Range<u64>,
+    memory: u32,
 ) -> Result<VolumeKey, LuksError> {
     let Keyslot { kind, af, area, .. } = keyslot;
     if kind != "luks2" || af.kind != "luks1" || area.kind != "raw" || af.stripes != STRIPES {
@@ -121,6 +124,11 @@ pub(crate) fn read<D: Device>(
         return Err(unsupported("a key slot outside of its place"));
     }
     let hash = split::hash(&af.hash)?;
+    if let Some(asked) = keyslot.kdf.memory().filter(|asked| *asked > memory) {
+        return Err(unsupported(format!(
+            "a key slot that costs {asked} KiB of memory, and {memory} can be spared"
+        )));
+    }
     let under = derive(&keyslot.kdf, passphrase, area.key_size)?;
     let mut stripes = Zeroizing::new(vec![0; length]);
     device.load(&mut stripes, area.offset)?;
@@ -209,7 +217,7 @@ fn argon2(
     (passphrase, salt): (&[u8], &str),
     key: &mut [u8],
 ) -> Result<(), LuksError> {
-    if memory > MOST_MEMORY || time > MOST_TIME {
+    if memory > MOST_MEMORY || u64::from(memory) * u64::from(time) > MOST_WORK {
         let cost = format!("a key slot that costs {memory} KiB and {time} passes");
         return Err(unsupported(cost));
     }

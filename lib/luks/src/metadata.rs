@@ -77,6 +77,16 @@ pub(crate) enum Kdf {
     },
 }
 
+impl Kdf {
+    /// What it costs, in KiB, when it is made to cost much.
+    pub(crate) fn memory(&self) -> Option<u32> {
+        match self {
+            Kdf::Pbkdf2 { .. } => None,
+            Kdf::Argon2i { memory, .. } | Kdf::Argon2id { memory, .. } => Some(*memory),
+        }
+    }
+}
+
 /// How a key is known to be the right one (section 3.5).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Digest {

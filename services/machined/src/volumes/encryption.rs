@@ -131,7 +131,8 @@ pub(super) fn check_opens(volume: &str, device: &Path, wanted: &Encryption) -> R
 fn unlock(keys: &Keys, device: &Path, file: &File) -> Result<(Luks, VolumeKey, u8), String> {
     let shown = device.display();
     let luks = Luks::read(file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
-    let luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    luks.limit_memory(spare_memory());
     let (key, opener) = keys
         .find(&luks, file)
         .map_err(|why| format!("{shown} {why}"))?;
@@ -148,6 +149,16 @@ fn open_device(device: &Path) -> Result<File, String> {
 
 fn machine() -> String {
     fs::read_to_string(MACHINE).unwrap_or_default()
+}
+
+/// What may be spent on trying a passphrase, in KiB: half of what there is.
+fn spare_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let value = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    value.map_or(u64::MAX, |available| available / 2)
 }
 
 fn new_header(wanted: &Encryption) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
