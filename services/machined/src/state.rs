@@ -223,7 +223,7 @@ impl Node for NodeState {
     fn submit(&self, mut action: Action, actor: &str) -> Result<(), SubmitError> {
         if let Action::Reset(reset) = &mut action {
             volumes::check_wipeable(&reset.partitions).map_err(SubmitError::Refused)?;
-            volumes::check_kept_keys(&self.opened(), &reset.partitions)
+            volumes::check_wiped(&self.opened(), &reset.partitions)
                 .map_err(SubmitError::Refused)?;
             // What a power cut leaves of STATE can be opened still.
             reset.partitions.sort_by_key(|name| *name == "META");

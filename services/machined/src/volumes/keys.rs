@@ -55,7 +55,7 @@ pub fn check_state_value(opened: &Opened, value: Option<&[u8]>) -> Result<(), St
 ///
 /// # Errors
 /// META alone, while it has the keys of STATE.
-pub fn check_kept_keys(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
+pub fn check_wiped(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
     let needs_meta = opened.iter().any(|(one, _)| *one == SystemVolume::State);
     if needs_meta && wiped.contains(&"META") && !wiped.contains(&STATE.name) {
         let text =
@@ -114,16 +114,21 @@ fn check_closed(device: &Path, next: Option<&Encryption>) -> Result<(), String> 
     let content = disk::content(device);
     let content = content.map_err(|error| format!("STATE cannot be read: {error}"))?;
     match (content, next) {
-        (Content::Luks, Some(next)) => encryption::check_opens(STATE.name, device, next),
-        (Content::Luks, None) => {
-            Err("STATE is encrypted, and what META says may still open it".to_owned())
+        (Content::Nothing | Content::Xfs, _) => Ok(()),
+        // What is foreign may be a volume whose start was overwritten.
+        (Content::Luks | Content::Foreign, Some(next)) => {
+            encryption::check_opens(STATE.name, device, next)
         }
-        (Content::Nothing | Content::Xfs | Content::Foreign, _) => Ok(()),
+        (Content::Luks | Content::Foreign, None) => {
+            Err("STATE is not empty, and what META says may still open it".to_owned())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use corten_config::Secret;
     use corten_config::kinds::{EncryptionKey, StaticKey};
 
@@ -161,12 +166,12 @@ mod tests {
             let found = checked(lost.as_deref()).unwrap_err();
             assert!(found.contains(why), "{lost:?}: {found}");
         }
-        let checked = |wiped: &[&str]| check_kept_keys(&opened, wiped);
+        let checked = |wiped: &[&str]| check_wiped(&opened, wiped);
         checked(&["META", "STATE"]).unwrap();
         checked(&["EPHEMERAL", "STATE"]).unwrap();
         let found = checked(&["EPHEMERAL", "META"]).unwrap_err();
         assert!(found.starts_with("system_partitions_to_wipe: META"));
-        check_kept_keys(&Vec::new(), &["META"]).unwrap();
+        check_wiped(&Vec::new(), &["META"]).unwrap();
     }
 
     #[test]
@@ -202,8 +207,12 @@ mod tests {
         let (mut luks, key) = corten_luks::Luks::new(64, 512).unwrap();
         luks.set_key(file.as_file(), 1, &key, b"yes", cost).unwrap();
         luks.write(file.as_file()).unwrap();
-        let accepted = all.map(|next| check_closed(file.path(), next).is_ok());
-        assert_eq!(accepted, [false, true, false]);
+        // Also when its start was overwritten.
+        for start in [b"LUKS", b"lost"] {
+            file.as_file().write_all_at(start, 0).unwrap();
+            let accepted = all.map(|next| check_closed(file.path(), next).is_ok());
+            assert_eq!(accepted, [false, true, false]);
+        }
         let why = check_closed(file.path(), Some(&wrong)).unwrap_err();
         assert!(why.contains("static is not the key of slot 1"), "{why}");
         check_closed(Path::new("/no/such/device"), Some(&right)).unwrap_err();

@@ -24,9 +24,7 @@ use corten_sys::mount::MountFlags;
 use crate::mount_table;
 use crate::supervisor::Supervisor;
 
-pub use keys::{
-    Opened, check_clear, check_kept_keys, check_keys, check_state_keys, check_state_value,
-};
+pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use partitions::find;
 pub use table::TYPE_LINUX;
 
