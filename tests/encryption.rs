@@ -19,6 +19,14 @@ machine:
       provider: luks2
       keys: [{slot: 0, nodeID: {}}, {slot: 1, static: {passphrase: correct horse}}]
 ";
+/// By nothing that opens it.
+const STRANGE: &str = "\
+machine:
+  systemDiskEncryption:
+    state:
+      provider: luks2
+      keys: [{slot: 0, static: {passphrase: mine}}]
+";
 /// The first bytes of a LUKS2 volume and of an XFS.
 const LUKS: &[u8] = b"LUKS\xba\xbe\0\x02";
 const XFS: &[u8] = b"XFSB";
@@ -92,4 +100,16 @@ fn volumes_are_encrypted_and_opened_again() {
     let console = node.vm.console().text();
     let why = "nodeID is not the key of slot 0";
     assert!(console.contains(why), "the console does not say: {why}");
+    // Whoever comes first gives it a config, and takes no key away by that.
+    node.apply_patch_as(&node.insecure(), STRANGE);
+    let kept = node
+        .vm
+        .wait_console("how the volumes are opened is not changed", SOON);
+    kept.unwrap_or_else(|error| panic!("{error}"));
+    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+    let node = disk.start(|machine| machine.uuid(UUID));
+    node.ask(&node.admin(), &["version"], BOOT);
+    encrypted(&node);
 }
