@@ -18,7 +18,7 @@ const CHEAP: Cost = Cost {
 struct Recorder {
     bytes: RefCell<Vec<u8>>,
     writes: RefCell<Vec<(usize, Vec<u8>)>>,
-    /// What is written here fails half-way.
+    /// What is written here fails after some bytes.
     fails_at: Cell<Option<usize>>,
 }
 
@@ -54,7 +54,7 @@ impl Device for Recorder {
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).unwrap();
         let fails = self.fails_at.get() == Some(offset);
-        let bytes = &bytes[..if fails { bytes.len() / 2 } else { bytes.len() }];
+        let bytes = &bytes[..if fails { 100 } else { bytes.len() }];
         self.bytes.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
         if fails {
             return Err(io::ErrorKind::Other.into());
@@ -73,7 +73,7 @@ fn torn(before: &[u8], writes: &[(usize, Vec<u8>)], mut check: impl FnMut(Record
     let mut bytes = before.to_vec();
     for (offset, written) in writes {
         let length = written.len();
-        for cut in [0, 1, 8, 512, 4096, length / 2, length - 1, length] {
+        for cut in [0, 1, 8, 100, 512, 4096, length / 2, length - 1, length] {
             let cut = cut.min(length);
             bytes[*offset..offset + cut].copy_from_slice(&written[..cut]);
             check(Recorder::of(bytes.clone()));
