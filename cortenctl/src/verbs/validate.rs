@@ -65,7 +65,7 @@ mod tests {
         let refusal = check(&diskless, ValidateMode::Metal, false).unwrap_err();
         assert_eq!(
             refusal,
-            "FILE: machine.install.disk or diskSelector is required to install on metal"
+            "FILE: machine.install.disk, diskSelector or an UnattendedInstallConfig is required to install on metal"
         );
         let cloud = check(&diskless, ValidateMode::Cloud, false);
         assert_eq!(cloud.unwrap(), "FILE is valid for cloud mode");

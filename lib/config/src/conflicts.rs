@@ -18,19 +18,77 @@ const LINKS: &[&str] = &[
     "WireguardConfig",
 ];
 
-/// A kind, and the field of the document without a kind that says the same.
-const SAME: &[(&str, &[&str])] = &[
-    ("HostnameConfig", &["machine", "network", "hostname"]),
-    ("TimeSyncConfig", &["machine", "time"]),
-    ("ResolverConfig", &["machine", "network", "nameservers"]),
+/// A kind, or a field of one, and the field of the document without a kind that says the same.
+const SAME: &[(&str, &str)] = &[
+    ("HostnameConfig", "machine.network.hostname"),
+    ("TimeSyncConfig", "machine.time"),
+    ("ResolverConfig.nameservers", "machine.network.nameservers"),
     (
-        "StaticHostConfig",
-        &["machine", "network", "extraHostEntries"],
+        "ResolverConfig.searchDomains",
+        "machine.network.searchDomains",
     ),
-    ("KernelModuleConfig", &["machine", "kernel", "modules"]),
-    ("UdevRulesConfig", &["machine", "udev", "rules"]),
-    ("SysfsConfig", &["machine", "sysfs"]),
-    ("EnvironmentConfig", &["machine", "env"]),
+    ("ResolverConfig.hostDNS", "machine.features.hostDNS"),
+    ("StaticHostConfig", "machine.network.extraHostEntries"),
+    ("KernelModuleConfig", "machine.kernel.modules"),
+    ("UdevRulesConfig", "machine.udev.rules"),
+    ("SysfsConfig", "machine.sysfs"),
+    ("EnvironmentConfig", "machine.env"),
+    ("KubeClusterConfig", "cluster.clusterName"),
+    ("KubeClusterConfig", "cluster.controlPlane.endpoint"),
+    ("KubeNetworkConfig", "cluster.network"),
+    ("KubeFlannelCNIConfig", "cluster.network"),
+    ("KubeAPIServerCAConfig", "cluster.ca"),
+    ("KubeAPIServerCAConfig", "cluster.acceptedCAs"),
+    ("KubeAggregatorCAConfig", "cluster.aggregatorCA"),
+    ("KubeServiceAccountConfig", "cluster.serviceAccount"),
+    ("KubeEtcdEncryptionConfig", "cluster.aescbcEncryptionSecret"),
+    (
+        "KubeEtcdEncryptionConfig",
+        "cluster.secretboxEncryptionSecret",
+    ),
+    ("KubeNodeConfig", "machine.nodeLabels"),
+    ("KubeNodeConfig", "machine.nodeAnnotations"),
+    ("KubeNodeConfig", "machine.nodeTaints"),
+    ("KubeNodeConfig", "machine.kubelet.skipNodeRegistration"),
+    ("KubeNodeConfig", "machine.kubelet.registerWithFQDN"),
+    ("KubeNodeConfig", "machine.kubelet.nodeIP"),
+    ("KubeNodeConfig", "cluster.allowSchedulingOnMasters"),
+    ("KubeNodeConfig", "cluster.allowSchedulingOnControlPlanes"),
+    ("KubeletConfig", "machine.kubelet"),
+    ("KubeCredentialProviderConfig", "machine.kubelet"),
+    ("KubePrismConfig", "machine.features.kubePrism"),
+    ("KubeAPIServerConfig", "cluster.apiServer"),
+    (
+        "KubeAPIServerConfig",
+        "cluster.controlPlane.localAPIServerPort",
+    ),
+    ("KubeControllerManagerConfig", "cluster.controllerManager"),
+    (
+        "KubeControllerManagerConfig",
+        "machine.controlPlane.controllerManager",
+    ),
+    ("KubeSchedulerConfig", "cluster.scheduler"),
+    ("KubeSchedulerConfig", "machine.controlPlane.scheduler"),
+    (
+        "KubeAdmissionControlConfig",
+        "cluster.apiServer.admissionControl",
+    ),
+    ("KubeAuditPolicyConfig", "cluster.apiServer.auditPolicy"),
+    (
+        "KubeAuthorizerConfig",
+        "cluster.apiServer.authorizationConfig",
+    ),
+    (
+        "KubeTalosAPIAccessConfig",
+        "machine.features.kubernetesTalosAPIAccess",
+    ),
+    ("KubeProxyConfig", "cluster.proxy"),
+    ("KubeCoreDNSConfig", "cluster.coreDNS"),
+    ("KubeSpanConfig", "machine.network.kubespan"),
+    ("DiscoveryServiceConfig", "cluster.discovery"),
+    ("DiscoveryIdentityConfig", "cluster.id"),
+    ("DiscoveryIdentityConfig", "cluster.secret"),
+    ("UnattendedInstallConfig", "machine.install"),
 ];
 
 /// Notes every document that contradicts one before it.
@@ -94,16 +152,23 @@ fn once<'a>(
 }
 
 fn contradicts_root(node: &Node, kind: &str, root: Option<&Node>, notes: &mut Notes) {
-    for (_, path) in SAME.iter().filter(|(same, _)| *same == kind) {
-        let field = path
-            .iter()
-            .try_fold(root, |node, name| Some(node?.get(name)));
-        if let Some(field) = field.flatten().filter(|field| !field.is_empty()) {
-            let (path, line) = (path.join("."), field.mark.line);
+    let given = |node: &Node, path: &str| {
+        let found = path.split('.').try_fold(node, Node::get);
+        found
+            .filter(|value| !value.is_empty())
+            .map(|value| value.mark)
+    };
+    for (same, path) in SAME {
+        let (name, field) = same.split_once('.').unwrap_or((same, ""));
+        if name != kind || (!field.is_empty() && given(node, field).is_none()) {
+            continue;
+        }
+        if let Some(old) = root.and_then(|root| given(root, path)) {
+            let line = old.line;
             notes.add(
                 node.mark,
                 kind,
-                format!("{kind} excludes {path} (line {line})"),
+                format!("{same} excludes {path} (line {line})"),
             );
         }
     }
@@ -139,5 +204,5 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     LINKS
         .iter()
         .copied()
-        .chain(SAME.iter().map(|(kind, _)| *kind))
+        .chain(SAME.iter().filter_map(|(same, _)| same.split('.').next()))
 }

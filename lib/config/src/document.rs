@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::conflicts;
+use crate::forms;
 use crate::kinds::{
     self, AnyKind, Encryption, HostnameConfig, KernelModuleConfig, Kind, ResolverConfig,
-    SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig, VolumeConfig,
+    SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig, UnattendedInstallConfig,
+    VolumeConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -40,7 +42,7 @@ pub struct HostDnsWishes {
 pub struct Document {
     /// The `machine` section.
     pub machine: Machine,
-    /// The `cluster` section.
+    /// The `cluster` section. What documents with a kind can say too is for the methods.
     pub cluster: Cluster,
     kinds: Vec<AnyKind>,
     source: String,
@@ -90,13 +92,15 @@ impl Document {
             return Err(Problems::one(Default::default(), message));
         }
         let root = root.unwrap_or_default();
-        notes.into_result(Document {
+        let document = Document {
             machine: root.machine,
             cluster: root.cluster,
             kinds: found,
             source: text.to_owned(),
             trees,
-        })
+        };
+        forms::check(&document, &mut notes);
+        notes.into_result(document)
     }
 
     /// Checks what depends on where the node runs.
@@ -106,9 +110,13 @@ impl Document {
     pub fn validate(&self, mode: Mode) -> Result<(), Problems> {
         let mut notes = Notes::default();
         let install = &self.machine.install;
-        if mode == Mode::Metal && install.disk.is_none() && install.disk_selector.is_none() {
+        let by_kind = self.all::<UnattendedInstallConfig>().next().is_some();
+        let disk = by_kind || install.disk.is_some() || install.disk_selector.is_some();
+        if mode == Mode::Metal && !disk {
             let path = "machine.install.disk";
-            let message = format!("{path} or diskSelector is required to install on metal");
+            let message = format!(
+                "{path}, diskSelector or an UnattendedInstallConfig is required to install on metal"
+            );
             notes.add(Default::default(), path, message);
         }
         notes.into_result(())

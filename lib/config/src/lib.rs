@@ -8,12 +8,12 @@
 //!
 //! The format is that of the system whose clients we serve: the document
 //! without a kind ([`v1alpha1`]) and those with one ([`kinds`]). Three things
-//! can be true of a field, and the tables there are the one place that says
-//! which:
+//! can be true of a field or a kind, and the tables there are the one place
+//! that says which:
 //! - *acted on*: the node does what the field says;
 //! - *held*: accepted and kept, because a generated config carries it for
-//!   Kubernetes, the installer or cluster discovery, which read it when the
-//!   node has them;
+//!   Kubernetes, the installer, cluster discovery or another part that reads
+//!   it when the node has it;
 //! - *later*: known, and refused as `not supported yet`, so that nobody
 //!   believes in a setting that does nothing. Empty values ask for nothing
 //!   and pass.
@@ -26,6 +26,7 @@ mod conflicts;
 mod diff;
 mod document;
 mod emit;
+mod forms;
 mod hardened;
 pub mod kinds;
 mod patch;

@@ -68,6 +68,12 @@ const EFFECTS: &[(&str, Effect)] = &[
     ),
     ("ExtensionServiceConfig", Effect::Restarts(&["ext-*"])),
     ("machine.kubelet", Effect::Restarts(&["kubelet"])),
+    ("KubeletConfig", Effect::Restarts(&["kubelet"])),
+    ("KubeNodeConfig", Effect::Restarts(&["kubelet"])),
+    (
+        "KubeCredentialProviderConfig",
+        Effect::Restarts(&["kubelet"]),
+    ),
     ("cluster.etcd", Effect::Restarts(&["etcd"])),
 ];
 

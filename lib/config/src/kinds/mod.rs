@@ -1,11 +1,17 @@
 //! Documents with a kind: which there are, and whether the node acts on them.
 //!
 //! One table, [`KINDS`], made from the list at the end of this file. Acting on
-//! a kind is a word there (`Later` to `Acted`), and on a field of one a word in
+//! a kind is a word there (`Later` or `Held` to `Acted`), and on a field of one a word in
 //! its `section!` block.
 
+mod discovery;
 mod encryption;
+mod install;
 mod known;
+mod kube_addons;
+mod kube_cluster;
+mod kube_control_plane;
+mod kube_node;
 mod links;
 mod network;
 mod runtime;
@@ -16,8 +22,14 @@ use crate::read::{self, Reader, Section};
 use crate::table::{Field, Support};
 use crate::tree::Node;
 
+pub use discovery::*;
 pub use encryption::*;
+pub use install::*;
 pub use known::KNOWN;
+pub use kube_addons::*;
+pub use kube_cluster::*;
+pub use kube_control_plane::*;
+pub use kube_node::*;
 pub use links::*;
 pub use network::*;
 pub use runtime::*;
@@ -122,7 +134,7 @@ kinds! {
     Later named  SwapVolumeConfig;
     Later named  ExistingVolumeConfig;
     Later single ZswapConfig;
-    Later single FilesystemTrimConfig;
+    Held  single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;
     Later single EventSinkConfig;
     Acted single WatchdogTimerConfig;
@@ -133,7 +145,36 @@ kinds! {
     Acted named  KernelModuleConfig;
     Acted single SysfsConfig;
     Later single OOMConfig;
-    Later single SecurityProfileConfig;
+    Held  single SecurityProfileConfig;
+    Acted single KubeClusterConfig;
+    Acted single KubeNetworkConfig;
+    Held  single KubeAPIServerCAConfig;
+    Held  single KubeAggregatorCAConfig;
+    Held  single KubeServiceAccountConfig;
+    Held  single KubeEtcdEncryptionConfig;
+    Held  single KubeNodeConfig;
+    Held  single KubeletConfig;
+    Later single KubeCredentialProviderConfig;
+    Held  single KubePrismConfig;
+    Later named  KubeStaticPodConfig;
+    Held  single KubeAPIServerConfig;
+    Held  single KubeControllerManagerConfig;
+    Held  single KubeSchedulerConfig;
+    Held  named  KubeAdmissionControlConfig;
+    Held  single KubeAuditPolicyConfig;
+    Held  single KubeAuthenticationConfig;
+    Held  named  KubeAuthorizerConfig;
+    Later single KubeTalosAPIAccessConfig;
+    Held  single KubeProxyConfig;
+    Held  single KubeFlannelCNIConfig;
+    Held  single KubeCoreDNSConfig;
+    Later named  KubeExternalManifestConfig;
+    Later named  KubeInlineManifestConfig;
+    Held  named  DiscoveryServiceConfig;
+    Held  single DiscoveryIdentityConfig;
+    Later single KubeSpanConfig;
+    Later single KubeSpanEndpointsConfig;
+    Held  single UnattendedInstallConfig;
 }
 
 /// A kind by its name, whether it is read or only known.

@@ -10,7 +10,7 @@ use crate::tree::Node;
 use crate::v1alpha1::names_are;
 use crate::values::{
     AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
-    RootCertificates, Url, is_kernel_setting, is_variable,
+    PemCertificates, Url, is_kernel_setting, is_variable,
 };
 
 section! {
@@ -53,7 +53,7 @@ section! {
     /// Further authorities every program on the node believes.
     pub struct TrustedRootsConfig {
         Acted "name" name: String = "Names them", required;
-        Acted "certificates" certificates: RootCertificates = "Their certificates", required;
+        Acted "certificates" certificates: PemCertificates = "Their certificates", required;
     }
 }
 

@@ -23,7 +23,7 @@ section! {
         Later "provisioning" provisioning: Provisioning = "Where and how large";
         Later "filesystem" filesystem: SystemFilesystem = "Its filesystem";
         Acted "encryption" encryption: Option<Encryption> = "Its encryption (STATE and EPHEMERAL)";
-        Later "mount" mount: SystemMount = "How it is mounted";
+        Acted "mount" mount: SystemMount = "How it is mounted (STATE and EPHEMERAL)";
         Later "trim" trim: Periodic = "Telling the disk what is free";
         Later "scrub" scrub: Periodic = "Checking it while in use";
     }
@@ -46,6 +46,16 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
     let own = matches!(volume.name, SystemVolume::State | SystemVolume::Ephemeral);
     if volume.encryption.is_some() && !own && !reader.reads(Support::Later) {
         reader.wrong_in(node, "encryption", "is for STATE and EPHEMERAL only, yet");
+    }
+    let Some(mount) = node.get("mount").filter(|mount| !mount.is_empty()) else {
+        return;
+    };
+    if !own && !reader.reads(Support::Later) {
+        reader.wrong_in(node, "mount", "is for STATE and EPHEMERAL only, yet");
+    }
+    if own && volume.mount.secure == Some(false) {
+        let what = "must not be false: what the node keeps is always mounted so";
+        reader.within("mount", |reader| reader.wrong_in(mount, "secure", what));
     }
 }
 
@@ -83,10 +93,10 @@ section! {
 }
 
 section! {
-    /// How one of the node's own volumes is mounted.
+    /// How a volume is mounted.
     pub struct SystemMount {
-        Acted "secure" secure: Option<bool> = "Without devices, set-uid and programs";
-        Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
+        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; for STATE and EPHEMERAL always `true`";
+        Later "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
     }
 }
 
@@ -197,7 +207,7 @@ section! {
     pub struct ExistingMount {
         Acted "readOnly" read_only: bool = "Not to be written to";
         Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
-        Acted "secure" secure: Option<bool> = "Without devices, set-uid and programs";
+        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect";
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{EXAMPLES, future, good, problems};
+use super::{EXAMPLES, bare, future, good, problems};
 use crate::kinds::{
     BondConfig, KINDS, KNOWN, LinkConfig, NetworkRuleConfig, VolumeConfig, WireguardConfig,
 };
@@ -13,11 +13,7 @@ pub(super) fn with(kind: &str, fields: &str) -> String {
 }
 
 fn all() -> String {
-    let plain = good().replace(
-        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
-        "        hostname:\n",
-    );
-    format!("{plain}---\n{EXAMPLES}")
+    format!("{}---\n{EXAMPLES}", bare("controlplane"))
 }
 
 #[test]
@@ -54,6 +50,8 @@ fn every_kind_has_an_example_that_is_read() {
         "AgICAg",
         "MONITOR",
         "NFSMount",
+        "HIDDEN",
+        "SElEREVO",
     ] {
         assert!(!redacted.contains(secret), "{redacted}");
     }
@@ -91,7 +89,7 @@ fn kinds_are_listed_once_and_named_ones_have_a_name() {
             kind.name
         );
     }
-    for name in crate::conflicts::names() {
+    for name in crate::conflicts::names().chain(crate::forms::names()) {
         assert!(KINDS.iter().any(|kind| kind.name == name), "{name}");
     }
 }

@@ -1,9 +1,12 @@
 //! Tests of the whole crate; what belongs to one file is tested there.
 
+mod alike;
 mod emit;
 mod encryption;
+mod forms;
 mod hostile;
 mod kinds;
+mod kubernetes;
 mod page;
 mod parse;
 mod patch;
@@ -14,6 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::Document;
+use crate::table::Support;
 
 const KEY_TEXT: &str = "c2VjcmV0LWtleS1ib2R5";
 /// Every kind that is read, with valid content.
@@ -65,6 +69,30 @@ cluster:
         crt(),
         key()
     )
+}
+
+/// A config that says no more in the old form than it must, for documents with a kind to say the rest.
+fn bare(machine_type: &str) -> String {
+    let key = match machine_type {
+        "worker" => String::new(),
+        _ => format!(", key: {}", key()),
+    };
+    let crt = crt();
+    format!("version: v1alpha1\nmachine:\n    type: {machine_type}\n    ca: {{crt: {crt}{key}}}\n")
+}
+
+/// One more document.
+fn doc(kind: &str, fields: &str) -> String {
+    format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
+}
+
+/// What becomes of a field in something: what is in what is only kept is only kept too.
+fn least(around: Support, own: Support) -> Support {
+    match (around, own) {
+        (Support::Later, _) | (_, Support::Later) => Support::Later,
+        (Support::Held, _) | (_, Support::Held) => Support::Held,
+        (Support::Acted, Support::Acted) => Support::Acted,
+    }
 }
 
 fn document(text: &str) -> Document {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::least;
 use crate::kinds::{KINDS, KNOWN};
 use crate::read::Section as _;
 use crate::table::{self, Field, Shape, Support};
@@ -37,31 +38,23 @@ fn holds(shape: Shape) -> String {
 }
 
 /// A row for each field; fields inside one that is not supported are not shown.
-fn rows(fields: &'static [Field], path: &str, descend: bool, out: &mut String) {
+fn rows(fields: &'static [Field], path: &str, around: Support, out: &mut String) {
     for field in table::fields(fields) {
         let here = format!("{path}{}", field.name);
         let required = if field.required { ", required" } else { "" };
         let what = holds(field.shape);
         // What a field of a refused kind will mean does not matter yet.
-        let acted = support(if descend {
-            field.support
-        } else {
-            Support::Later
-        });
-        writeln!(
-            out,
-            "| `{here}` | {what}{required} | {acted} | {} |",
-            field.doc
-        )
-        .unwrap();
+        let own = least(around, field.support);
+        let (acted, doc) = (support(own), field.doc);
+        writeln!(out, "| `{here}` | {what}{required} | {acted} | {doc} |").unwrap();
         let inner = match field.shape {
             Shape::Fields(inner) => Some((inner, ".")),
             Shape::List(Shape::Fields(inner)) => Some((*inner, "[].")),
             Shape::Map(Shape::Fields(inner)) => Some((*inner, ".*.")),
             _ => None,
         };
-        if let Some((inner, step)) = inner.filter(|_| descend && field.support != Support::Later) {
-            rows(inner, &format!("{here}{step}"), descend, out);
+        if let Some((inner, step)) = inner.filter(|_| own != Support::Later) {
+            rows(inner, &format!("{here}{step}"), own, out);
         }
     }
 }
@@ -71,13 +64,12 @@ fn generated() -> String {
     let header = "| field | holds | acted on | what it is |\n|---|---|---|---|\n";
     writeln!(out, "\n## The document without a kind\n\n{header}").unwrap();
     out.truncate(out.len() - 1);
-    rows(V1Alpha1::TABLE, "", true, &mut out);
-    for wanted in [Support::Acted, Support::Later] {
-        let title = if wanted == Support::Acted {
-            "Kinds acted on"
-        } else {
-            "Kinds refused as not supported yet"
-        };
+    rows(V1Alpha1::TABLE, "", Support::Acted, &mut out);
+    for (wanted, title) in [
+        (Support::Acted, "Kinds acted on"),
+        (Support::Held, "Kinds kept for what a later version has"),
+        (Support::Later, "Kinds refused as not supported yet"),
+    ] {
         writeln!(out, "\n## {title}").unwrap();
         for kind in KINDS.iter().filter(|kind| kind.support == wanted) {
             let many = if kind.named {
@@ -93,7 +85,7 @@ fn generated() -> String {
             )
             .unwrap();
             out.truncate(out.len() - 1);
-            rows(kind.table, "", wanted == Support::Acted, &mut out);
+            rows(kind.table, "", wanted, &mut out);
         }
     }
     let known: Vec<String> = KNOWN

@@ -67,8 +67,8 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
     }
     let second = format!("{base}---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: x\n");
     assert!(problems(&second)[0].contains("not supported yet: documents of kind UserVolumeConfig"));
-    let later = second.replace("UserVolumeConfig", "KubePrismConfig");
-    assert!(problems(&later)[0].contains("not supported yet: documents of kind KubePrismConfig"));
+    let later = second.replace("UserVolumeConfig", "RAIDArrayConfig");
+    assert!(problems(&later)[0].contains("not supported yet: documents of kind RAIDArrayConfig"));
     let unknown = second.replace("UserVolumeConfig", "UserVolumesConfig");
     assert!(
         problems(&unknown)[0]
@@ -143,7 +143,7 @@ fn documents_of_a_kind_are_read_beside_the_old_fields() {
     assert!(
         found
             .iter()
-            .any(|p| p.contains("ResolverConfig excludes machine.network.nameservers")),
+            .any(|p| p.contains("ResolverConfig.nameservers excludes machine.network.nameservers")),
         "{found:?}"
     );
     let same = text.replace("kernel.pid_max", "net/ipv4/ip_forward");

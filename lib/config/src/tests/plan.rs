@@ -1,4 +1,4 @@
-use super::{crt, document, future, good, key};
+use super::{crt, doc, document, future, good, key};
 use crate::{Document, diff, plan};
 use base64::Engine as _;
 
@@ -11,10 +11,6 @@ fn with(documents: &str) -> Document {
         "{plain}---\n{}",
         documents.trim_start_matches("---\n")
     ))
-}
-
-fn doc(kind: &str, fields: &str) -> String {
-    format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
 }
 
 /// A tunnel whose keys are one byte, repeated.

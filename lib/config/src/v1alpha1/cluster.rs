@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ApiServer, ControllerManager, Etcd, Proxy, Scheduler};
+use super::{ApiServer, ControllerManager, Etcd, Proxy, Scheduler, check_port};
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
 use crate::tree::Node;
@@ -13,9 +13,9 @@ section! {
     pub struct Cluster [check] {
         Held "id" id: Option<String> = "Names the cluster to the discovery service";
         Held "secret" secret: Secret = "Encrypts what the discovery service carries";
-        Acted "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers", required;
-        Held "clusterName" name: String = "The cluster's name";
-        Held "network" network: ClusterNetwork = "Its networks";
+        Acted "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers";
+        Acted "clusterName" name: String = "The cluster's name";
+        Acted "network" network: ClusterNetwork = "Its networks";
         Held "token" token: Secret = "Kubernetes' token for joining nodes";
         Held "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Encrypts secrets in etcd";
         Held "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Encrypts secrets in etcd";
@@ -29,7 +29,7 @@ section! {
         Held "scheduler" scheduler: Scheduler = "kube-scheduler";
         Held "discovery" discovery: Discovery = "How nodes find each other";
         Held "etcd" etcd: Option<Etcd> = "etcd";
-        Later "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
+        Held "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
         Later "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
         Later "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
         Later "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
@@ -41,11 +41,6 @@ section! {
 }
 
 fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
-    if cluster.discovery.enabled == Some(true)
-        && (cluster.id.as_deref().is_none_or(str::is_empty) || cluster.secret.is_empty())
-    {
-        reader.wrong_in(node, "discovery", "needs cluster.id and cluster.secret");
-    }
     let mut names = std::collections::BTreeSet::new();
     for manifest in &cluster.inline_manifests {
         if !names.insert(&manifest.name) {
@@ -56,19 +51,43 @@ fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// `cluster.controlPlane`.
-    pub struct ControlPlane {
-        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
+    pub struct ControlPlane [check_control_plane] {
+        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API; required here or in a KubeClusterConfig";
         Held "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
     }
 }
 
+fn check_control_plane(control_plane: &ControlPlane, node: &Node, reader: &mut Reader<'_>) {
+    let port = control_plane.local_api_server_port;
+    check_port(port, node, "localAPIServerPort", reader);
+}
+
 section! {
     /// `cluster.network`.
-    pub struct ClusterNetwork {
-        Later "cni" cni: Option<Cni> = "The network plugin";
+    pub struct ClusterNetwork [check_network] {
+        Held "cni" cni: Option<Cni> = "The network plugin";
         Held "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
-        Held "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", replace;
-        Held "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", replace;
+        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", replace;
+        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", replace;
+    }
+}
+
+fn check_network(network: &ClusterNetwork, node: &Node, reader: &mut Reader<'_>) {
+    check_subnets(&network.pod_subnets, node, "podSubnets", reader);
+    check_subnets(&network.service_subnets, node, "serviceSubnets", reader);
+}
+
+/// Complains of more than one network of a family.
+pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let count = |v4: bool| {
+        let family = subnets
+            .iter()
+            .filter(|subnet| subnet.address.is_ipv4() == v4);
+        family.count()
+    };
+    if count(true) > 1 || count(false) > 1 {
+        let what = "must have at most one IPv4 and one IPv6 network";
+        reader.wrong_in(node, field, what);
     }
 }
 
@@ -76,8 +95,8 @@ section! {
     /// `cluster.network.cni`.
     pub struct Cni [check_cni] {
         Held "name" name: CniName = "Which plugin";
-        Held "urls" urls: Vec<Url> = "Manifests of a custom one";
-        Held "flannel" flannel: Option<Object> = "Options of flannel";
+        Later "urls" urls: Vec<Url> = "Manifests of a custom one";
+        Later "flannel" flannel: Option<Object> = "Options of flannel";
     }
 }
 
@@ -117,9 +136,23 @@ section! {
 
 section! {
     /// A place where nodes are announced.
-    pub struct DiscoveryRegistry {
+    pub struct DiscoveryRegistry [check_registry] {
         Held "disabled" disabled: Option<bool> = "Do not use it";
         Held "endpoint" endpoint: Option<Url> = "Its URL; of the service only";
+    }
+}
+
+fn check_registry(_: &DiscoveryRegistry, node: &Node, reader: &mut Reader<'_>) {
+    check_discovery_endpoint(node, reader);
+}
+
+/// Complains of an endpoint, when there is one, that no discovery service has.
+pub(crate) fn check_discovery_endpoint(node: &Node, reader: &mut Reader<'_>) {
+    let endpoint = node.get("endpoint").and_then(Node::text);
+    let scheme = endpoint.and_then(|url| url.split_once("://"));
+    if scheme.is_some_and(|(scheme, _)| !matches!(scheme, "https" | "http" | "grpc")) {
+        let what = "must begin with https://, http:// or grpc://";
+        reader.wrong_in(node, "endpoint", what);
     }
 }
 

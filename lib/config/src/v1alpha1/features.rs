@@ -43,9 +43,20 @@ section! {
 
 section! {
     /// Balancer of the Kubernetes API on the node.
-    pub struct KubePrism {
+    pub struct KubePrism [check_kube_prism] {
         Held "enabled" enabled: bool = "Run it";
         Held "port" port: Option<u16> = "Its port on 127.0.0.1";
+    }
+}
+
+fn check_kube_prism(prism: &KubePrism, node: &Node, reader: &mut Reader<'_>) {
+    check_port(prism.port, node, "port", reader);
+}
+
+/// Complains of a port nothing can listen on, when the field is given.
+pub(crate) fn check_port(port: Option<u16>, node: &Node, field: &str, reader: &mut Reader<'_>) {
+    if port == Some(0) && node.get(field).is_some() {
+        reader.wrong_in(node, field, "must be from 1 to 65535");
     }
 }
 

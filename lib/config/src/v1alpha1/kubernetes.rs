@@ -4,8 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::read::section;
-use crate::values::{AbsolutePath, Cidr, KeyPair, Object};
+use super::names_are;
+use crate::read::{Reader, choices, section};
+use crate::tree::{Content, Node};
+use crate::values::{
+    AbsolutePath, Cidr, KeyPair, Object, SubnetMatch, is_label_value, is_qualified_name, is_taint,
+};
 
 section! {
     /// `machine.kubelet`.
@@ -18,10 +22,56 @@ section! {
         Later "credentialProviderConfig" credential_provider_config: Option<Object> = "Image credentials", secret;
         Held "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
         Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Later "nodeIP" node_ip: Option<Object> = "Which address the node has in Kubernetes";
+        Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Held "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
+}
+
+section! {
+    /// Which address a node has in Kubernetes.
+    pub struct NodeIp {
+        Held "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
+    }
+}
+
+/// Complains of what Kubernetes does not take for labels of an object.
+pub(crate) fn check_labels(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let what = "must be at most 63 letters, digits, dashes, dots and underscores";
+    names_are(node, field, is_qualified_name, reader);
+    values_are(node, field, is_label_value, what, reader);
+}
+
+/// The same for annotations, whose values may be anything.
+pub(crate) fn check_annotations(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    names_are(node, field, is_qualified_name, reader);
+}
+
+/// The same for a node's taints.
+pub(crate) fn check_taints(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let what =
+        "must be NoSchedule, PreferNoSchedule or NoExecute, or a value, a colon and one of them";
+    names_are(node, field, is_qualified_name, reader);
+    values_are(node, field, is_taint, what, reader);
+}
+
+fn values_are(
+    node: &Node,
+    field: &str,
+    good: fn(&str) -> bool,
+    what: &str,
+    reader: &mut Reader<'_>,
+) {
+    let entries = node.get(field).map(Node::entries).unwrap_or_default();
+    // What is no single value has been complained about.
+    let single = |value: &Node| matches!(value.content, Content::Scalar { .. });
+    reader.within(field, |reader| {
+        for (key, value) in entries.iter().filter(|(_, value)| single(value)) {
+            if !good(value.text().unwrap_or_default()) {
+                reader.within(&key.name, |reader| reader.wrong(value.mark, what));
+            }
+        }
+    });
 }
 
 section! {
@@ -35,8 +85,50 @@ section! {
         Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
         Held "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
         Held "auditPolicy" audit_policy: Option<Object> = "What is audited", replace;
-        Later "resources" resources: Option<Object> = "Requests and limits";
-        Later "authorizationConfig" authorization_config: Vec<Object> = "Authorizers", by(&["name"]);
+        Later "resources" resources: Resources = "Requests and limits";
+        Held "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
+    }
+}
+
+section! {
+    /// What a container asks for, and may take.
+    pub struct Resources [check_resources] {
+        Held "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
+        Held "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
+    }
+}
+
+fn check_resources(_: &Resources, node: &Node, reader: &mut Reader<'_>) {
+    for field in ["requests", "limits"] {
+        let entries = node.get(field).map(Node::entries).unwrap_or_default();
+        let unknown = entries
+            .iter()
+            .filter(|(key, _)| !matches!(key.name.as_str(), "cpu" | "memory"));
+        for (key, _) in unknown {
+            reader.within(field, |reader| {
+                reader.wrong(key.mark, "must hold cpu and memory only");
+            });
+        }
+    }
+}
+
+section! {
+    /// Who decides what a caller of the Kubernetes API may do.
+    pub struct Authorizer [check_authorizer] {
+        Held "name" name: String = "Names it", required;
+        Held "type" kind: AuthorizerKind = "What decides", required;
+        Held "webhook" webhook: Option<Object> = "How a webhook is asked; only with `type: Webhook`";
+    }
+}
+
+choices! {
+    /// What decides what a caller of the Kubernetes API may do.
+    pub enum AuthorizerKind { Node = "Node", Rbac = "RBAC", Webhook = "Webhook", }
+}
+
+fn check_authorizer(authorizer: &Authorizer, node: &Node, reader: &mut Reader<'_>) {
+    if authorizer.kind == AuthorizerKind::Webhook && authorizer.webhook.is_none() {
+        reader.wrong_in(node, "webhook", "is required with type: Webhook");
     }
 }
 
@@ -64,7 +156,7 @@ section! {
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Option<Object> = "Requests and limits";
+        Later "resources" resources: Resources = "Requests and limits";
     }
 }
 
@@ -75,7 +167,7 @@ section! {
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Option<Object> = "Requests and limits";
+        Later "resources" resources: Resources = "Requests and limits";
         Later "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
     }
 }
@@ -85,9 +177,14 @@ section! {
     pub struct Proxy {
         Held "disabled" disabled: bool = "Leave it out";
         Held "image" image: Option<String> = "Its image";
-        Held "mode" mode: Option<String> = "`nftables`, `iptables` or `ipvs`";
+        Held "mode" mode: ProxyMode = "What carries packets to services";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
     }
+}
+
+choices! {
+    /// What carries packets to services.
+    pub enum ProxyMode { Nftables = "nftables", Iptables = "iptables", Ipvs = "ipvs", }
 }
 
 section! {

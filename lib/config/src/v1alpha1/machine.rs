@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Features, InterfaceNetwork, Kubelet, MachineDisk, SystemDiskEncryption};
+use super::{
+    Features, InterfaceNetwork, Kubelet, MachineDisk, SystemDiskEncryption, check_annotations,
+    check_labels, check_taints,
+};
 use crate::hardened;
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
@@ -51,7 +54,7 @@ section! {
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
         Later "registries" registries: Registries = "Mirrors and credentials of image registries";
         Acted "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
-        Held "features" features: Features = "Switches";
+        Acted "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
         Acted "logging" logging: Logging = "Where logs are sent";
         Acted "kernel" kernel: Kernel = "Kernel modules";
@@ -59,7 +62,7 @@ section! {
         Later "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of containers' default specification";
         Held "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
-        Later "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+        Held "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
 }
 
@@ -96,6 +99,9 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
         names_are(node, field, good, reader);
     }
     hardened::check(node, "sysctls", reader);
+    check_labels(node, "nodeLabels", reader);
+    check_annotations(node, "nodeAnnotations", reader);
+    check_taints(node, "nodeTaints", reader);
 }
 
 /// Whether nothing in `machine.ca` is wrong already: no second complaint about it.

@@ -39,11 +39,9 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
             "must not be false: a config that is not kept is not supported",
         );
     }
-    // Sections that are missing say what they miss.
-    for name in ["machine", "cluster"] {
-        if node.entry(name).is_none_or(Node::is_empty) {
-            reader.wrong_in(node, name, "is required");
-        }
+    // Whether `cluster` misses anything, the documents with a kind say too (`forms`).
+    if node.entry("machine").is_none_or(Node::is_empty) {
+        reader.wrong_in(node, "machine", "is required");
     }
     if root.machine.kind == MachineType::Worker {
         let Some(cluster) = node.get("cluster") else {

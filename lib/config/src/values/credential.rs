@@ -83,18 +83,67 @@ section! {
     }
 }
 
-/// One or more certificates as PEM text, comments between them.
+/// A private key as PEM text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RootCertificates(String);
+pub struct PemKey(Secret);
 
-impl Deref for RootCertificates {
+impl Deref for PemKey {
+    type Target = Secret;
+    fn deref(&self) -> &Secret {
+        &self.0
+    }
+}
+
+impl Value for PemKey {
+    const SHAPE: Shape = Shape::Secret;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a PEM PRIVATE KEY", |text| {
+            holds(text, "PRIVATE KEY").then(|| PemKey(Secret::new(text)))
+        })
+    }
+}
+
+/// A public key as PEM text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PemPublicKey(String);
+
+impl Deref for PemPublicKey {
     type Target = str;
     fn deref(&self) -> &str {
         &self.0
     }
 }
 
-impl Value for RootCertificates {
+impl Value for PemPublicKey {
+    const SHAPE: Shape = Shape::Text("a PEM PUBLIC KEY");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a PEM PUBLIC KEY", |text| {
+            let only = !text.contains("PRIVATE KEY");
+            (holds(text, "PUBLIC KEY") && only).then(|| PemPublicKey(text.to_owned()))
+        })
+    }
+}
+
+section! {
+    /// An authority as the documents of Kubernetes carry it.
+    pub struct PemKeyPair {
+        Held "cert" crt: PemCertificates = "The certificate", required;
+        Held "key" key: PemKey = "Its private key, in PEM", required;
+    }
+}
+
+/// One or more certificates as PEM text, comments between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PemCertificates(String);
+
+impl Deref for PemCertificates {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for PemCertificates {
     const SHAPE: Shape = Shape::Text("PEM certificates");
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         scalar(node, reader, "PEM certificates", |text| {
@@ -102,7 +151,7 @@ impl Value for RootCertificates {
             let whole = ends > 0 && ends == text.matches("-----BEGIN CERTIFICATE-----").count();
             // A key that slipped in would be spread to every program on the node.
             let only = !text.contains("PRIVATE KEY");
-            (whole && only).then(|| RootCertificates(text.to_owned()))
+            (whole && only).then(|| PemCertificates(text.to_owned()))
         })
     }
 }

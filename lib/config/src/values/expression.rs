@@ -1,7 +1,7 @@
 //! Expressions that choose links: the Common Expression Language (<https://cel.dev>), with the variable `link`, and
 //! the functions `mac(bytes)`, which writes a hardware address, and `glob(pattern, text)`.
 //!
-//! What an expression may cost has a bound: 1024 characters, 24 levels of brackets, no loops and no variables of
+//! What an expression may cost has a bound: 1024 bytes, 24 levels of brackets, no loops and no variables of
 //! its own. Whatever it is, it runs on a thread of its own, whose stack holds the deepest one.
 
 use std::collections::HashMap;
@@ -17,7 +17,8 @@ use super::Expression;
 /// Of brackets and calls inside each other.
 const DEPTH: u16 = 24;
 
-const LENGTH: usize = 1024;
+/// In bytes; its type holds it.
+pub(super) const LENGTH: usize = 1024;
 
 /// A sum is as deep as it has numbers. Twice what the deepest of that length takes where nothing is optimised.
 const STACK: usize = 128 << 20;
@@ -99,9 +100,6 @@ impl Expression {
 }
 
 fn evaluate(text: &str, links: &[LinkFacts]) -> Result<Vec<bool>, String> {
-    if text.len() > LENGTH {
-        return Err(format!("it is longer than {LENGTH} bytes"));
-    }
     let parser = Parser::new().max_recursion_depth(DEPTH);
     let parsed = parser.parse(text).map_err(|problems| {
         let first = problems.errors.first();
@@ -161,6 +159,10 @@ fn like(pattern: Arc<String>, text: Arc<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem::Notes;
+    use crate::read::{Reader, Value as _};
+    use crate::table::Shape;
+    use crate::tree::{Content, Node};
 
     fn link(last: u8, driver: &str) -> LinkFacts {
         LinkFacts {
@@ -246,7 +248,24 @@ mod tests {
         }
         let refused = selected(&deep("(", ")")).unwrap_err();
         assert_eq!(refused, "it has more than 24 levels of brackets");
-        let refused = selected(&"1+".repeat(LENGTH)).unwrap_err();
-        assert_eq!(refused, "it is longer than 1024 bytes");
+    }
+
+    #[test]
+    fn the_bounds_are_those_that_are_told() {
+        let Shape::Text(told) = Expression::SHAPE else {
+            panic!("an expression is text");
+        };
+        let bounds =
+            format!("an expression of at most {LENGTH} bytes, its brackets at most {DEPTH} deep");
+        assert_eq!(told, bounds);
+        let read = |length: usize| {
+            let text = "1".repeat(length);
+            let node = Node::new(Content::Scalar { text, plain: true });
+            let mut notes = Notes::default();
+            let expression = Expression::read(&node, &mut Reader::new(&mut notes, false));
+            (expression.is_some(), notes.is_empty())
+        };
+        assert_eq!(read(LENGTH), (true, true));
+        assert_eq!(read(LENGTH + 1), (false, false));
     }
 }

@@ -2,6 +2,7 @@
 
 mod credential;
 mod expression;
+mod kubernetes;
 mod network;
 mod quantity;
 mod wireguard;
@@ -13,8 +14,12 @@ use crate::read::{Reader, Value, scalar};
 use crate::table::Shape;
 use crate::tree::Node;
 
-pub use credential::{AcceptedCa, Base64Certificate, Base64Key, KeyPair, RootCertificates};
+pub use credential::{
+    AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
+    PemPublicKey,
+};
 pub use expression::LinkFacts;
+pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use quantity::{FileMode, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
@@ -66,9 +71,17 @@ texts! {
     AbsolutePath = "an absolute path without ..", is_absolute_path;
     /// The name of a volume: becomes a partition label and a directory.
     VolumeName = "a name of letters, digits and dashes, at most 34", is_volume_name;
-    /// An expression that selects disks or links. Its syntax is checked where it is evaluated.
-    Expression = "an expression of at most 4096 characters",
-        |text| !text.trim().is_empty() && text.len() <= 4096;
+    /// An expression that selects disks or links. Its syntax, and how deep it is, is checked where it is evaluated.
+    Expression = "an expression of at most 1024 bytes, its brackets at most 24 deep",
+        |text| !text.trim().is_empty() && text.len() <= expression::LENGTH;
+    /// A network or an address, or one that is left out.
+    SubnetMatch = "a network such as 10.0.0.0/8 or an address; with ! in front it is left out",
+        |text| {
+            let text = text.strip_prefix('!').unwrap_or(text);
+            Cidr::parse(text).is_some() || text.parse::<std::net::IpAddr>().is_ok()
+        };
+    /// The name of an object of Kubernetes.
+    ObjectName = "a name of lower-case letters, digits and dashes in parts of at most 63", is_subdomain;
     /// The alias of a link, or of several: `net%d` is `net0`, `net1` and so on.
     LinkAlias = "a name of at most 15 characters, or one of at most 12 with %d behind it", is_link_alias;
     /// A variable as `NAME=value`. Not shown: values carry credentials.
@@ -138,7 +151,6 @@ fn is_link_alias(name: &str) -> bool {
     }
 }
 
-/// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.
 /// Complains unless the field, when it is given, is a receiver of logs.
 pub(crate) fn check_receiver(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let good = |text: &str| {
@@ -159,6 +171,7 @@ pub(crate) fn check_receiver(node: &Node, field: &str, reader: &mut Reader<'_>) 
     }
 }
 
+/// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.
 fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;

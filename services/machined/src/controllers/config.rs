@@ -55,8 +55,8 @@ fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
     let kind = MachineType::from(document.machine.kind);
     context.put(Draft::new(MachineType::ID, kind))?;
     let info = ClusterInfo {
-        id: document.cluster.id.clone().unwrap_or_default(),
-        name: document.cluster.name.clone(),
+        id: document.cluster_id().unwrap_or_default().to_owned(),
+        name: document.cluster_name().to_owned(),
     };
     context.put(Draft::new(ClusterInfo::ID, info))?;
     Ok(())
@@ -71,11 +71,21 @@ mod tests {
 
     #[tokio::test]
     async fn the_text_as_given_and_who_the_node_is() {
+        for cluster in [
+            "cluster:\n  id: some\n  clusterName: one\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n",
+            "---\napiVersion: v1alpha1\nkind: KubeClusterConfig\nclusterName: one\nendpoint: https://10.0.0.1:6443\n\
+             ---\napiVersion: v1alpha1\nkind: DiscoveryIdentityConfig\nclusterID: some\n\
+             clusterSecret: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n",
+        ] {
+            of_config(cluster).await;
+        }
+    }
+
+    async fn of_config(cluster: &str) {
         let crt =
             "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
         let text = format!(
-            "# by hand\nversion: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\ncluster:\n  \
-             clusterName: one\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+            "# by hand\nversion: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n{cluster}"
         );
         let document = Document::parse(text.as_bytes());
         let document = document.unwrap_or_else(|problems| panic!("{problems}"));
@@ -92,6 +102,6 @@ mod tests {
         let kind = store.get_as::<MachineType>(MachineType::ID).unwrap();
         assert_eq!(kind.name, "worker");
         let info = store.get_as::<ClusterInfo>(ClusterInfo::ID).unwrap();
-        assert_eq!(info.name, "one");
+        assert_eq!((&*info.id, &*info.name), ("some", "one"));
     }
 }

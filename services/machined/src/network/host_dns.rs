@@ -53,7 +53,7 @@ pub fn service_addresses(document: &Document) -> Vec<IpAddr> {
     if !document.host_dns().forward {
         return Vec::new();
     }
-    let pods = &document.cluster.network.pod_subnets;
+    let pods = document.pod_subnets();
     let has = |is: fn(&IpAddr) -> bool| pods.iter().any(|subnet| is(&subnet.address));
     let v4 = (pods.is_empty() || has(IpAddr::is_ipv4)).then_some(SERVICE.into());
     let v6 = has(IpAddr::is_ipv6).then_some(SERVICE_V6.into());

@@ -225,25 +225,34 @@ fn a_config_without_a_network_says_nothing() {
 
 #[test]
 fn the_caches_addresses_are_for_the_hosts_own_use() {
-    let text = format!(
-        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CRT}}}\n  \
-         features: {{hostDNS: {{enabled: true, forwardKubeDNSToHost: true}}}}\n\
-         cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n  \
-         network: {{podSubnets: [10.244.0.0/16, 'fd00:10::/64']}}\n"
-    );
-    let document = Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"));
-    let said = said(&document, &present());
-    let found: Vec<(String, &str)> = said
-        .specs
-        .addresses
-        .iter()
-        .map(|spec| (spec.id(), spec.scope))
-        .collect();
-    let expected = [
-        ("lo/169.254.116.108/32", "host"),
-        ("lo/fd54:616c:6f73:0:204f:5320:444e:531/128", "host"),
-    ];
-    assert_eq!(found, expected.map(|(id, scope)| (id.to_owned(), scope)));
+    let old = "  features: {hostDNS: {enabled: true, forwardKubeDNSToHost: true}}\n\
+               cluster:\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n  \
+               network: {podSubnets: [10.244.0.0/16, 'fd00:10::/64']}\n";
+    let by_kind = "---\napiVersion: v1alpha1\nkind: ResolverConfig\n\
+                   hostDNS: {enabled: true, forwardKubeDNSToHost: true}\n\
+                   ---\napiVersion: v1alpha1\nkind: KubeClusterConfig\nclusterName: a\n\
+                   endpoint: https://10.0.0.1:6443\n\
+                   ---\napiVersion: v1alpha1\nkind: KubeNetworkConfig\n\
+                   podSubnets: [10.244.0.0/16, 'fd00:10::/64']\n\
+                   serviceSubnets: [10.96.0.0/12, 'fd00:20::/112']\n";
+    for form in [old, by_kind] {
+        let text =
+            format!("version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CRT}}}\n{form}");
+        let document =
+            Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"));
+        let said = said(&document, &present());
+        let found: Vec<(String, &str)> = said
+            .specs
+            .addresses
+            .iter()
+            .map(|spec| (spec.id(), spec.scope))
+            .collect();
+        let expected = [
+            ("lo/169.254.116.108/32", "host"),
+            ("lo/fd54:616c:6f73:0:204f:5320:444e:531/128", "host"),
+        ];
+        assert_eq!(found, expected.map(|(id, scope)| (id.to_owned(), scope)));
+    }
 }
 
 fn alias(name: &str, expression: &str) -> String {

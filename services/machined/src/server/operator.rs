@@ -33,7 +33,7 @@ pub(super) fn client_config(
             _ => Status::internal(error.to_string()),
         })?;
     let ca = &authority.pem().crt;
-    let context = context(&roles, &document.cluster.name);
+    let context = context(&roles, document.cluster_name());
     let reply = api::GenerateClientConfiguration {
         metadata: None,
         ca: ca.clone().into_bytes(),

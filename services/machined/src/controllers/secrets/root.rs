@@ -39,7 +39,7 @@ impl Controller for Roots {
             context.start_outputs();
             if let Some(document) = &config {
                 // First whom to ask, then what for.
-                let endpoint = endpoint(&document.cluster.control_plane.endpoint);
+                let endpoint = endpoint(document.endpoint());
                 context.put(Draft::new(Endpoint::STATIC, endpoint))?;
                 context.put(Draft::new(OsRoot::ID, root(document)))?;
             }

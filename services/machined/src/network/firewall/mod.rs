@@ -96,8 +96,10 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
 
 /// The addresses of pods and services.
 fn cluster(document: &Document) -> AddressMatch {
-    let network = &document.cluster.network;
-    let all = network.pod_subnets.iter().chain(&network.service_subnets);
+    let all = document
+        .pod_subnets()
+        .iter()
+        .chain(document.service_subnets());
     AddressMatch {
         include_subnets: all.map(|subnet| prefix(*subnet).network()).collect(),
         exclude_subnets: Vec::new(),

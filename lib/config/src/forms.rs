@@ -1,0 +1,171 @@
+//! What of a cluster can be said in two forms, in the document without a kind or in documents with one: read as
+//! one, and held to the same rules. That nothing is said in both is for [`crate::conflicts`].
+
+use crate::Document;
+use crate::MachineType;
+use crate::kinds::{
+    DiscoveryIdentityConfig, DiscoveryServiceConfig, Kind as _, KubeAPIServerCAConfig,
+    KubeClusterConfig, KubeNetworkConfig,
+};
+use crate::problem::{Mark, Notes};
+use crate::tree::{Content, Node};
+use crate::values::Cidr;
+
+/// Kinds that say something of the control plane, and so nothing to a worker.
+const CONTROL_PLANE_ONLY: &[&str] = &[
+    "KubeAdmissionControlConfig",
+    "KubeAggregatorCAConfig",
+    "KubeAPIServerConfig",
+    "KubeAuditPolicyConfig",
+    "KubeAuthenticationConfig",
+    "KubeAuthorizerConfig",
+    "KubeControllerManagerConfig",
+    "KubeCoreDNSConfig",
+    "KubeEtcdEncryptionConfig",
+    "KubeFlannelCNIConfig",
+    "KubeProxyConfig",
+    "KubeSchedulerConfig",
+    "KubeServiceAccountConfig",
+    "KubeTalosAPIAccessConfig",
+];
+
+impl Document {
+    /// The cluster's name; the old form may have none.
+    #[must_use]
+    pub fn cluster_name(&self) -> &str {
+        let by_kind = self.all::<KubeClusterConfig>().next();
+        by_kind.map_or(&self.cluster.name, |config| &config.name)
+    }
+
+    /// The URL of the Kubernetes API.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        let by_kind = self.all::<KubeClusterConfig>().next();
+        by_kind.map_or(&self.cluster.control_plane.endpoint, |config| {
+            &config.endpoint
+        })
+    }
+
+    /// Names the cluster to the discovery service, if anything does.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<&str> {
+        let by_kind = self.all::<DiscoveryIdentityConfig>().next();
+        by_kind
+            .map(|config| &*config.id)
+            .or(self.cluster.id.as_deref())
+    }
+
+    /// Addresses of pods.
+    #[must_use]
+    pub fn pod_subnets(&self) -> &[Cidr] {
+        let by_kind = self.all::<KubeNetworkConfig>().next();
+        by_kind.map_or(&self.cluster.network.pod_subnets, |config| {
+            &config.pod_subnets
+        })
+    }
+
+    /// Addresses of services.
+    #[must_use]
+    pub fn service_subnets(&self) -> &[Cidr] {
+        let by_kind = self.all::<KubeNetworkConfig>().next();
+        by_kind.map_or(&self.cluster.network.service_subnets, |config| {
+            &config.service_subnets
+        })
+    }
+}
+
+/// Notes what neither form says, and what is not for a node of this type.
+pub(crate) fn check(document: &Document, notes: &mut Notes) {
+    let trees = document.trees();
+    let root = trees.iter().find(|tree| tree.get("kind").is_none());
+    // What is no map has been complained about.
+    let Some(root) = root.filter(|root| is_map(root)) else {
+        return;
+    };
+    endpoint(root, trees, notes);
+    identity(document, root, trees, notes);
+    if document.machine.kind == MachineType::Worker {
+        worker(trees, notes);
+    }
+}
+
+fn is_map(node: &Node) -> bool {
+    matches!(node.content, Content::Map(_))
+}
+
+/// The documents of a kind, whatever is wrong with them.
+fn of_kind<'a>(trees: &'a [Node], kind: &'a str) -> impl Iterator<Item = &'a Node> {
+    let is = move |tree: &&Node| tree.get("kind").and_then(Node::text) == Some(kind);
+    trees.iter().filter(is)
+}
+
+fn endpoint(root: &Node, trees: &[Node], notes: &mut Notes) {
+    if of_kind(trees, KubeClusterConfig::NAME).next().is_some() {
+        return;
+    }
+    let Some(cluster) = root.entry("cluster").filter(|cluster| !cluster.is_empty()) else {
+        let mark = root
+            .entry("cluster")
+            .map_or(root.mark, |cluster| cluster.mark);
+        notes.add(mark, "cluster", "cluster is required");
+        return;
+    };
+    let place = cluster.get("controlPlane").unwrap_or(cluster);
+    let given = cluster
+        .get("controlPlane")
+        .and_then(|control_plane| control_plane.get("endpoint"))
+        .is_some_and(|endpoint| !endpoint.is_empty());
+    if !given && is_map(cluster) && is_map(place) {
+        let path = "cluster.controlPlane.endpoint";
+        let message = format!("{path}, or a KubeClusterConfig, is required");
+        notes.add(place.mark, path, message);
+    }
+}
+
+/// Whoever is announced to a discovery service needs a name there, and a secret.
+fn identity(document: &Document, root: &Node, trees: &[Node], notes: &mut Notes) {
+    let cluster = &document.cluster;
+    let old = cluster.id.as_deref().is_some_and(|id| !id.is_empty()) && !cluster.secret.is_empty();
+    let kind = DiscoveryIdentityConfig::NAME;
+    if old || of_kind(trees, kind).next().is_some() {
+        return;
+    }
+    let mut missed = |mark: Mark, path: &str| {
+        let message = format!("{path} needs cluster.id and cluster.secret, or a {kind}");
+        notes.add(mark, path, message);
+    };
+    if cluster.discovery.enabled == Some(true) {
+        let place = root
+            .get("cluster")
+            .and_then(|cluster| cluster.get("discovery"));
+        missed(
+            place.map_or(root.mark, |place| place.mark),
+            "cluster.discovery",
+        );
+    }
+    for tree in of_kind(trees, DiscoveryServiceConfig::NAME) {
+        missed(tree.mark, DiscoveryServiceConfig::NAME);
+    }
+}
+
+fn worker(trees: &[Node], notes: &mut Notes) {
+    for kind in CONTROL_PLANE_ONLY {
+        for tree in of_kind(trees, kind) {
+            let message = format!("{kind} must not be given to a worker");
+            notes.add(tree.mark, kind, message);
+        }
+    }
+    let authorities = of_kind(trees, KubeAPIServerCAConfig::NAME);
+    for issuing in authorities.filter_map(|tree| tree.get("issuingCA")) {
+        if !issuing.is_empty() {
+            let what = "issuingCA must not be given to a worker; acceptedCAs are for it";
+            notes.add(issuing.mark, "issuingCA", what);
+        }
+    }
+}
+
+/// Every kind named above.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    CONTROL_PLANE_ONLY.iter().copied()
+}

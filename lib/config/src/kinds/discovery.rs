@@ -1,0 +1,54 @@
+//! How the nodes of a cluster find and reach each other.
+
+use std::net::SocketAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::read::{Reader, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::v1alpha1::{KubeSpan, check_discovery_endpoint};
+use crate::values::Url;
+
+section! {
+    /// A service where nodes are announced.
+    pub struct DiscoveryServiceConfig [check_service] {
+        Held "name" name: String = "Names it", required;
+        Held "endpoint" endpoint: Url = "Its URL, by `https`, `http` or `grpc`", required;
+    }
+}
+
+fn check_service(_: &DiscoveryServiceConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_discovery_endpoint(node, reader);
+}
+
+section! {
+    /// Who the cluster is to discovery services.
+    pub struct DiscoveryIdentityConfig [check_identity] {
+        Held "clusterID" id: String = "Names the cluster to the discovery service", required;
+        Held "clusterSecret" secret: Secret = "Encrypts what the discovery service carries: base64 of 32 bytes", required;
+    }
+}
+
+fn check_identity(identity: &DiscoveryIdentityConfig, node: &Node, reader: &mut Reader<'_>) {
+    let key = STANDARD.decode(identity.secret.expose());
+    let good = key.is_ok_and(|key| key.len() == 32);
+    if !identity.secret.is_empty() && !good {
+        reader.wrong_in(node, "clusterSecret", "must be base64 of 32 bytes");
+    }
+}
+
+section! {
+    /// WireGuard mesh between nodes.
+    pub struct KubeSpanConfig {
+        .. kubespan: KubeSpan = "The mesh";
+    }
+}
+
+section! {
+    /// Addresses at which other nodes can try this one, beside those it finds.
+    pub struct KubeSpanEndpointsConfig {
+        Acted "extraAnnouncedEndpoints" extra_announced_endpoints: Vec<SocketAddr> = "Addresses and ports";
+    }
+}

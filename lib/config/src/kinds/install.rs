@@ -1,0 +1,28 @@
+//! Installing the node to a disk.
+
+use super::Selector;
+use crate::read::section;
+
+section! {
+    /// Installing to a disk without being asked.
+    pub struct UnattendedInstallConfig {
+        Later "reboot" reboot: Option<bool> = "Start again afterwards";
+        Held "installer" installer: Installer = "What is installed";
+        Held "provisioning" provisioning: InstallProvisioning = "Where to", required;
+    }
+}
+
+section! {
+    /// What is installed.
+    pub struct Installer {
+        Held "image" image: Option<String> = "The installer image";
+    }
+}
+
+section! {
+    /// Where a node is installed to.
+    pub struct InstallProvisioning {
+        Held "diskSelector" disk_selector: Option<Selector> = "Which disk", required;
+        Held "wipe" wipe: Option<bool> = "Wipe the disk first; absent: yes";
+    }
+}

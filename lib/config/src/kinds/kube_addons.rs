@@ -1,0 +1,64 @@
+//! What a new Kubernetes cluster is given to run: its network, its DNS, manifests.
+
+use std::collections::BTreeMap;
+
+use super::kube_control_plane::check_image;
+use crate::read::{Reader, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::v1alpha1::{ProxyMode, Resources};
+use crate::values::{Object, ObjectName, Url};
+
+section! {
+    /// kube-proxy.
+    pub struct KubeProxyConfig [check_proxy] {
+        Held "enabled" enabled: Option<bool> = "Run it; absent: yes";
+        Held "image" image: Option<String> = "Its image";
+        Held "mode" mode: ProxyMode = "What carries packets to services";
+        Later "config" config: Option<Object> = "KubeProxyConfiguration fields";
+        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Later "resources" resources: Resources = "Requests and limits";
+    }
+}
+
+fn check_proxy(config: &KubeProxyConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_image(config.enabled, config.image.as_deref(), node, reader);
+}
+
+section! {
+    /// flannel, the network plugin.
+    pub struct KubeFlannelCNIConfig {
+        Held "backendType" backend_type: String = "How packets go from node to node, such as `vxlan`", required;
+        Held "backendPort" backend_port: Option<u16> = "Its UDP port";
+        Later "backendMTU" backend_mtu: Option<u32> = "Bytes of the nodes' largest packet; absent: as flannel finds";
+        Later "backendExtraConfig" backend_extra_config: Option<Object> = "Further options of the backend";
+        Later "resources" resources: Resources = "Requests and limits";
+        Later "extraArgs" extra_args: Vec<String> = "Arguments";
+        Later "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
+    }
+}
+
+section! {
+    /// CoreDNS.
+    pub struct KubeCoreDNSConfig {
+        Held "enabled" enabled: Option<bool> = "Run it; absent: yes";
+        Held "image" image: Option<String> = "Its image";
+    }
+}
+
+section! {
+    /// A manifest to fetch and apply.
+    pub struct KubeExternalManifestConfig {
+        Acted "name" name: ObjectName = "Names it", required;
+        Acted "headers" headers: BTreeMap<String, String> = "Headers of the request", secret;
+        Acted "url" url: Url = "Where it is", required;
+    }
+}
+
+section! {
+    /// A manifest to apply.
+    pub struct KubeInlineManifestConfig {
+        Acted "name" name: ObjectName = "Names it", required;
+        Acted "manifest" manifest: Secret = "YAML; may hold secrets", required;
+    }
+}

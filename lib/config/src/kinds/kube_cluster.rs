@@ -1,0 +1,93 @@
+//! What all nodes of a Kubernetes cluster share: its name, networks, authorities and keys.
+
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::v1alpha1::check_subnets;
+use crate::values::{
+    Cidr, HostName, HttpsUrl, Object, PemCertificates, PemKey, PemKeyPair, PemPublicKey, Url,
+};
+
+section! {
+    /// The cluster's name, and where Kubernetes answers.
+    pub struct KubeClusterConfig {
+        Acted "clusterName" name: String = "The cluster's name", required;
+        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
+    }
+}
+
+section! {
+    /// The cluster's networks.
+    pub struct KubeNetworkConfig [check_network] {
+        Held "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
+        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", required, replace;
+        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", required, replace;
+        Later "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Bits that the IPv4 addresses of a node's pods share, 1 to 32";
+        Later "nodeCIDRMaskSizeIPv6" node_mask_v6: Option<u8> = "The same for IPv6, 1 to 128";
+    }
+}
+
+fn check_network(network: &KubeNetworkConfig, node: &Node, reader: &mut Reader<'_>) {
+    let (pods, services) = (&network.pod_subnets, &network.service_subnets);
+    check_subnets(pods, node, "podSubnets", reader);
+    check_subnets(services, node, "serviceSubnets", reader);
+    if !pods.is_empty() && !services.is_empty() && pods.len() != services.len() {
+        let what = "must be as many as podSubnets, of the same families";
+        reader.wrong_in(node, "serviceSubnets", what);
+    }
+    for (field, bits, most) in [
+        ("nodeCIDRMaskSizeIPv4", network.node_mask_v4, 32),
+        ("nodeCIDRMaskSizeIPv6", network.node_mask_v6, 128),
+    ] {
+        if bits.is_some_and(|bits| !(1..=most).contains(&bits)) {
+            reader.wrong_in(node, field, &format!("must be from 1 to {most}"));
+        }
+    }
+}
+
+section! {
+    /// The authority of the Kubernetes API.
+    pub struct KubeAPIServerCAConfig {
+        Held "issuingCA" issuing_ca: Option<PemKeyPair> = "Signs certificates; on control plane nodes only";
+        Held "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of Kubernetes";
+    }
+}
+
+section! {
+    /// The authority of the aggregation layer.
+    pub struct KubeAggregatorCAConfig {
+        Held "issuingCA" issuing_ca: PemKeyPair = "Signs certificates", required;
+        Held "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of the layer";
+    }
+}
+
+section! {
+    /// What signs service account tokens, and whose are believed.
+    pub struct KubeServiceAccountConfig {
+        Held "issuer" issuer: ServiceAccountIssuer = "What signs them", required;
+        Later "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
+    }
+}
+
+section! {
+    /// What signs service account tokens.
+    pub struct ServiceAccountIssuer {
+        Held "privateKey" private_key: PemKey = "The key, in PEM", required;
+        Held "issuerURL" url: Url = "The issuer that tokens name", required;
+    }
+}
+
+section! {
+    /// Whose service account tokens are believed beside the cluster's own.
+    pub struct AcceptedServiceAccounts {
+        Held "publicKeys" public_keys: Vec<PemPublicKey> = "Keys that check them";
+        Held "issuers" issuers: Vec<Url> = "Issuers they may name";
+        Held "audiences" audiences: Vec<String> = "For whom tokens may be; absent: for the issuer";
+    }
+}
+
+section! {
+    /// How Kubernetes encrypts what it keeps in etcd.
+    pub struct KubeEtcdEncryptionConfig {
+        Held "config" config: Option<Object> = "EncryptionConfiguration fields", required, secret;
+    }
+}

@@ -1,0 +1,108 @@
+//! What runs the control plane: the Kubernetes API, whom it lets do what, and the programs beside it.
+
+use std::collections::BTreeMap;
+
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::v1alpha1::{AdmissionPlugin, Authorizer, Resources, check_port};
+use crate::values::Object;
+
+section! {
+    /// kube-apiserver.
+    pub struct KubeAPIServerConfig [check_api_server] {
+        Held "image" image: String = "Its image", required;
+        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Later "env" env: BTreeMap<String, String> = "Variables", secret;
+        Later "resources" resources: Resources = "Requests and limits";
+        Held "apiPort" api_port: Option<u16> = "Its port on the nodes";
+        Held "certExtraSANs" cert_extra_sans: Vec<String> = "Further names of its certificate";
+        Later "startupProbes" startup_probes: Option<bool> = "Wait for it to start before asking how it is; absent: yes";
+    }
+}
+
+fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_port(config.api_port, node, "apiPort", reader);
+}
+
+section! {
+    /// kube-controller-manager.
+    pub struct KubeControllerManagerConfig [check_controller_manager] {
+        Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
+        Held "image" image: Option<String> = "Its image";
+        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Later "env" env: BTreeMap<String, String> = "Variables", secret;
+        Later "resources" resources: Resources = "Requests and limits";
+    }
+}
+
+fn check_controller_manager(
+    config: &KubeControllerManagerConfig,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    check_image(config.enabled, config.image.as_deref(), node, reader);
+}
+
+/// Complains when what runs has no image.
+pub(super) fn check_image(
+    enabled: Option<bool>,
+    image: Option<&str>,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    if enabled != Some(false) && image.is_none() {
+        reader.wrong_in(node, "image", "is required");
+    }
+}
+
+section! {
+    /// kube-scheduler.
+    pub struct KubeSchedulerConfig [check_scheduler] {
+        Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
+        Held "image" image: Option<String> = "Its image";
+        Later "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
+        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Later "env" env: BTreeMap<String, String> = "Variables", secret;
+        Later "resources" resources: Resources = "Requests and limits";
+    }
+}
+
+fn check_scheduler(config: &KubeSchedulerConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_image(config.enabled, config.image.as_deref(), node, reader);
+}
+
+section! {
+    /// An admission plugin of the Kubernetes API.
+    pub struct KubeAdmissionControlConfig {
+        .. plugin: AdmissionPlugin = "The plugin";
+    }
+}
+
+section! {
+    /// What of the calls to the Kubernetes API is audited.
+    pub struct KubeAuditPolicyConfig {
+        Held "configuration" configuration: Option<Object> = "The policy", replace;
+    }
+}
+
+section! {
+    /// Whom the Kubernetes API believes who they are.
+    pub struct KubeAuthenticationConfig {
+        Held "configuration" configuration: Option<Object> = "AuthenticationConfiguration fields", replace;
+    }
+}
+
+section! {
+    /// Who decides what a caller of the Kubernetes API may do; asked in the order of the documents.
+    pub struct KubeAuthorizerConfig {
+        .. authorizer: Authorizer = "The authorizer";
+    }
+}
+
+section! {
+    /// Access to the node's API from pods.
+    pub struct KubeTalosAPIAccessConfig {
+        Acted "allowedRoles" allowed_roles: Vec<String> = "At most these roles";
+        Acted "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "From these namespaces";
+    }
+}

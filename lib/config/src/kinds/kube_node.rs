@@ -1,0 +1,65 @@
+//! A node of a Kubernetes cluster: how it is known there, its kubelet, its way to the Kubernetes API.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::v1alpha1::{NodeIp, check_annotations, check_labels, check_port, check_taints};
+use crate::values::{HostName, Object, ObjectName};
+
+section! {
+    /// How the node is known in Kubernetes.
+    pub struct KubeNodeConfig [check_node] {
+        Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
+        Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
+        Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
+        Held "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
+        Later "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
+        Held "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+    }
+}
+
+fn check_node(_: &KubeNodeConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_labels(node, "labels", reader);
+    check_annotations(node, "annotations", reader);
+    check_taints(node, "taints", reader);
+}
+
+section! {
+    /// The kubelet.
+    pub struct KubeletConfig {
+        Held "image" image: String = "Its image", required;
+        Later "config" config: Option<Object> = "KubeletConfiguration fields";
+        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Held "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
+        Held "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
+    }
+}
+
+section! {
+    /// Where the kubelet gets credentials of image registries.
+    pub struct KubeCredentialProviderConfig {
+        Acted "configuration" configuration: Option<Object> = "CredentialProviderConfig fields", required, replace, secret;
+    }
+}
+
+section! {
+    /// Balancer of the Kubernetes API on the node.
+    pub struct KubePrismConfig [check_prism] {
+        Held "port" port: u16 = "Its port on 127.0.0.1", required;
+        Later "tlsServerName" tls_server_name: Option<HostName> = "The name the kubelet finds in the API's certificate";
+    }
+}
+
+fn check_prism(config: &KubePrismConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_port(Some(config.port), node, "port", reader);
+}
+
+section! {
+    /// A pod the kubelet runs without being told by Kubernetes.
+    pub struct KubeStaticPodConfig {
+        Acted "name" name: ObjectName = "Names it", required;
+        Acted "pod" pod: Option<Object> = "The pod", required, replace;
+    }
+}

@@ -1,0 +1,258 @@
+//! That a statement is supported alike in both forms.
+
+use super::least;
+use crate::table::Support::{self, Acted, Held, Later};
+
+/// A field of the old form, the one that says the same, and whether the node does what they say.
+const ALIKE: &[(&str, &str, &str, Support)] = &[
+    (
+        "cluster.clusterName",
+        "KubeClusterConfig",
+        "clusterName",
+        Acted,
+    ),
+    (
+        "cluster.controlPlane.endpoint",
+        "KubeClusterConfig",
+        "endpoint",
+        Acted,
+    ),
+    (
+        "cluster.network.dnsDomain",
+        "KubeNetworkConfig",
+        "dnsDomain",
+        Held,
+    ),
+    (
+        "cluster.network.podSubnets",
+        "KubeNetworkConfig",
+        "podSubnets",
+        Acted,
+    ),
+    (
+        "cluster.network.serviceSubnets",
+        "KubeNetworkConfig",
+        "serviceSubnets",
+        Acted,
+    ),
+    ("cluster.ca", "KubeAPIServerCAConfig", "issuingCA", Held),
+    (
+        "cluster.acceptedCAs",
+        "KubeAPIServerCAConfig",
+        "acceptedCAs",
+        Held,
+    ),
+    (
+        "cluster.aggregatorCA",
+        "KubeAggregatorCAConfig",
+        "issuingCA",
+        Held,
+    ),
+    (
+        "cluster.serviceAccount",
+        "KubeServiceAccountConfig",
+        "issuer",
+        Held,
+    ),
+    (
+        "cluster.secretboxEncryptionSecret",
+        "KubeEtcdEncryptionConfig",
+        "config",
+        Held,
+    ),
+    ("machine.nodeLabels", "KubeNodeConfig", "labels", Held),
+    (
+        "machine.nodeAnnotations",
+        "KubeNodeConfig",
+        "annotations",
+        Later,
+    ),
+    ("machine.nodeTaints", "KubeNodeConfig", "taints", Held),
+    ("machine.kubelet.nodeIP", "KubeNodeConfig", "nodeIP", Later),
+    (
+        "machine.kubelet.registerWithFQDN",
+        "KubeNodeConfig",
+        "registerWithFQDN",
+        Later,
+    ),
+    (
+        "machine.kubelet.skipNodeRegistration",
+        "KubeNodeConfig",
+        "skipNodeRegistration",
+        Later,
+    ),
+    ("machine.kubelet.image", "KubeletConfig", "image", Held),
+    (
+        "machine.kubelet.extraConfig",
+        "KubeletConfig",
+        "config",
+        Later,
+    ),
+    (
+        "machine.kubelet.extraArgs",
+        "KubeletConfig",
+        "extraArgs",
+        Later,
+    ),
+    (
+        "machine.kubelet.clusterDNS",
+        "KubeletConfig",
+        "clusterDNS",
+        Held,
+    ),
+    (
+        "machine.features.kubePrism.port",
+        "KubePrismConfig",
+        "port",
+        Held,
+    ),
+    (
+        "cluster.apiServer.image",
+        "KubeAPIServerConfig",
+        "image",
+        Held,
+    ),
+    (
+        "cluster.apiServer.extraArgs",
+        "KubeAPIServerConfig",
+        "extraArgs",
+        Later,
+    ),
+    ("cluster.apiServer.env", "KubeAPIServerConfig", "env", Later),
+    (
+        "cluster.apiServer.resources",
+        "KubeAPIServerConfig",
+        "resources",
+        Later,
+    ),
+    (
+        "cluster.apiServer.certSANs",
+        "KubeAPIServerConfig",
+        "certExtraSANs",
+        Held,
+    ),
+    (
+        "cluster.controlPlane.localAPIServerPort",
+        "KubeAPIServerConfig",
+        "apiPort",
+        Held,
+    ),
+    (
+        "cluster.apiServer.admissionControl",
+        "KubeAdmissionControlConfig",
+        "configuration",
+        Held,
+    ),
+    (
+        "cluster.apiServer.auditPolicy",
+        "KubeAuditPolicyConfig",
+        "configuration",
+        Held,
+    ),
+    (
+        "cluster.apiServer.authorizationConfig",
+        "KubeAuthorizerConfig",
+        "type",
+        Held,
+    ),
+    (
+        "cluster.controllerManager.image",
+        "KubeControllerManagerConfig",
+        "image",
+        Held,
+    ),
+    (
+        "machine.controlPlane",
+        "KubeControllerManagerConfig",
+        "enabled",
+        Later,
+    ),
+    (
+        "cluster.scheduler.image",
+        "KubeSchedulerConfig",
+        "image",
+        Held,
+    ),
+    (
+        "cluster.scheduler.config",
+        "KubeSchedulerConfig",
+        "config",
+        Later,
+    ),
+    ("cluster.proxy.disabled", "KubeProxyConfig", "enabled", Held),
+    ("cluster.proxy.mode", "KubeProxyConfig", "mode", Held),
+    (
+        "cluster.coreDNS.disabled",
+        "KubeCoreDNSConfig",
+        "enabled",
+        Held,
+    ),
+    (
+        "cluster.discovery.registries.service.endpoint",
+        "DiscoveryServiceConfig",
+        "endpoint",
+        Held,
+    ),
+    ("cluster.id", "DiscoveryIdentityConfig", "clusterID", Held),
+    (
+        "cluster.secret",
+        "DiscoveryIdentityConfig",
+        "clusterSecret",
+        Held,
+    ),
+    (
+        "machine.install.image",
+        "UnattendedInstallConfig",
+        "installer",
+        Held,
+    ),
+    (
+        "machine.install.wipe",
+        "UnattendedInstallConfig",
+        "provisioning",
+        Held,
+    ),
+    (
+        "machine.network.kubespan",
+        "KubeSpanConfig",
+        "enabled",
+        Later,
+    ),
+    ("machine.pods", "KubeStaticPodConfig", "pod", Later),
+    (
+        "cluster.inlineManifests",
+        "KubeInlineManifestConfig",
+        "manifest",
+        Later,
+    ),
+    (
+        "cluster.extraManifests",
+        "KubeExternalManifestConfig",
+        "url",
+        Later,
+    ),
+];
+
+#[test]
+fn both_forms_are_supported_alike() {
+    for (old, kind, field, support) in ALIKE {
+        let info = crate::kinds::kind(kind).unwrap();
+        let own = crate::table::find(info.table, field).unwrap().support;
+        assert_eq!(least(info.support, own), *support, "{kind}: {field}");
+        assert_eq!(of_old_form(old), *support, "{old}");
+    }
+}
+
+fn of_old_form(path: &str) -> Support {
+    use crate::read::Section as _;
+    let mut table = crate::v1alpha1::V1Alpha1::TABLE;
+    let mut support = Acted;
+    for step in path.split('.') {
+        let field = crate::table::find(table, step).unwrap();
+        support = least(support, field.support);
+        if let crate::table::Shape::Fields(inner) = field.shape {
+            table = inner;
+        }
+    }
+    support
+}

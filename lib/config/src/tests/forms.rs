@@ -1,0 +1,235 @@
+//! A cluster said by documents with a kind, as the reference client has done since 1.14.
+
+use super::{bare, crt, doc, document, future_problems, good, key, problems};
+use crate::Mode;
+use crate::kinds::{KubeAPIServerCAConfig, KubeNodeConfig};
+
+const SECRET: &str = "c2VjcmV0LWtleS1ib2R5";
+
+/// What the client's `gen config` writes by default, in its shape and order.
+fn generated(file: &str) -> String {
+    file.replace("CRT", &crt())
+        .replace("KEY\n", &format!("{}\n", key()))
+        .replace("SECRET", SECRET)
+}
+
+fn control_plane() -> String {
+    generated(include_str!("controlplane-1.14.yaml"))
+}
+
+fn worker() -> String {
+    generated(include_str!("worker-1.14.yaml"))
+}
+
+fn cluster(name: &str) -> String {
+    let fields = format!("clusterName: {name}\nendpoint: https://192.0.2.1:6443");
+    doc("KubeClusterConfig", &fields)
+}
+
+#[test]
+fn what_the_reference_client_generates_by_default_is_accepted() {
+    for text in [control_plane(), worker()] {
+        assert_eq!(problems(&text), [""; 0]);
+        let document = document(&text);
+        document.validate(Mode::Metal).unwrap();
+        assert_eq!(document.cluster_name(), "demo");
+        assert_eq!(document.endpoint(), "https://10.0.2.15:6443");
+        let id = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+        assert_eq!(document.cluster_id(), Some(id));
+        let networks = [document.pod_subnets(), document.service_subnets()].concat();
+        let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+        assert_eq!(networks, ["10.244.0.0/16", "10.96.0.0/12"]);
+        assert!(document.host_dns().enabled && document.host_dns().forward);
+        let authority = document.all::<KubeAPIServerCAConfig>().next().unwrap();
+        assert_ne!(
+            authority.issuing_ca.is_some(),
+            authority.accepted_cas.len() == 1
+        );
+    }
+    let document = document(&control_plane());
+    let node = document.all::<KubeNodeConfig>().next().unwrap();
+    assert_eq!(node.labels.len(), 2);
+    assert_eq!(
+        node.taints["node-role.kubernetes.io/control-plane"],
+        "NoSchedule"
+    );
+}
+
+#[test]
+fn no_secret_of_such_a_config_is_shown() {
+    let text = control_plane();
+    let config = document(&text);
+    let changed = text
+        .replace(SECRET, "bm93LWFub3RoZXI")
+        .replace("AgICAg", "AwMDAw");
+    let diff = crate::diff(Some(&config), &document(&changed)).unwrap();
+    for shown in [config.redacted(), diff, format!("{config:?}")] {
+        for secret in [
+            SECRET,
+            "bm93LWFub3RoZXI",
+            "AgICAg",
+            "AwMDAw",
+            "0123456789abcdef",
+        ] {
+            assert!(!shown.contains(secret), "{secret}: {shown}");
+        }
+    }
+    let redacted = config.redacted();
+    assert!(redacted.contains("clusterID: AQEB") && redacted.contains("-----BEGIN CERTIFICATE"));
+}
+
+#[test]
+fn what_neither_form_says_is_missed_once() {
+    let missing = "cluster is required";
+    assert!(problems(&bare("controlplane"))[0].ends_with(missing));
+    let missing = "cluster.controlPlane.endpoint, or a KubeClusterConfig, is required";
+    for cluster in [
+        "cluster: {token: a.b}\n",
+        "cluster: {controlPlane: {localAPIServerPort: 6443}}\n",
+    ] {
+        let found = problems(&format!("{}{cluster}", bare("controlplane")));
+        assert!(found.len() == 1 && found[0].ends_with(missing), "{found:?}");
+    }
+    // Without a word of `cluster`, the document says all there must be.
+    let text = format!("{}{}", bare("controlplane"), cluster("a"));
+    assert_eq!(problems(&text), [""; 0]);
+    // One that is wrong is not missing.
+    let found = problems(&text.replace("https://192", "192"));
+    assert!(
+        found.len() == 1 && found[0].contains("endpoint must be a URL"),
+        "{found:?}"
+    );
+
+    let service = doc(
+        "DiscoveryServiceConfig",
+        "name: a\nendpoint: https://example.org",
+    );
+    let found = problems(&format!("{text}{service}"));
+    let missing = "needs cluster.id and cluster.secret, or a DiscoveryIdentityConfig";
+    assert!(found.len() == 1 && found[0].ends_with(missing), "{found:?}");
+    let old = text.replace("\n---", "\ncluster: {id: a, secret: b}\n---");
+    assert_eq!(problems(&format!("{old}{service}")), [""; 0]);
+    let old = text.replace("\n---", "\ncluster: {discovery: {enabled: true}}\n---");
+    let found = problems(&old);
+    assert!(
+        found.len() == 1 && found[0].contains("cluster.discovery needs"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn nothing_is_said_in_both_forms() {
+    for (kind, fields, old) in [
+        (
+            "KubeClusterConfig",
+            "clusterName: b\nendpoint: https://a",
+            "cluster.clusterName",
+        ),
+        (
+            "KubeClusterConfig",
+            "clusterName: b\nendpoint: https://a",
+            "cluster.controlPlane.endpoint",
+        ),
+        (
+            "UnattendedInstallConfig",
+            "provisioning: {diskSelector: {match: a}}",
+            "machine.install",
+        ),
+        (
+            "KubePrismConfig",
+            "port: 7445",
+            "machine.features.kubePrism",
+        ),
+        (
+            "DiscoveryIdentityConfig",
+            "clusterID: a\nclusterSecret: AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=",
+            "cluster.secret",
+        ),
+    ] {
+        let found = problems(&format!("{}{}", good(), doc(kind, fields)));
+        let why = format!("{kind} excludes {old} (line ");
+        assert!(found.iter().any(|p| p.contains(&why)), "{why}: {found:?}");
+    }
+    let dns = doc("ResolverConfig", "hostDNS: {enabled: true}");
+    let old = format!("{}features: {{hostDNS: {{enabled: true}}}}\n", indented());
+    let found = problems(&format!("{old}{}{dns}", cluster("a")));
+    assert!(
+        found.len() == 1
+            && found[0].contains("ResolverConfig.hostDNS excludes machine.features.hostDNS"),
+        "{found:?}"
+    );
+    // Its other fields have nothing to do with it.
+    let servers = doc("ResolverConfig", "nameservers: [{address: 10.0.0.1}]");
+    assert_eq!(
+        problems(&format!("{old}{}{servers}", cluster("a"))),
+        [""; 0]
+    );
+}
+
+/// A config whose `machine` goes on.
+fn indented() -> String {
+    format!("{}    ", bare("controlplane"))
+}
+
+#[test]
+fn a_worker_is_told_nothing_of_the_control_plane() {
+    let text = worker();
+    for kind in crate::forms::names() {
+        let start = format!("kind: {kind}\n");
+        let fields = super::EXAMPLES
+            .split("\n---\n")
+            .find(|one| one.contains(&start));
+        let (_, fields) = fields.unwrap().split_once(&start).unwrap();
+        let found = future_problems(&format!("{text}{}", doc(kind, fields)));
+        let why = format!("{kind} must not be given to a worker");
+        assert!(found.len() == 1 && found[0].ends_with(&why), "{found:?}");
+    }
+    let own = control_plane();
+    let authority = own
+        .split("\n---\n")
+        .find(|one| one.contains("KubeAPIServerCAConfig"));
+    let theirs = text
+        .split("\n---\n")
+        .find(|one| one.contains("KubeAPIServerCAConfig"));
+    let found = problems(&text.replace(theirs.unwrap(), authority.unwrap()));
+    let why = "issuingCA must not be given to a worker; acceptedCAs are for it";
+    assert!(found.len() == 1 && found[0].ends_with(why), "{found:?}");
+}
+
+#[test]
+fn installing_can_be_told_by_a_document() {
+    let text = format!("{}{}", bare("controlplane"), cluster("a"));
+    let refusal = document(&text).validate(Mode::Metal).unwrap_err();
+    assert!(
+        refusal
+            .to_string()
+            .contains("UnattendedInstallConfig is required")
+    );
+    let install = doc(
+        "UnattendedInstallConfig",
+        "provisioning: {diskSelector: {match: disk.size > 1u}}",
+    );
+    document(&format!("{text}{install}"))
+        .validate(Mode::Metal)
+        .unwrap();
+}
+
+#[test]
+fn patches_merge_such_documents_as_the_old_fields() {
+    let change = "apiVersion: v1alpha1\nkind: KubeNodeConfig\nlabels: {example.org/rack: a}\n\
+                  ---\napiVersion: v1alpha1\nkind: KubeNetworkConfig\npodSubnets: [10.1.0.0/16]\n\
+                  ---\napiVersion: v1alpha1\nkind: KubeAuditPolicyConfig\nconfiguration: {rules: [{level: None}]}\n\
+                  ---\napiVersion: v1alpha1\nkind: KubeAdmissionControlConfig\nname: PodSecurity\n\
+                  configuration: {exemptions: {namespaces: [more]}}\n\
+                  ---\napiVersion: v1alpha1\nkind: KubeCoreDNSConfig\n$patch: delete\n";
+    let change = crate::Patch::parse(change.as_bytes()).unwrap();
+    let text = crate::patch(control_plane().as_bytes(), &[change]).unwrap();
+    let document = document(&text);
+    let node = document.all::<KubeNodeConfig>().next().unwrap();
+    assert_eq!(node.labels.len(), 3);
+    assert_eq!(document.pod_subnets().len(), 1);
+    assert_eq!(document.pod_subnets()[0].to_string(), "10.1.0.0/16");
+    assert!(!text.contains("KubeCoreDNSConfig") && !text.contains("level: Metadata"));
+    let exempt = "namespaces:\n            - kube-system\n            - more\n";
+    assert!(text.contains(exempt), "{text}");
+}

@@ -1,0 +1,274 @@
+//! What Kubernetes would not take, in both forms.
+
+use super::{bare, doc, future, future_problems, problems};
+
+/// A kind, the fields of a document of it, and what is wrong with them.
+const SENSELESS: &[(&str, &str, &str)] = &[
+    (
+        "KubeClusterConfig",
+        "endpoint: https://a",
+        "clusterName is required",
+    ),
+    (
+        "KubeClusterConfig",
+        "clusterName: a",
+        "endpoint is required",
+    ),
+    (
+        "KubeClusterConfig",
+        "clusterName: a\nendpoint: http://a",
+        "endpoint must be a URL such as https://10.0.0.1:6443",
+    ),
+    (
+        "KubeNetworkConfig",
+        "podSubnets: [10.0.0.0/8]",
+        "serviceSubnets is required",
+    ),
+    (
+        "KubeNetworkConfig",
+        "podSubnets: [10.0.0.0/16, 10.1.0.0/16]\nserviceSubnets: [10.2.0.0/16]",
+        "podSubnets must have at most one IPv4 and one IPv6 network",
+    ),
+    (
+        "KubeNetworkConfig",
+        "podSubnets: [10.0.0.0/16, 'fd00::/56']\nserviceSubnets: [10.2.0.0/16]",
+        "serviceSubnets must be as many as podSubnets",
+    ),
+    (
+        "KubeNetworkConfig",
+        "podSubnets: [10.0.0.0/16]\nserviceSubnets: [10.2.0.0/16]\nnodeCIDRMaskSizeIPv4: 33",
+        "nodeCIDRMaskSizeIPv4 must be from 1 to 32",
+    ),
+    (
+        "KubeNodeConfig",
+        "labels: {-a: b}",
+        "labels has a name that cannot be one",
+    ),
+    (
+        "KubeNodeConfig",
+        "labels: {a: b/c}",
+        "labels.a must be at most 63 letters",
+    ),
+    (
+        "KubeNodeConfig",
+        "annotations: {a/b/c: d}",
+        "annotations has a name that cannot be one",
+    ),
+    (
+        "KubeNodeConfig",
+        "taints: {a: Never}",
+        "taints.a must be NoSchedule, PreferNoSchedule or NoExecute",
+    ),
+    (
+        "KubeNodeConfig",
+        "taints: {a: }",
+        "taints.a must be NoSchedule",
+    ),
+    (
+        "KubeNodeConfig",
+        "nodeIP: {validSubnets: [10.0.0.0/33]}",
+        "nodeIP.validSubnets[0] must be a network",
+    ),
+    (
+        "KubeletConfig",
+        "clusterDNS: [10.96.0.10]",
+        "image is required",
+    ),
+    ("KubePrismConfig", "port: 0", "port must be from 1 to 65535"),
+    ("KubePrismConfig", "tlsServerName: a", "port is required"),
+    (
+        "KubeAPIServerCAConfig",
+        "issuingCA: {cert: a}",
+        "issuingCA.key is required",
+    ),
+    (
+        "KubeAPIServerCAConfig",
+        "issuingCA: {cert: a, key: b}",
+        "issuingCA.cert must be PEM certificates",
+    ),
+    (
+        "KubeAPIServerCAConfig",
+        "issuingCA: {cert: a, key: b}",
+        "issuingCA.key must be a PEM PRIVATE KEY",
+    ),
+    (
+        "KubeAPIServerCAConfig",
+        "acceptedCAs: [a]",
+        "acceptedCAs[0] must be PEM certificates",
+    ),
+    (
+        "KubeAggregatorCAConfig",
+        "acceptedCAs: []",
+        "issuingCA is required",
+    ),
+    (
+        "KubeServiceAccountConfig",
+        "issuer: {issuerURL: https://a}",
+        "issuer.privateKey is required",
+    ),
+    (
+        "KubeServiceAccountConfig",
+        "issuer: {issuerURL: a}",
+        "issuer.issuerURL must be a URL",
+    ),
+    (
+        "KubeEtcdEncryptionConfig",
+        "config: {}",
+        "config is required",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\napiPort: 0",
+        "apiPort must be from 1 to 65535",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\nresources: {limits: {gpu: 1}}",
+        "resources.limits must hold cpu and memory only",
+    ),
+    (
+        "KubeControllerManagerConfig",
+        "enabled: true",
+        "image is required",
+    ),
+    (
+        "KubeSchedulerConfig",
+        "extraArgs: {v: 1}",
+        "image is required",
+    ),
+    (
+        "KubeProxyConfig",
+        "image: a\nmode: ebpf",
+        "mode must be one of nftables, iptables, ipvs",
+    ),
+    (
+        "KubeAuthorizerConfig",
+        "name: a\ntype: Webhook",
+        "webhook is required with type: Webhook",
+    ),
+    (
+        "KubeAuthorizerConfig",
+        "name: a\ntype: Everybody",
+        "type must be one of Node, RBAC, Webhook",
+    ),
+    (
+        "KubeFlannelCNIConfig",
+        "backendPort: 4789",
+        "backendType is required",
+    ),
+    (
+        "KubeStaticPodConfig",
+        "name: A\npod: {kind: Pod}",
+        "name must be a name of lower-case letters",
+    ),
+    (
+        "DiscoveryServiceConfig",
+        "name: a\nendpoint: ftp://a",
+        "endpoint must begin with https://",
+    ),
+    (
+        "DiscoveryIdentityConfig",
+        "clusterID: a\nclusterSecret: c2hvcnQ=",
+        "clusterSecret must be base64 of 32 bytes",
+    ),
+    (
+        "KubeSpanConfig",
+        "enabled: true\nmtu: 1000",
+        "mtu must be 1280 or more",
+    ),
+    (
+        "UnattendedInstallConfig",
+        "installer: {image: a}",
+        "provisioning is required",
+    ),
+    (
+        "UnattendedInstallConfig",
+        "provisioning: {wipe: true}",
+        "provisioning.diskSelector is required",
+    ),
+    (
+        "VolumeConfig",
+        "name: EPHEMERAL\nmount: {secure: false}",
+        "mount.secure must not be false",
+    ),
+];
+
+fn with(document: &str) -> String {
+    let bare = bare("controlplane");
+    format!("{bare}cluster: {{controlPlane: {{endpoint: 'https://192.0.2.1:6443'}}}}\n{document}")
+}
+
+#[test]
+fn what_makes_no_sense_to_kubernetes_is_refused_with_the_field() {
+    for (kind, fields, why) in SENSELESS {
+        let found = future_problems(&with(&doc(kind, fields)));
+        assert!(
+            found.iter().any(|p| p.contains(why)),
+            "{kind} {fields}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn the_old_form_is_held_to_the_same() {
+    let text = with("");
+    for (from, to, why) in [
+        (
+            "    type:",
+            "    nodeTaints: {a: Never}\n    type:",
+            "machine.nodeTaints.a must be NoSchedule",
+        ),
+        (
+            "    type:",
+            "    nodeLabels: {a: b/c}\n    type:",
+            "machine.nodeLabels.a must be at most 63",
+        ),
+        (
+            "    type:",
+            "    features: {kubePrism: {port: 0}}\n    type:",
+            "kubePrism.port must be from 1",
+        ),
+        (
+            "{controlPlane",
+            "{network: {podSubnets: [10.0.0.0/16, 10.1.0.0/16]}, controlPlane",
+            "podSubnets must have at most one IPv4",
+        ),
+        (
+            "{controlPlane",
+            "{apiServer: {authorizationConfig: [{name: a}]}, controlPlane",
+            "authorizationConfig[0].type is required",
+        ),
+        (
+            "{controlPlane",
+            "{proxy: {mode: ebpf}, controlPlane",
+            "cluster.proxy.mode must be one of",
+        ),
+        (
+            "{controlPlane",
+            "{discovery: {registries: {service: {endpoint: 'ftp://a'}}}, controlPlane",
+            "service.endpoint must begin with https://",
+        ),
+    ] {
+        let found = problems(&text.replace(from, to));
+        assert!(
+            found.len() == 1 && found[0].contains(why),
+            "{why}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn only_volumes_the_node_has_are_mounted_by_the_config() {
+    let other = with(&doc("VolumeConfig", "name: ETCD\nmount: {secure: true}"));
+    let found = problems(&other);
+    assert!(
+        found.len() == 1 && found[0].contains("mount is for STATE and EPHEMERAL only"),
+        "{found:?}"
+    );
+    future(&other);
+    let times = with(&doc(
+        "VolumeConfig",
+        "name: STATE\nmount: {disableAccessTime: true}",
+    ));
+    assert!(problems(&times)[0].contains("not supported yet: mount.disableAccessTime"));
+}
