@@ -18,6 +18,9 @@ const LINKS: &[&str] = &[
     "WireguardConfig",
 ];
 
+/// Kinds that mount a volume at `/var/mnt/` and their `name`.
+const MOUNTED: &[&str] = &["UserVolumeConfig", "ExistingVolumeConfig"];
+
 /// A kind, or a field of one, and the field of the document without a kind that says the same.
 const SAME: &[(&str, &str)] = &[
     ("HostnameConfig", "machine.network.hostname"),
@@ -96,6 +99,7 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut documents = HashMap::new();
     let mut links: HashMap<&str, Mark> = HashMap::new();
     let mut members: HashMap<&str, Mark> = HashMap::new();
+    let mut mounted: HashMap<&str, Mark> = HashMap::new();
     let root = trees.iter().find(|node| node.get("kind").is_none());
     for node in trees.iter().filter(|node| node.get("kind").is_some()) {
         let identity = stream::identity(node);
@@ -112,12 +116,23 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
             continue;
         }
         contradicts_root(node, &identity.kind, root, notes);
+        let name = node.get("name");
+        if MOUNTED.contains(&identity.kind.as_str())
+            && let Some(name) = name
+        {
+            once(
+                name,
+                "the volume",
+                "is described twice",
+                &mut mounted,
+                notes,
+            );
+        }
         if !LINKS.contains(&identity.kind.as_str()) {
             continue;
         }
-        let own = node.get("name");
         let peer = node.get("peer").and_then(|peer| peer.get("name"));
-        for name in [own, peer].into_iter().flatten() {
+        for name in [name, peer].into_iter().flatten() {
             once(name, "the link", "is described twice", &mut links, notes);
         }
         for member in node.get("links").map(Node::items).unwrap_or_default() {
@@ -203,6 +218,7 @@ fn sysctls(trees: &[Node], notes: &mut Notes) {
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     LINKS
         .iter()
+        .chain(MOUNTED)
         .copied()
         .chain(SAME.iter().filter_map(|(same, _)| same.split('.').next()))
 }

@@ -21,6 +21,7 @@ pub mod process;
 pub mod sandbox;
 pub mod seccomp;
 pub mod socket;
+pub mod swap;
 pub mod sysctl;
 #[cfg(test)]
 mod testing;

@@ -173,7 +173,13 @@ impl Node for NodeState {
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
         certificates::check(document)
             .map_err(|error| SubmitError::Refused(crate::describe(&error)))?;
-        volumes::check_keys(&self.opened(), document).map_err(SubmitError::Refused)
+        volumes::check_keys(&self.opened(), document).map_err(SubmitError::Refused)?;
+        match &*self.config.borrow() {
+            Some(before) => {
+                volumes::user::check_keys(before, document).map_err(SubmitError::Refused)
+            }
+            None => Ok(()),
+        }
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {

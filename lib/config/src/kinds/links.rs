@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::problem::printable;
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
-use crate::values::{Cidr, Expression, LinkAlias, LinkName, Mac};
+use crate::values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 
 section! {
     /// What every kind of link can have.
@@ -91,13 +91,23 @@ section! {
 }
 
 fn check_link_alias(config: &LinkAliasConfig, node: &Node, reader: &mut Reader<'_>) {
-    let expression = &config.selector.expression;
+    check_selector::<LinkFacts>(&config.selector, "a link", (node, "selector"), reader);
+}
+
+/// Complains when an expression, which may be missing, could never choose.
+pub(super) fn check_selector<S: Subject>(
+    selector: &Selector,
+    what: &str,
+    (node, field): (&Node, &str),
+    reader: &mut Reader<'_>,
+) {
+    let expression = &selector.expression;
     if expression.is_empty() {
         return;
     }
-    if let Err(why) = expression.check_for_links() {
-        let what = format!("cannot choose a link: {}", printable(&why));
-        reader.wrong_in(node, "selector", &what);
+    if let Err(why) = expression.check::<S>() {
+        let what = format!("cannot choose {what}: {}", printable(&why));
+        reader.wrong_in(node, field, &what);
     }
 }
 

@@ -129,10 +129,10 @@ kinds! {
     Acted named  TCPProbeConfig;
     Acted named  HTTPProbeConfig;
     Acted named  VolumeConfig;
-    Later named  UserVolumeConfig;
-    Later named  RawVolumeConfig;
-    Later named  SwapVolumeConfig;
-    Later named  ExistingVolumeConfig;
+    Acted named  UserVolumeConfig;
+    Acted named  RawVolumeConfig;
+    Acted named  SwapVolumeConfig;
+    Acted named  ExistingVolumeConfig;
     Later single ZswapConfig;
     Held  single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;

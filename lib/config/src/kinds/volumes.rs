@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use super::links::check_selector;
 use super::{Encryption, EncryptionKey, Selector};
 use crate::read::{Reader, choices, section};
 use crate::table::Support;
 use crate::tree::Node;
-use crate::values::{MaxSize, Size, VolumeName};
+use crate::values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
+
+/// No XFS is smaller, in bytes.
+const SMALLEST_XFS: u64 = 300 << 20;
 
 choices! {
     /// The node's own volumes.
@@ -62,14 +66,17 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Where a volume is made, and how large.
     pub struct Provisioning [check_provisioning] {
-        Acted "diskSelector" disk_selector: Option<Selector> = "On which disk";
-        Acted "grow" grow: Option<bool> = "Take what becomes free behind it";
+        Acted "diskSelector" disk_selector: Option<Selector> = "On which disk; of several the first that has room";
+        Acted "grow" grow: Option<bool> = "Take what is free behind it, when it is mounted";
         Acted "minSize" min_size: Option<Size> = "At least";
-        Acted "maxSize" max_size: Option<MaxSize> = "At most";
+        Acted "maxSize" max_size: Option<MaxSize> = "At most; absent: all that is free";
     }
 }
 
 fn check_provisioning(provisioning: &Provisioning, node: &Node, reader: &mut Reader<'_>) {
+    if let Some(selector) = &provisioning.disk_selector {
+        check_selector::<DiskFacts>(selector, "a disk", (node, "diskSelector"), reader);
+    }
     if let (Some(Size(least)), Some(MaxSize::Bytes(most))) =
         (provisioning.min_size, provisioning.max_size)
         && least > most
@@ -93,10 +100,18 @@ section! {
 }
 
 section! {
-    /// How a volume is mounted.
+    /// How one of the node's own volumes is mounted.
     pub struct SystemMount {
         Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; for STATE and EPHEMERAL always `true`";
         Later "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
+    }
+}
+
+section! {
+    /// How a volume of the users is mounted.
+    pub struct UserMount {
+        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; absent: `true`";
+        Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
     }
 }
 
@@ -121,67 +136,99 @@ section! {
     /// A volume of the users, at `/var/mnt/NAME`.
     pub struct UserVolumeConfig [check_user] {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "volumeType" volume_type: VolumeType = "What it is made of";
-        Acted "provisioning" provisioning: Provisioning = "Where and how large";
-        Acted "filesystem" filesystem: UserFilesystem = "Its filesystem";
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption";
-        Acted "mount" mount: SystemMount = "How it is mounted";
-        Acted "trim" trim: Periodic = "Telling the disk what is free";
-        Acted "scrub" scrub: Periodic = "Checking it while in use";
+        Acted "volumeType" volume_type: VolumeType = "What it is made of; `disk` is not supported yet";
+        Acted "provisioning" provisioning: Provisioning = "Where and how large; not of a directory";
+        Acted "filesystem" filesystem: UserFilesystem = "Its filesystem; not of a directory";
+        Acted "encryption" encryption: Option<Encryption> = "Its encryption; not of a directory";
+        Acted "mount" mount: UserMount = "How it is mounted; not of a directory";
+        Later "trim" trim: Periodic = "Telling the disk what is free";
+        Later "scrub" scrub: Periodic = "Checking it while in use";
     }
 }
 
 fn check_user(volume: &UserVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
+    let provisioning = &volume.provisioning;
     match volume.volume_type {
         VolumeType::Directory => {
-            for field in ["provisioning", "encryption", "filesystem"] {
+            for field in ["provisioning", "encryption", "filesystem", "mount"] {
                 if node.get(field).is_some_and(|value| !value.is_empty()) {
                     reader.wrong_in(node, field, "must not be given for a directory");
                 }
             }
         }
-        kind => {
-            if volume.provisioning.disk_selector.is_none() {
-                reader.wrong_in(node, "provisioning", "needs diskSelector");
-            }
-            let provisioning = &volume.provisioning;
-            let sized = provisioning.min_size.is_some() || provisioning.max_size.is_some();
-            if kind == VolumeType::Disk && sized {
+        VolumeType::Disk => {
+            check_has_disk(provisioning, node, reader);
+            if provisioning.min_size.is_some() || provisioning.max_size.is_some() {
                 reader.wrong_in(
                     node,
                     "provisioning",
                     "must not give a size for a whole disk",
                 );
             }
+            if !reader.reads(Support::Later) {
+                reader.wrong_in(node, "volumeType", "is not supported yet; use partition");
+            }
         }
+        VolumeType::Partition => {
+            check_has_disk(provisioning, node, reader);
+            let too_small =
+                matches!(provisioning.max_size, Some(MaxSize::Bytes(most)) if most < SMALLEST_XFS);
+            if volume.filesystem.kind == FilesystemType::Xfs && too_small {
+                let what = "must be 300 MiB or more, for XFS";
+                reader.within("provisioning", |reader| {
+                    let node = node.entry("provisioning").unwrap_or(node);
+                    reader.wrong_in(node, "maxSize", what);
+                });
+            }
+        }
+    }
+}
+
+fn check_has_disk(provisioning: &Provisioning, node: &Node, reader: &mut Reader<'_>) {
+    if provisioning.disk_selector.is_none() {
+        reader.wrong_in(node, "provisioning", "needs diskSelector");
     }
 }
 
 section! {
     /// The filesystem of a user volume.
-    pub struct UserFilesystem {
-        Acted "type" kind: FilesystemType = "Which";
+    pub struct UserFilesystem [check_filesystem] {
+        Acted "type" kind: FilesystemType = "Which; `ext4` is not supported yet";
         Acted "projectQuotaSupport" project_quota_support: bool = "Quotas by directory";
-        Acted "xfs" xfs: Xfs = "XFS";
+        Later "xfs" xfs: Xfs = "XFS";
+    }
+}
+
+fn check_filesystem(filesystem: &UserFilesystem, node: &Node, reader: &mut Reader<'_>) {
+    if filesystem.kind == FilesystemType::Ext4 && !reader.reads(Support::Later) {
+        reader.wrong_in(node, "type", "is not supported yet; use xfs");
     }
 }
 
 section! {
-    /// A partition without a filesystem.
-    pub struct RawVolumeConfig {
+    /// A partition without a filesystem, `/dev/disk/by-partlabel/r-NAME`.
+    pub struct RawVolumeConfig [check_raw] {
+        Acted "name" name: VolumeName = "Names it", required;
+        Acted "provisioning" provisioning: Provisioning = "Where and how large", required;
+        Acted "encryption" encryption: Option<Encryption> = "Its encryption; what is in it is `/dev/mapper/luks2-r-NAME`";
+    }
+}
+
+fn check_raw(volume: &RawVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_has_disk(&volume.provisioning, node, reader);
+}
+
+section! {
+    /// A partition for swapping, `s-NAME`. What programs keep in memory is written there, keys too: better encrypted.
+    pub struct SwapVolumeConfig [check_swap] {
         Acted "name" name: VolumeName = "Names it", required;
         Acted "provisioning" provisioning: Provisioning = "Where and how large", required;
         Acted "encryption" encryption: Option<Encryption> = "Its encryption";
     }
 }
 
-section! {
-    /// A partition for swapping.
-    pub struct SwapVolumeConfig {
-        Acted "name" name: VolumeName = "Names it", required;
-        Acted "provisioning" provisioning: Provisioning = "Where and how large", required;
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption";
-    }
+fn check_swap(volume: &SwapVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_has_disk(&volume.provisioning, node, reader);
 }
 
 section! {
@@ -190,16 +237,21 @@ section! {
         Acted "name" name: VolumeName = "Names it", required;
         Acted "discovery" discovery: Discovery = "How it is found", required;
         Acted "mount" mount: ExistingMount = "How it is mounted";
-        Acted "trim" trim: Periodic = "Telling the disk what is free";
-        Acted "scrub" scrub: Periodic = "Checking it while in use";
+        Later "trim" trim: Periodic = "Telling the disk what is free";
+        Later "scrub" scrub: Periodic = "Checking it while in use";
     }
 }
 
 section! {
     /// How a volume is found.
-    pub struct Discovery {
-        Acted "volumeSelector" volume_selector: Selector = "What it is like", required;
+    pub struct Discovery [check_discovery] {
+        Acted "volumeSelector" volume_selector: Selector = "What it is like; exactly one may be", required;
     }
+}
+
+fn check_discovery(discovery: &Discovery, node: &Node, reader: &mut Reader<'_>) {
+    let place = (node, "volumeSelector");
+    check_selector::<VolumeFacts>(&discovery.volume_selector, "a volume", place, reader);
 }
 
 section! {
@@ -207,7 +259,7 @@ section! {
     pub struct ExistingMount {
         Acted "readOnly" read_only: bool = "Not to be written to";
         Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
-        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect";
+        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; absent: `true`";
     }
 }
 

@@ -12,6 +12,7 @@ mod parse;
 mod patch;
 mod plan;
 mod senseless;
+mod volumes;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

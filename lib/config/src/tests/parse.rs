@@ -65,14 +65,14 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
             "{found:?}"
         );
     }
-    let second = format!("{base}---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: x\n");
-    assert!(problems(&second)[0].contains("not supported yet: documents of kind UserVolumeConfig"));
-    let later = second.replace("UserVolumeConfig", "RAIDArrayConfig");
+    let second = format!("{base}---\napiVersion: v1alpha1\nkind: ZswapConfig\nname: x\n");
+    assert!(problems(&second)[0].contains("not supported yet: documents of kind ZswapConfig"));
+    let later = second.replace("ZswapConfig", "RAIDArrayConfig");
     assert!(problems(&later)[0].contains("not supported yet: documents of kind RAIDArrayConfig"));
-    let unknown = second.replace("UserVolumeConfig", "UserVolumesConfig");
+    let unknown = second.replace("ZswapConfig", "ZswapsConfig");
     assert!(
         problems(&unknown)[0]
-            .ends_with("unknown kind: UserVolumesConfig; did you mean \"UserVolumeConfig\"?")
+            .ends_with("unknown kind: ZswapsConfig; did you mean \"ZswapConfig\"?")
     );
 }
 

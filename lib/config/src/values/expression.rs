@@ -1,10 +1,10 @@
-//! Expressions that choose links: the Common Expression Language (<https://cel.dev>), with the variable `link`, and
-//! the functions `mac(bytes)`, which writes a hardware address, and `glob(pattern, text)`.
+//! Expressions that choose links, disks and volumes: the Common Expression Language (<https://cel.dev>), with the
+//! variables of what is chosen (`facts.rs`), the units of sizes (`10u * GiB`), and the functions `mac(bytes)`, which
+//! writes a hardware address, and `glob(pattern, text)`.
 //!
 //! What an expression may cost has a bound: 1024 bytes, 24 levels of brackets, no loops and no variables of
 //! its own. Whatever it is, it runs on a thread of its own, whose stack holds the deepest one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -13,6 +13,7 @@ use cel::parser::{Expression as Parsed, Parser};
 use cel::{Context, Value};
 
 use super::Expression;
+use super::facts::Subject;
 
 /// Of brackets and calls inside each other.
 const DEPTH: u16 = 24;
@@ -23,83 +24,42 @@ pub(super) const LENGTH: usize = 1024;
 /// A sum is as deep as it has numbers. Twice what the deepest of that length takes where nothing is optimised.
 const STACK: usize = 128 << 20;
 
-/// What is asked of a link, as `link.NAME`; the names are those of the API's message `LinkStatusSpec`.
-#[derive(Debug, Clone, Default)]
-pub struct LinkFacts {
-    /// The kernel's number.
-    pub index: u32,
-    /// Of the hardware: `ARPHRD_*` of `linux/if_arp.h`.
-    pub kind_of_hardware: u32,
-    /// Bytes of the hardware address.
-    pub hardware_addr: Vec<u8>,
-    /// Those it was built with; empty where it says none.
-    pub permanent_addr: Vec<u8>,
-    /// Bytes of the largest packet.
-    pub mtu: u32,
-    /// Of a link that software made.
-    pub kind: String,
-    /// Where the device sits.
-    pub bus_path: String,
-    /// The device's vendor and product.
-    pub pci_id: String,
-    /// The device's driver.
-    pub driver: String,
-    /// Whether there is a carrier.
-    pub link_state: bool,
-    /// Other names of it.
-    pub alt_names: Vec<String>,
-}
-
-impl LinkFacts {
-    fn value(&self) -> Value {
-        let text = |text: &str| Value::from(text);
-        let bytes = |bytes: &[u8]| Value::from(bytes.to_vec());
-        let fields = [
-            ("index", Value::from(self.index)),
-            ("type", Value::from(self.kind_of_hardware)),
-            ("hardware_addr", bytes(&self.hardware_addr)),
-            ("permanent_addr", bytes(&self.permanent_addr)),
-            ("mtu", Value::from(self.mtu)),
-            ("kind", text(&self.kind)),
-            ("bus_path", text(&self.bus_path)),
-            ("pciid", text(&self.pci_id)),
-            ("driver", text(&self.driver)),
-            ("link_state", Value::from(self.link_state)),
-            ("alt_names", Value::from(self.alt_names.clone())),
-        ];
-        let fields: HashMap<&str, Value> = fields.into_iter().collect();
-        Value::from(fields)
-    }
-}
+/// What sizes are multiplied by.
+const UNITS: [(&str, u64); 10] = [
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("PiB", 1 << 50),
+];
 
 impl Expression {
-    /// For each link, whether this is true for it.
+    /// For each of these, whether this is true for it.
     ///
     /// # Errors
-    /// Says why it is none, or what it asks of a link that has no answer.
-    pub fn selected(&self, links: &[LinkFacts]) -> Result<Vec<bool>, String> {
+    /// Says why it is none, or what it asks that has no answer.
+    pub fn selected<S: Subject>(&self, all: &[S]) -> Result<Vec<bool>, String> {
         thread::scope(|scope| {
             let task = thread::Builder::new().stack_size(STACK);
-            let task = task.spawn_scoped(scope, || evaluate(self, links));
+            let task = task.spawn_scoped(scope, || evaluate(self, all));
             let done = task.map_err(|error| format!("no thread: {error}"))?;
             let broken = |_| Err("it cannot be read".to_owned());
             done.join().unwrap_or_else(broken)
         })
     }
 
-    /// Looks for what is wrong with it before there is a link.
-    pub(crate) fn check_for_links(&self) -> Result<(), String> {
-        let sample = LinkFacts {
-            hardware_addr: vec![2, 0, 0, 0, 0, 1],
-            permanent_addr: vec![2, 0, 0, 0, 0, 1],
-            alt_names: vec!["enp0s1".to_owned()],
-            ..LinkFacts::default()
-        };
-        self.selected(&[sample]).map(drop)
+    /// Looks for what is wrong with it before there is anything to choose from.
+    pub(crate) fn check<S: Subject>(&self) -> Result<(), String> {
+        self.selected(&[S::sample()]).map(drop)
     }
 }
 
-fn evaluate(text: &str, links: &[LinkFacts]) -> Result<Vec<bool>, String> {
+fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
     let parser = Parser::new().max_recursion_depth(DEPTH);
     let parsed = parser.parse(text).map_err(|problems| {
         let first = problems.errors.first();
@@ -111,39 +71,52 @@ fn evaluate(text: &str, links: &[LinkFacts]) -> Result<Vec<bool>, String> {
             format!("line {line}, column {column}: {}", first.msg)
         })
     })?;
-    check(&parsed)?;
+    check(&parsed, S::VARIABLES)?;
     let mut context = Context::default();
     let known = context.add_function("mac", mac);
     known
         .and_then(|()| context.add_function("glob", like))
         .map_err(|error| error.to_string())?;
-    let one = |link: &LinkFacts| {
+    for (name, bytes) in UNITS {
+        context.add_variable_from_value(name, bytes);
+    }
+    let one = |subject: &S| {
         let mut context = context.new_inner_scope();
-        context.add_variable_from_value("link", link.value());
+        for (name, value) in S::VARIABLES.iter().zip(subject.values()) {
+            context.add_variable_from_value(*name, value);
+        }
         match context.resolve(&parsed) {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(_) => Err("it is neither true nor false".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     };
-    links.iter().map(one).collect()
+    all.iter().map(one).collect()
 }
 
 /// What is asked must end soon, and be something there is.
-fn check(parsed: &Parsed) -> Result<(), String> {
+fn check(parsed: &Parsed, variables: &[&str]) -> Result<(), String> {
+    let inner = |inner: &Parsed| check(inner, variables);
     match &parsed.expr {
         Expr::Comprehension(_) | Expr::Map(_) | Expr::Struct(_) => {
             Err("loops and maps are not supported".to_owned())
         }
         Expr::Call(call) => {
             let target = call.target.iter().map(|target| &**target);
-            target.chain(&call.args).try_for_each(check)
+            target.chain(&call.args).try_for_each(inner)
         }
-        Expr::Select(select) => check(&select.operand),
-        Expr::List(list) => list.elements.iter().try_for_each(check),
-        Expr::Ident(name) if name != "link" => Err(format!("there is no {name}, only link")),
+        Expr::Select(select) => inner(&select.operand),
+        Expr::List(list) => list.elements.iter().try_for_each(inner),
+        Expr::Ident(name) if !is_known(name, variables) => {
+            let known = variables.join(" and ");
+            Err(format!("there is no {name}, only {known}"))
+        }
         _ => Ok(()),
     }
+}
+
+fn is_known(name: &str, variables: &[&str]) -> bool {
+    variables.contains(&name) || UNITS.iter().any(|(unit, _)| *unit == name)
 }
 
 fn mac(address: Arc<Vec<u8>>) -> String {
@@ -158,6 +131,7 @@ fn like(pattern: Arc<String>, text: Arc<String>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::{DiskFacts, LinkFacts, VolumeFacts};
     use super::*;
     use crate::problem::Notes;
     use crate::read::{Reader, Value as _};
@@ -204,6 +178,61 @@ mod tests {
     }
 
     #[test]
+    fn disks_are_chosen_by_what_they_are() {
+        let disk = |size: u64, transport: &str, is_system: bool| DiskFacts {
+            dev_path: "/dev/vdb".to_owned(),
+            size,
+            transport: transport.to_owned(),
+            symlinks: vec!["/dev/disk/by-id/wwn-1".to_owned()],
+            is_system,
+            ..DiskFacts::default()
+        };
+        let disks = [disk(20 << 30, "virtio", true), disk(8 << 40, "nvme", false)];
+        for (text, expected) in [
+            ("!system_disk", [false, true]),
+            ("disk.transport == 'virtio'", [true, false]),
+            (
+                "disk.size > 10u * GiB && disk.size < 1u * TB",
+                [true, false],
+            ),
+            ("disk.size >= 1u * TB && !disk.rotational", [false, true]),
+            ("'/dev/disk/by-id/wwn-1' in disk.symlinks", [true, true]),
+            ("disk.dev_path == '/dev/vdb'", [true, true]),
+            ("disk.size > 100", [true, true]),
+        ] {
+            let selected = Expression(text.to_owned()).selected(&disks);
+            assert_eq!(selected, Ok(expected.to_vec()), "{text}");
+        }
+        let check = |text: &str| Expression(text.to_owned()).check::<DiskFacts>();
+        let wrong = check("volume.label == 'x'").unwrap_err();
+        assert_eq!(wrong, "there is no volume, only disk and system_disk");
+        let wrong = check("disk.colour == 'x'").unwrap_err();
+        assert!(wrong.contains("colour"), "{wrong}");
+    }
+
+    #[test]
+    fn volumes_are_chosen_by_what_they_and_their_disks_are() {
+        let volume = |label: &str, transport: &str| VolumeFacts {
+            label: label.to_owned(),
+            name: "ext4".to_owned(),
+            disk: DiskFacts {
+                transport: transport.to_owned(),
+                ..DiskFacts::default()
+            },
+            ..VolumeFacts::default()
+        };
+        let volumes = [volume("old", "sata"), volume("old", "usb")];
+        let text = "volume.label == 'old' && volume.name == 'ext4' && disk.transport != 'usb'";
+        let selected = Expression(text.to_owned()).selected(&volumes);
+        assert_eq!(selected, Ok(vec![true, false]));
+        let wrong = Expression("system_disk".to_owned()).check::<VolumeFacts>();
+        assert_eq!(
+            wrong,
+            Err("there is no system_disk, only volume and disk".to_owned())
+        );
+    }
+
+    #[test]
     fn what_is_no_answer_is_an_error_that_says_why() {
         for (text, why) in [
             ("link.driver ==", "line 1, column"),
@@ -244,7 +273,7 @@ mod tests {
             long("link.driver.startsWith(", ""),
         ] {
             // What counts is that there is an answer.
-            let _ = Expression(text).check_for_links();
+            let _ = Expression(text).check::<LinkFacts>();
         }
         let refused = selected(&deep("(", ")")).unwrap_err();
         assert_eq!(refused, "it has more than 24 levels of brackets");

@@ -2,6 +2,7 @@
 
 mod credential;
 mod expression;
+mod facts;
 mod kubernetes;
 mod network;
 mod quantity;
@@ -18,7 +19,8 @@ pub use credential::{
     AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
     PemPublicKey,
 };
-pub use expression::LinkFacts;
+pub(crate) use facts::Subject;
+pub use facts::{DiskFacts, LinkFacts, VolumeFacts};
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use quantity::{FileMode, MaxSize, Size};
@@ -71,7 +73,8 @@ texts! {
     AbsolutePath = "an absolute path without ..", is_absolute_path;
     /// The name of a volume: becomes a partition label and a directory.
     VolumeName = "a name of letters, digits and dashes, at most 34", is_volume_name;
-    /// An expression that selects disks or links. Its syntax, and how deep it is, is checked where it is evaluated.
+    /// An expression that selects disks, volumes or links. Its syntax, and how deep it is, is checked where it is
+    /// known which.
     Expression = "an expression of at most 1024 bytes, its brackets at most 24 deep",
         |text| !text.trim().is_empty() && text.len() <= expression::LENGTH;
     /// A network or an address, or one that is left out.

@@ -45,6 +45,7 @@ use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
 use crate::volumes::Progress;
+use crate::volumes::user::World;
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -139,7 +140,14 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
         changes: sources.pci.clone(),
     })?;
     runtime.add(block::BlockDevices)?;
-    runtime.add(block::config::VolumeConfigs)?;
+    runtime.add(block::config::VolumeConfigs {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(block::users::UserVolumes {
+        config: sources.config.clone(),
+        outside: World(sources.supervisor.clone()),
+        kept: Arc::default(),
+    })?;
     runtime.add(block::volumes::Volumes {
         progress: sources.volumes.clone(),
         mounts: sources.mounts.clone(),

@@ -33,12 +33,12 @@ pub struct MountSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeStatus {
-    /// `waiting`, `missing`, `located`, `ready`, `failed`.
+    /// `waiting`, `missing`, `located`, `ready`, `failed`. One that is `ready` and has an error is to go and in use.
     pub phase: &'static str,
     /// How far it was before it failed.
     #[serde(skip_serializing_if = "is_default")]
     pub pre_fail_phase: &'static str,
-    /// `partition`.
+    /// `partition`, `disk`, `directory`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The partition's device.

@@ -10,7 +10,7 @@ use super::{is_default, open};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeConfig {
-    /// `partition`.
+    /// `partition` or `directory`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// How it is made; empty for one that is found or not used.
@@ -39,7 +39,7 @@ pub struct Provisioning {
 pub struct DiskSelector {
     /// In the Common Expression Language.
     #[serde(rename = "match")]
-    pub matches: &'static str,
+    pub matches: String,
 }
 
 /// Part of [`Provisioning`].
@@ -54,7 +54,7 @@ pub struct PartitionSpec {
     /// It is made larger when its disk is.
     pub grow: bool,
     /// The partition's name.
-    pub label: &'static str,
+    pub label: String,
     /// The partition's type.
     #[serde(rename = "typeUUID")]
     pub type_uuid: String,
@@ -63,10 +63,10 @@ pub struct PartitionSpec {
 /// Part of [`Provisioning`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FilesystemSpec {
-    /// `xfs`.
+    /// `xfs` or `swap`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    pub label: &'static str,
+    pub label: String,
 }
 
 /// Part of [`VolumeConfig`]; both are in the Common Expression Language.
@@ -75,6 +75,7 @@ pub struct FilesystemSpec {
 pub struct Locator {
     #[serde(rename = "match")]
     pub matches: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub disk_match: &'static str,
 }
 

@@ -15,16 +15,19 @@ use super::{Volume, encryption};
 use crate::console;
 use crate::supervisor::Supervisor;
 
+/// Bytes of a label of XFS (`sb_fname`).
+const LONGEST_LABEL: usize = 12;
+
 /// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
 /// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
 pub(super) async fn attach(
     supervisor: &Supervisor,
-    volume: &'static Volume,
+    volume: &Volume<'_>,
     device: &Path,
     wanted: Option<&Encryption>,
     opened: &mut Option<Encryption>,
 ) -> Result<(), String> {
-    let decrypted = decrypt(volume, device, wanted).await?;
+    let decrypted = decrypt(volume.name, device, wanted).await?;
     *opened = decrypted.as_ref().map(|decrypted| decrypted.by.clone());
     let device = decrypted
         .as_ref()
@@ -36,7 +39,7 @@ pub(super) async fn attach(
         Content::Nothing => make_file_system(supervisor, volume, &shown).await?,
         Content::Luks | Content::Foreign => {
             return Err(format!(
-                "{shown} holds no XFS file system; reset the volume to make it anew"
+                "{shown} holds no XFS file system; wipe or reset it to have the volume made anew"
             ));
         }
     }
@@ -51,13 +54,16 @@ pub(super) async fn attach(
             .map_err(|why| format!("{shown} is damaged and cannot be repaired: {why}"))?;
         mount_on(volume, device).map_err(|error| format!("cannot mount {shown}: {error}"))?;
     }
-    fs::set_permissions(volume.target, fs::Permissions::from_mode(volume.mode))
+    let Some(mode) = volume.mode else {
+        return Ok(());
+    };
+    fs::set_permissions(volume.target, fs::Permissions::from_mode(mode))
         .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
 }
 
 /// Opens an encrypted partition, or makes it one; `None`: it is not encrypted.
-async fn decrypt(
-    volume: &'static Volume,
+pub(super) async fn decrypt(
+    volume: &str,
     partition: &Path,
     wanted: Option<&Encryption>,
 ) -> Result<Option<Decrypted>, String> {
@@ -74,17 +80,16 @@ async fn decrypt(
         }
         (Content::Xfs, Some(_)) => {
             console::warn(&format!(
-                "{} was made before the config asked for its encryption and is used as it is, unencrypted; \
-                 reset the volume to make it anew",
-                volume.name
+                "{volume} was made before the config asked for its encryption and is used as it is, unencrypted; \
+                 wipe or reset it to have it made anew"
             ));
             return Ok(None);
         }
         (Content::Nothing | Content::Xfs | Content::Foreign, _) => return Ok(None),
     };
-    let partition = partition.to_owned();
+    let (volume, partition) = (volume.to_owned(), partition.to_owned());
     // Trying a passphrase is meant to take long.
-    spawn_blocking(move || open(volume.name, &partition, &wanted))
+    spawn_blocking(move || open(&volume, &partition, &wanted))
         .await
         .map_err(|_| "opening it failed".to_owned())?
         .map(Some)
@@ -95,14 +100,18 @@ type Open = fn(&str, &Path, &Encryption) -> Result<Decrypted, String>;
 
 async fn make_file_system(
     supervisor: &Supervisor,
-    volume: &Volume,
+    volume: &Volume<'_>,
     device: &str,
 ) -> Result<(), String> {
-    let arguments = ["-q", "-f", "-L", volume.name, device];
+    let mut arguments = vec!["-q", "-f"];
+    if volume.name.len() <= LONGEST_LABEL {
+        arguments.extend(["-L", volume.name]);
+    }
+    arguments.push(device);
     supervisor.run("mkfs.xfs", &arguments).await
 }
 
-fn mount_on(volume: &Volume, device: &Path) -> io::Result<()> {
+fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
     mount::mount(
         device,
         Path::new(volume.target),

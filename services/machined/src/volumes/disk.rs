@@ -18,6 +18,23 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// The disk of this name on this machine.
+    #[must_use]
+    pub fn new(name: &str) -> Disk {
+        Disk {
+            name: name.to_owned(),
+            sysfs: "/sys".into(),
+        }
+    }
+
+    /// The unit it can be read in, in bytes.
+    #[must_use]
+    pub fn sector(&self) -> u64 {
+        let queue = self.sysfs.join("block").join(&self.name).join("queue");
+        let size = read(&queue.join("logical_block_size"));
+        size.parse().unwrap_or(512)
+    }
+
     /// Its device.
     #[must_use]
     pub fn device(&self) -> PathBuf {
@@ -56,12 +73,20 @@ impl Disk {
 /// # Errors
 /// More than one: which of them this node is must not be a guess.
 pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
+    the_disk_with(sysfs, "META")
+}
+
+/// The disk with a partition of this name, by what the kernel knows.
+///
+/// # Errors
+/// There is more than one.
+pub fn the_disk_with(sysfs: &Path, partition: &str) -> io::Result<Option<Disk>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let all = partitions(sysfs, &name).unwrap_or_default();
-        let is_meta = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some("META");
-        if all.iter().any(is_meta) {
+        let is_meant = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some(partition);
+        if all.iter().any(is_meant) {
             found.push(Disk {
                 name,
                 sysfs: sysfs.to_owned(),
@@ -75,7 +100,7 @@ pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
         several => {
             let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
             Err(io::Error::other(format!(
-                "the disks {} all have a META partition; take out or wipe all but one",
+                "the disks {} all have a {partition} partition; take out or wipe all but one",
                 names.join(", ")
             )))
         }

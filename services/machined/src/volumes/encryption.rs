@@ -15,6 +15,7 @@ use corten_sys::dm::{self, Target};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
+use super::WIPED;
 use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
 use crate::durable::remove_if_there;
@@ -29,9 +30,21 @@ const MAPPER: &str = "/dev/mapper";
 /// What the machine is known by: the UUID its firmware tells.
 const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
 
+/// What the names of opened volumes begin with in the device mapper.
+const PREFIX: &str = "luks2-";
+
 /// The name of an opened volume in the device mapper.
 fn mapping(volume: &str) -> String {
-    format!("luks2-{volume}")
+    format!("{PREFIX}{volume}")
+}
+
+/// The volumes that are open.
+pub(super) fn opened() -> Vec<String> {
+    let names = fs::read_dir(MAPPER).into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix(PREFIX).map(str::to_owned))
+        .collect()
 }
 
 /// The device of an opened volume.
@@ -94,7 +107,10 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     let emptied = OpenOptions::new()
         .write(true)
         .open(&path)
-        .and_then(|mut inner| wipe_start(&mut inner, 0))
+        .and_then(|mut inner| {
+            wipe_start(&mut inner, 0, WIPED)?;
+            inner.sync_all()
+        })
         .map_err(|error| format!("cannot write {}: {error}", path.display()));
     let written = emptied.and_then(|()| luks.write(&file).map_err(cannot));
     if let Err(why) = written {

@@ -3,7 +3,8 @@
 //!
 //! The images carry neither; both are made at the first boot, in the room behind META, and EPHEMERAL grows
 //! when the disk did. A node without such a disk (CD, network) keeps everything in memory. Nothing here
-//! keeps a node from coming up, and nothing here overwrites what it did not make.
+//! keeps a node from coming up, and nothing here overwrites what it did not make. The volumes of users, on the
+//! disks their selectors choose, are `user/`.
 
 mod attach;
 mod disk;
@@ -12,6 +13,7 @@ mod keys;
 mod partitions;
 mod slots;
 mod table;
+pub mod user;
 mod wipe;
 
 use std::fmt;
@@ -26,53 +28,53 @@ use crate::supervisor::Supervisor;
 
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use partitions::find;
-pub use table::TYPE_LINUX;
+pub use table::{TYPE_LINUX, TYPE_SWAP};
 
-/// A volume the node makes for itself.
+/// A file system in a partition.
 #[derive(Debug)]
-pub struct Volume {
+pub struct Volume<'a> {
     /// The partition's name, and the file system's label.
-    pub name: &'static str,
+    pub name: &'a str,
     /// Where it is mounted.
-    pub target: &'static str,
-    /// The partition's length in bytes; `None`: the rest of the disk.
-    pub length: Option<u64>,
+    pub target: &'a str,
     /// How it is mounted.
     pub flags: MountFlags,
     /// The file system's own options.
-    pub options: &'static str,
-    /// Of its root directory.
-    mode: u32,
+    pub options: &'a str,
+    /// Of its root directory; `None`: what its users made it.
+    mode: Option<u32>,
 }
 
 const MIB: u64 = 1 << 20;
 
-/// The machine config and the node's identity. XFS supports no file system below 300 MiB.
-pub const STATE: Volume = Volume {
+/// The machine config and the node's identity.
+pub const STATE: Volume<'static> = Volume {
     name: "STATE",
     target: "/system/state",
-    length: Some(320 * MIB),
     flags: MountFlags::NOSUID
         .union(MountFlags::NODEV)
         .union(MountFlags::NOEXEC),
     options: "",
     // syslogd passes on its way to its own directory; every file is readable by its owner only.
-    mode: 0o711,
+    mode: Some(0o711),
 };
 
 /// Images, containers, logs. Programs in it are run, by containers.
-pub const EPHEMERAL: Volume = Volume {
+pub const EPHEMERAL: Volume<'static> = Volume {
     name: "EPHEMERAL",
     target: "/var",
-    length: None,
     flags: MountFlags::NOSUID.union(MountFlags::NODEV),
     options: "prjquota",
-    mode: 0o755,
+    mode: Some(0o755),
 };
 
 /// The partition with images the node came with; it is mounted where the config wants it.
 pub const IMAGE_CACHE: &str = "IMAGECACHE";
 
+/// The length of STATE in bytes; EPHEMERAL has the rest of the disk.
+pub const STATE_LENGTH: u64 = 320 * MIB;
+/// Of an XFS in bytes: `mkfs.xfs` makes no smaller one.
+const SMALLEST_XFS: u64 = 300 * MIB;
 /// In bytes; below this, images and containers have no room.
 pub const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
 /// Zeroed before a partition is added, so that nothing which lay there before is taken for its content; and
@@ -199,9 +201,11 @@ pub fn opened_device(volume: &str) -> String {
 
 /// Closes what is encrypted, when nothing of it is mounted any more.
 pub fn close() {
-    for volume in [&EPHEMERAL, &STATE] {
-        if let Err(error) = encryption::close(volume.name) {
-            crate::console::warn(&format!("{} stays open: {error}", volume.name));
+    user::stop_swapping();
+    let own = [EPHEMERAL.name, STATE.name].map(str::to_owned);
+    for volume in encryption::opened().into_iter().chain(own) {
+        if let Err(error) = encryption::close(&volume) {
+            crate::console::warn(&format!("{volume} stays open: {error}"));
         }
     }
 }

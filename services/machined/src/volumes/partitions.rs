@@ -1,7 +1,7 @@
 //! The partitions of the system disk: found, made, grown.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::{Encryption, SystemVolume};
@@ -10,8 +10,11 @@ use corten_sys::blkpg;
 
 use super::attach::attach;
 use super::disk::{self, Content, Disk};
-use super::table::{Extent, Table};
-use super::{EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, Volume, WIPED};
+use super::table::{Extent, TYPE_LINUX, Table};
+use super::{
+    EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, Volume,
+    WIPED,
+};
 use crate::supervisor::Supervisor;
 
 /// The disk that carries the node, with a partition for each volume.
@@ -89,7 +92,7 @@ impl Partitions {
         })
     }
 
-    fn content(&self, volume: &Volume, extent: Extent) -> Result<Content, Failure> {
+    fn content(&self, volume: &Volume<'_>, extent: Extent) -> Result<Content, Failure> {
         self.device(extent)
             .and_then(|device| disk::content(&device))
             .map_err(|error| Failure::new(volume.name, error))
@@ -102,7 +105,7 @@ impl Partitions {
     async fn attach(
         &self,
         supervisor: &Supervisor,
-        volume: &'static Volume,
+        volume: &Volume<'_>,
         extent: Extent,
         wanted: Option<&Encryption>,
         opened: &mut Opened,
@@ -124,10 +127,10 @@ impl Partitions {
             .open(disk.device())?;
         let mut table = Table::read(&mut device)?;
         let mut made = Vec::new();
-        let needed = [&STATE, &EPHEMERAL]
+        let needed = [(STATE, STATE_LENGTH), (EPHEMERAL, SMALLEST_EPHEMERAL)]
             .iter()
-            .filter(|volume| table.find(volume.name).is_none())
-            .map(|volume| volume.length.unwrap_or(SMALLEST_EPHEMERAL))
+            .filter(|(volume, _)| table.find(volume.name).is_none())
+            .map(|(_, length)| length)
             .sum::<u64>();
         if table.room() < needed {
             return Err(io::Error::other(format!(
@@ -136,25 +139,26 @@ impl Partitions {
                 table.room() / MIB
             )));
         }
-        let mut extent = |volume: &Volume, table: &mut Table| match table.find(volume.name) {
+        let mut extent = |name: &str, length, table: &mut Table| match table.find(name) {
             Some(found) => Ok(found),
             None => {
-                let extent = table.append(volume.name, volume.length)?;
+                let extent = table.append(name, TYPE_LINUX, length)?;
                 made.push(extent);
                 Ok::<_, io::Error>(extent)
             }
         };
-        let state = extent(&STATE, &mut table)?;
-        let mut ephemeral = extent(&EPHEMERAL, &mut table)?;
-        let grown = table.grow(EPHEMERAL.name);
+        let state = extent(STATE.name, Some(STATE_LENGTH), &mut table)?;
+        let mut ephemeral = extent(EPHEMERAL.name, None, &mut table)?;
+        let grown = table.grow(EPHEMERAL.name, None);
         if let Some(larger) = grown {
             ephemeral = larger;
         }
         if !made.is_empty() {
             table.individualize();
             for extent in &made {
-                wipe_start(&mut device, extent.start)?;
+                wipe_start(&mut device, extent.start, extent.length)?;
             }
+            device.sync_all()?;
         }
         if !made.is_empty() || grown.is_some() {
             table.write(&mut device, |device| device.sync_all())?;
@@ -174,10 +178,13 @@ impl Partitions {
     }
 }
 
-/// Makes what lies there read as empty.
-pub(super) fn wipe_start(device: &mut File, start: u64) -> io::Result<()> {
+/// Makes what lies there, which is so long, read as empty; it need not be on the disk yet.
+pub(super) fn wipe_start<D: Write + Seek>(
+    device: &mut D,
+    start: u64,
+    length: u64,
+) -> io::Result<()> {
     device.seek(SeekFrom::Start(start))?;
-    io::copy(&mut io::Read::take(io::repeat(0), WIPED), device)?;
-    device.flush()?;
-    device.sync_all()
+    io::copy(&mut io::repeat(0).take(length.min(WIPED)), device)?;
+    device.flush()
 }

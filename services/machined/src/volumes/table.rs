@@ -1,4 +1,4 @@
-//! The partition table of the system disk (UEFI 2.10, section 5.3), changed so that a power cut at any
+//! The partition table of a disk (UEFI 2.10, section 5.3), changed so that a power cut at any
 //! moment leaves a valid copy where firmware looks for one.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,6 +8,8 @@ use uuid::{Uuid, uuid};
 
 /// Linux data.
 pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
+/// Linux swap.
+pub const TYPE_SWAP: Uuid = uuid!("0657FD6D-A4AB-43C4-84E5-0933C84B4F4F");
 /// Partitions start at multiples of it, bytes.
 const ALIGNMENT: u64 = 1 << 20;
 /// `HeaderSize`, and `SizeOfPartitionEntry` of every table there is in practice.
@@ -15,6 +17,18 @@ const HEADER: u32 = 92;
 const ENTRY: u32 = 128;
 /// More entries than any tool makes; bounds what a hostile disk can make us read.
 const MOST_ENTRIES: u32 = 1024;
+/// Bytes; two tables, and what is aligned between them.
+const SMALLEST_DISK: u64 = 4 << 20;
+
+/// The MBR in bytes, and its end.
+const MBR: usize = 512;
+const MBR_END: [u8; 2] = [0x55, 0xaa];
+/// Where its first of four partitions is described, in how many bytes, and which of them is the kind.
+const MBR_FIRST: usize = 446;
+const MBR_RECORD: usize = 16;
+const MBR_KIND: usize = 4;
+/// The kind that stands for a GPT.
+const MBR_PROTECTIVE: u8 = 0xee;
 
 /// A partition, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +62,28 @@ impl Table {
         Ok(table)
     }
 
+    /// A table without partitions, for a disk that has none. `sector`: the unit the disk can be read in, in bytes.
+    ///
+    /// # Errors
+    /// The disk is too small, or cannot be asked for its size.
+    pub fn new<D: Read + Seek>(disk: &mut D, sector: u64) -> io::Result<Table> {
+        let disk_length = disk.seek(SeekFrom::End(0))?;
+        if disk_length < SMALLEST_DISK || ![512, 4096].contains(&sector) {
+            return Err(io::Error::other("it is too small for a partition table"));
+        }
+        let gpt = GPT::new_from(disk, sector, Uuid::new_v4().to_bytes_le());
+        let gpt = gpt.map_err(io::Error::other)?;
+        let mut table = Table { gpt, disk_length };
+        table.fit()?;
+        Ok(table)
+    }
+
+    /// The disk's length in bytes.
+    #[must_use]
+    pub fn disk_length(&self) -> u64 {
+        self.disk_length
+    }
+
     /// Makes the header that of a first copy on a disk of this length: the table may be a backup, or
     /// written for a smaller disk.
     fn fit(&mut self) -> io::Result<()> {
@@ -61,6 +97,9 @@ impl Table {
         header.backup_lba = sectors.saturating_sub(1);
         header.last_usable_lba = sectors.saturating_sub(array + 2);
         let last = header.last_usable_lba;
+        if header.first_usable_lba > last {
+            return Err(io::Error::other("the disk has no room for a partition"));
+        }
         for (number, entry) in self.gpt.iter().filter(|(_, entry)| entry.is_used()) {
             if entry.starting_lba > entry.ending_lba || entry.ending_lba > last {
                 return Err(io::Error::other(format!(
@@ -104,14 +143,18 @@ impl Table {
     fn behind_last(&self) -> u64 {
         let used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
         let last = used.map(|(_, entry)| entry.ending_lba + 1).max();
-        (last.unwrap_or(0) * self.gpt.sector_size).next_multiple_of(ALIGNMENT)
+        let first = self.gpt.header.first_usable_lba;
+        let sector = last.unwrap_or(first).max(first);
+        (sector * self.gpt.sector_size)
+            .next_multiple_of(ALIGNMENT)
+            .max(ALIGNMENT)
     }
 
-    /// Adds a partition behind the last one; `length` bytes, rounded down to MiB, or all the room there is.
+    /// Adds a partition of this type behind the last one; `length` bytes, rounded down to MiB, or all the room there is.
     ///
     /// # Errors
     /// No room, or no free entry.
-    pub fn append(&mut self, name: &str, length: Option<u64>) -> io::Result<Extent> {
+    pub fn append(&mut self, name: &str, kind: Uuid, length: Option<u64>) -> io::Result<Extent> {
         let start = self.behind_last();
         let length = length.unwrap_or_else(|| self.room()) / ALIGNMENT * ALIGNMENT;
         if length == 0 || length > self.room() {
@@ -126,7 +169,7 @@ impl Table {
         };
         let sector = self.gpt.sector_size;
         self.gpt[number] = GPTPartitionEntry {
-            partition_type_guid: TYPE_LINUX.to_bytes_le(),
+            partition_type_guid: kind.to_bytes_le(),
             unique_partition_guid: Uuid::new_v4().to_bytes_le(),
             starting_lba: start / sector,
             ending_lba: (start + length) / sector - 1,
@@ -140,13 +183,14 @@ impl Table {
         })
     }
 
-    /// Lets the partition of this name reach to the end of the disk, if it is the last one and there is
-    /// more than a MiB to gain.
-    pub fn grow(&mut self, name: &str) -> Option<Extent> {
-        let end = self.end();
+    /// Lets the partition of this name reach to the end of the disk, or be `most` bytes long, if it is the
+    /// last one and there is more than a MiB to gain.
+    pub fn grow(&mut self, name: &str, most: Option<u64>) -> Option<Extent> {
         let old = self.find(name)?;
+        let most = most.map_or(u64::MAX, |most| most / ALIGNMENT * ALIGNMENT);
+        let end = self.end().min(old.start.saturating_add(most));
         let is_last = (old.start + old.length).next_multiple_of(ALIGNMENT) == self.behind_last();
-        if !is_last || self.room() <= ALIGNMENT {
+        if !is_last || end <= self.behind_last() + ALIGNMENT {
             return None;
         }
         let sector = self.gpt.sector_size;
@@ -187,6 +231,42 @@ impl Table {
         }
         Ok(())
     }
+
+    /// Writes the protective MBR of a disk that had no table (section 5.2.3), without which the kernel reads
+    /// none; comes after [`Table::write`].
+    ///
+    /// # Errors
+    /// The disk cannot be written.
+    pub fn protect<D: Write + Seek>(&self, disk: &mut D) -> io::Result<()> {
+        let sectors = (self.disk_length / self.gpt.sector_size).saturating_sub(1);
+        let mut mbr = vec![0; MBR_FIRST];
+        mbr.extend([0, 0, 2, 0, MBR_PROTECTIVE, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
+        mbr.extend(u32::try_from(sectors).unwrap_or(u32::MAX).to_le_bytes());
+        mbr.resize(MBR - MBR_END.len(), 0);
+        mbr.extend(MBR_END);
+        disk.rewind()?;
+        disk.write_all(&mbr)
+    }
+}
+
+/// Whether the first sector says to those who know no such table that the disk is in use (section 5.2.3).
+///
+/// # Errors
+/// The disk cannot be read, or something else is there.
+pub fn is_protected<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
+    let mut sector = [0; MBR];
+    disk.rewind()?;
+    disk.read_exact(&mut sector)?;
+    if sector.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    let kinds = sector.iter().skip(MBR_FIRST + MBR_KIND).step_by(MBR_RECORD);
+    if sector.ends_with(&MBR_END) && kinds.take(4).any(|kind| *kind == MBR_PROTECTIVE) {
+        return Ok(true);
+    }
+    Err(io::Error::other(
+        "it holds something else than a partition table of GPT",
+    ))
 }
 
 /// The library takes the sizes in a header at their word, and panics when they are not the usual ones.
@@ -250,25 +330,30 @@ mod tests {
     fn partitions_are_added_and_grow_with_the_disk() {
         let mut disk = disk(64 * MIB);
         let mut table = Table::read(&mut disk).unwrap();
-        let state = table.append("STATE", Some(10 * MIB + 5)).unwrap();
+        let state = table
+            .append("STATE", TYPE_LINUX, Some(10 * MIB + 5))
+            .unwrap();
         let expected = Extent {
             number: 1,
             start: 2 * MIB,
             length: 10 * MIB,
         };
         assert_eq!(state, expected);
-        let rest = table.append("EPHEMERAL", None).unwrap();
+        let rest = table.append("EPHEMERAL", TYPE_LINUX, None).unwrap();
         assert_eq!((rest.number, rest.length), (2, 51 * MIB));
         assert_eq!(table.room(), 0);
-        table.append("MORE", None).unwrap_err();
+        table.append("MORE", TYPE_LINUX, None).unwrap_err();
         write(&table, &mut disk);
 
         disk.get_mut().resize(100 << 20, 0);
         let mut table = Table::read(&mut disk).unwrap();
         assert_eq!(table.find("STATE"), Some(state));
-        assert_eq!(table.grow("STATE"), None);
-        assert_eq!(table.grow("EPHEMERAL").unwrap().length, 87 * MIB);
-        assert_eq!(table.grow("EPHEMERAL"), None);
+        assert_eq!(table.grow("STATE", None), None);
+        let limited = table.grow("EPHEMERAL", Some(60 * MIB + 5));
+        assert_eq!(limited.unwrap().length, 60 * MIB);
+        assert_eq!(table.grow("EPHEMERAL", Some(60 * MIB)), None);
+        assert_eq!(table.grow("EPHEMERAL", None).unwrap().length, 87 * MIB);
+        assert_eq!(table.grow("EPHEMERAL", None), None);
         assert_eq!(table.find("EPHEMERAL").unwrap().length, 87 * MIB);
     }
 
@@ -301,7 +386,7 @@ mod tests {
         for left in (0..34_000).step_by(97) {
             let before = disk(8 * MIB);
             let mut table = Table::read(&mut before.clone()).unwrap();
-            table.append("STATE", Some(4 * MIB)).unwrap();
+            table.append("STATE", TYPE_LINUX, Some(4 * MIB)).unwrap();
             let mut cut = Cut { disk: before, left };
             let whole = table.write(&mut cut, |_| Ok(())).is_ok();
             let after = Table::read(&mut cut.disk).unwrap();

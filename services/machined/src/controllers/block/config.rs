@@ -1,19 +1,29 @@
-//! What the node wants of its volumes. The machine config has no say in it yet, so it never changes.
+//! What the node wants of its volumes, and the machine config of those of users.
 
+use corten_config::Document;
+use corten_config::values::MaxSize;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_sys::mount::MountFlags;
+use tokio::sync::watch;
 
-use super::volumes::{SYSTEM_VOLUME, spec};
+use super::volumes::{SECURE, SYSTEM_VOLUME, spec};
+use crate::resources::volume::MountSpec;
 use crate::resources::volume_config::{
     DiskSelector, FilesystemSpec, Locator, PartitionSpec, Provisioning, VolumeConfig,
 };
-use crate::volumes::{EPHEMERAL, SMALLEST_EPHEMERAL, STATE, TYPE_LINUX, Volume};
+use crate::volumes::user::{self, Kind, Mounting, Partition, Purpose, UserVolume};
+use crate::volumes::{
+    EPHEMERAL, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, TYPE_LINUX, TYPE_SWAP, Volume,
+};
 
 /// The disk that carries the node.
 const SYSTEM_DISK: &str = "system_disk";
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct VolumeConfigs;
+pub(in crate::controllers) struct VolumeConfigs {
+    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+}
 
 impl Controller for VolumeConfigs {
     fn name(&self) -> &'static str {
@@ -28,54 +38,149 @@ impl Controller for VolumeConfigs {
         vec![Output::exclusive::<VolumeConfig>()]
     }
 
-    async fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let meta = VolumeConfig {
-            kind: "partition",
-            provisioning: Provisioning::default(),
-            locator: locator("META"),
-            mount: None,
-        };
-        let all = [
-            ("META", meta),
-            (STATE.name, wanted(&STATE)),
-            (EPHEMERAL.name, wanted(&EPHEMERAL)),
-        ];
-        for (name, config) in all {
-            context.put(Draft::new(name, config).label(SYSTEM_VOLUME, ""))?;
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        context.event().await;
+        loop {
+            let config = self.config.borrow_and_update().clone();
+            context.start_outputs();
+            for (name, config) in own() {
+                context.put(Draft::new(name, config).label(SYSTEM_VOLUME, ""))?;
+            }
+            for volume in config.iter().flat_map(user::wanted) {
+                let draft = Draft::new(&volume.id, of_user(&volume));
+                context.put(draft.label(label(&volume), ""))?;
+            }
+            context.remove_others::<VolumeConfig>()?;
+            if self.config.changed().await.is_err() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
-fn wanted(volume: &Volume) -> VolumeConfig {
+fn own() -> [(&'static str, VolumeConfig); 3] {
+    let meta = VolumeConfig {
+        kind: "partition",
+        provisioning: Provisioning::default(),
+        locator: on_system_disk("META"),
+        mount: None,
+    };
+    [
+        ("META", meta),
+        (STATE.name, wanted(&STATE, Some(STATE_LENGTH))),
+        (EPHEMERAL.name, wanted(&EPHEMERAL, None)),
+    ]
+}
+
+fn wanted(volume: &Volume<'_>, length: Option<u64>) -> VolumeConfig {
     VolumeConfig {
         kind: "partition",
         provisioning: Provisioning {
             disk_selector: Some(DiskSelector {
-                matches: SYSTEM_DISK,
+                matches: SYSTEM_DISK.to_owned(),
             }),
             partition_spec: Some(PartitionSpec {
-                min_size: volume.length.unwrap_or(SMALLEST_EPHEMERAL),
-                max_size: volume.length,
-                grow: volume.length.is_none(),
-                label: volume.name,
+                min_size: length.unwrap_or(SMALLEST_EPHEMERAL),
+                max_size: length,
+                grow: length.is_none(),
+                label: volume.name.to_owned(),
                 type_uuid: TYPE_LINUX.to_string(),
             }),
-            filesystem_spec: Some(FilesystemSpec {
-                kind: "xfs",
-                label: volume.name,
-            }),
+            filesystem_spec: Some(formatted("xfs", volume.name)),
         },
-        locator: locator(volume.name),
+        locator: on_system_disk(volume.name),
         mount: Some(spec(volume)),
     }
 }
 
-fn locator(name: &str) -> Locator {
+fn of_user(volume: &UserVolume) -> VolumeConfig {
+    let id = &volume.id;
+    let mount = volume.mounting.as_ref().map(mount_spec);
+    let (kind, provisioning, matches) = match &volume.kind {
+        Kind::Directory => ("directory", Provisioning::default(), String::new()),
+        Kind::Existing(selector) => ("partition", Provisioning::default(), selector.to_string()),
+        Kind::Partition(partition) => (
+            "partition",
+            Provisioning {
+                disk_selector: Some(DiskSelector {
+                    matches: partition.selector.to_string(),
+                }),
+                partition_spec: Some(partition_spec(id, partition)),
+                filesystem_spec: Some(volume.formatted())
+                    .filter(|kind| !kind.is_empty())
+                    .map(|kind| formatted(kind, id)),
+            },
+            by_label(id),
+        ),
+    };
+    VolumeConfig {
+        kind,
+        provisioning,
+        locator: Locator {
+            matches,
+            disk_match: "",
+        },
+        mount,
+    }
+}
+
+/// A size in hundredths of a disk is known with the disk only.
+fn partition_spec(label: &str, partition: &Partition) -> PartitionSpec {
+    PartitionSpec {
+        min_size: partition.least,
+        max_size: match partition.most {
+            Some(MaxSize::Bytes(bytes)) => Some(bytes),
+            Some(MaxSize::Percent(_)) | None => None,
+        },
+        grow: partition.grow,
+        label: label.to_owned(),
+        type_uuid: match partition.purpose {
+            Purpose::FileSystem | Purpose::Raw => TYPE_LINUX.to_string(),
+            Purpose::Swap => TYPE_SWAP.to_string(),
+        },
+    }
+}
+
+fn formatted(kind: &'static str, label: &str) -> FilesystemSpec {
+    FilesystemSpec {
+        kind,
+        label: label.to_owned(),
+    }
+}
+
+/// How a volume of users is mounted.
+pub(super) fn mount_spec(mounting: &Mounting) -> MountSpec {
+    MountSpec {
+        target_path: mounting.target.clone(),
+        selinux_label: "",
+        project_quota_support: mounting.project_quota,
+        secure: mounting.flags.contains(SECURE),
+        no_exec: mounting.flags.contains(MountFlags::NOEXEC),
+    }
+}
+
+/// Says whose volume it is; clients look for the key alone.
+pub(super) fn label(volume: &UserVolume) -> &'static str {
+    match &volume.kind {
+        Kind::Existing(_) => "talos.dev/existing-volume",
+        Kind::Directory => "talos.dev/user-volume",
+        Kind::Partition(partition) => match partition.purpose {
+            Purpose::FileSystem => "talos.dev/user-volume",
+            Purpose::Raw => "talos.dev/raw-volume",
+            Purpose::Swap => "talos.dev/swap-volume",
+        },
+    }
+}
+
+fn on_system_disk(name: &str) -> Locator {
     Locator {
-        matches: format!("volume.partition_label == \"{name}\""),
+        matches: by_label(name),
         disk_match: SYSTEM_DISK,
     }
+}
+
+fn by_label(name: &str) -> String {
+    format!("volume.partition_label == \"{name}\"")
 }
 
 #[cfg(test)]
@@ -84,13 +189,47 @@ mod tests {
     use corten_resources::{Sensitivity, Spec as _, Store};
 
     use super::*;
+    use crate::volumes::user::tests::document;
+
+    /// The configs once nothing changes any more.
+    async fn configs(document: Option<Document>) -> Store {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let (_, config) = watch::channel(document);
+        runtime.add(VolumeConfigs { config }).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        store
+    }
+
+    #[tokio::test]
+    async fn volumes_of_users_are_as_the_config_says() {
+        let document = document(
+            "UserVolumeConfig\nname: data\n\
+             provisioning: {diskSelector: {match: '!system_disk'}, maxSize: 10GiB}\n\
+             ---\napiVersion: v1alpha1\nkind: RawVolumeConfig\nname: osd\n\
+             provisioning: {diskSelector: {match: 'true'}, maxSize: 50%}",
+        );
+        let store = configs(Some(document)).await;
+        let data = store.get_as::<VolumeConfig>("u-data").unwrap();
+        let selector = data.provisioning.disk_selector.as_ref().unwrap();
+        assert_eq!(selector.matches, "!system_disk");
+        let partition = data.provisioning.partition_spec.as_ref().unwrap();
+        assert_eq!(
+            (partition.max_size, partition.min_size, &*partition.label),
+            (Some(10 << 30), 300 << 20, "u-data")
+        );
+        assert_eq!(data.mount.as_ref().unwrap().target_path, "/var/mnt/data");
+        assert_eq!(data.locator.matches, "volume.partition_label == \"u-data\"");
+        let osd = store.get_as::<VolumeConfig>("r-osd").unwrap();
+        assert_eq!(
+            (&osd.mount, &osd.provisioning.filesystem_spec),
+            (&None, &None)
+        );
+    }
 
     #[tokio::test]
     async fn state_has_a_size_and_ephemeral_takes_the_rest() {
-        let store = Store::new();
-        let mut runtime = Runtime::new(store.clone());
-        runtime.add(VolumeConfigs).unwrap();
-        runtime.run(|notice| panic!("{notice}")).await;
+        let store = configs(None).await;
         let partition = |name: &str| {
             let config = store.get_as::<VolumeConfig>(name).unwrap();
             config.provisioning.partition_spec.clone().unwrap()

@@ -13,7 +13,7 @@ use crate::volumes::{self, EPHEMERAL, Progress, STATE, Volume};
 
 /// Says of a volume that it is the node's own; clients look for the key alone.
 pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";
-const SECURE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+pub(super) const SECURE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Volumes {
@@ -34,7 +34,7 @@ impl Controller for Volumes {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<VolumeStatus>()]
+        vec![Output::shared::<VolumeStatus>()]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -73,7 +73,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn volumes(&self) -> Vec<(&'static str, VolumeStatus)> {
-        let made = |volume: &Volume| self.status(volume.name, Some(spec(volume)));
+        let made = |volume: &Volume<'_>| self.status(volume.name, Some(spec(volume)));
         let mut all = vec![
             ("META", self.status("META", None)),
             (STATE.name, made(&STATE)),
@@ -162,7 +162,7 @@ impl View<'_> {
 }
 
 /// How a volume of the node is mounted.
-pub(super) fn spec(volume: &Volume) -> MountSpec {
+pub(super) fn spec(volume: &Volume<'_>) -> MountSpec {
     MountSpec {
         target_path: volume.target.to_owned(),
         selinux_label: "",

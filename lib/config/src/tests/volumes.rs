@@ -1,0 +1,116 @@
+use super::kinds::with;
+use super::{document, good, problems};
+use crate::kinds::{ExistingVolumeConfig, RawVolumeConfig, UserVolumeConfig, VolumeType};
+use crate::values::{DiskFacts, MaxSize, Size};
+
+const ON_DISK: &str = "provisioning: {diskSelector: {match: '!system_disk'}";
+
+#[test]
+fn volumes_of_users_are_read() {
+    let text = with(
+        "UserVolumeConfig",
+        &format!(
+            "name: data\n{ON_DISK}, minSize: 1GiB, maxSize: 50%, grow: true}}\n\
+             filesystem: {{projectQuotaSupport: true}}\nmount: {{secure: false}}\n\
+             ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: scratch\nvolumeType: directory\n\
+             ---\napiVersion: v1alpha1\nkind: RawVolumeConfig\nname: osd\n{ON_DISK}}}\n\
+             ---\napiVersion: v1alpha1\nkind: ExistingVolumeConfig\nname: old\n\
+             discovery: {{volumeSelector: {{match: volume.label == 'old' && disk.transport == 'usb'}}}}"
+        ),
+    );
+    let document = document(&text);
+    let [data, scratch] = document.all::<UserVolumeConfig>().collect::<Vec<_>>()[..] else {
+        panic!("two volumes");
+    };
+    let provisioning = &data.provisioning;
+    assert_eq!(provisioning.min_size, Some(Size(1 << 30)));
+    assert_eq!(provisioning.max_size, Some(MaxSize::Percent(50)));
+    assert_eq!(provisioning.grow, Some(true));
+    let selector = provisioning.disk_selector.as_ref().unwrap();
+    let disk = |is_system| DiskFacts {
+        is_system,
+        ..DiskFacts::default()
+    };
+    let selected = selector.expression.selected(&[disk(true), disk(false)]);
+    assert_eq!(selected, Ok(vec![false, true]));
+    assert_eq!(scratch.volume_type, VolumeType::Directory);
+    assert_eq!(document.all::<RawVolumeConfig>().count(), 1);
+    assert_eq!(document.all::<ExistingVolumeConfig>().count(), 1);
+    // What comes and goes takes no reboot.
+    let plan = crate::plan(Some(&super::document(&good())), &document);
+    assert!(plan.reboot.is_empty() && plan.restarts.is_empty(), "{plan}");
+}
+
+#[test]
+fn what_is_not_done_yet_and_what_cannot_be_is_refused() {
+    for (kind, fields, why) in [
+        (
+            "UserVolumeConfig",
+            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}}",
+            "volumeType is not supported yet; use partition",
+        ),
+        (
+            "UserVolumeConfig",
+            "provisioning: {diskSelector: {match: 'true'}}\nfilesystem: {type: ext4}",
+            "filesystem.type is not supported yet; use xfs",
+        ),
+        (
+            "UserVolumeConfig",
+            "provisioning: {diskSelector: {match: 'true'}}\nfilesystem: {xfs: {minAllocationGroupSize: 64GiB}}",
+            "not supported yet: filesystem.xfs",
+        ),
+        (
+            "UserVolumeConfig",
+            "provisioning: {diskSelector: {match: 'true'}}\ntrim: {enabled: true}",
+            "not supported yet: trim",
+        ),
+        (
+            "UserVolumeConfig",
+            "provisioning: {diskSelector: {match: 'true'}, maxSize: 200MiB}",
+            "provisioning.maxSize must be 300 MiB or more, for XFS",
+        ),
+        (
+            "UserVolumeConfig",
+            "provisioning: {diskSelector: {match: disk.colour == 'red'}}",
+            "provisioning.diskSelector cannot choose a disk: ",
+        ),
+        (
+            "UserVolumeConfig",
+            "volumeType: directory\nmount: {secure: false}",
+            "mount must not be given for a directory",
+        ),
+        (
+            "RawVolumeConfig",
+            "provisioning: {minSize: 1GiB}",
+            "provisioning needs diskSelector",
+        ),
+        (
+            "SwapVolumeConfig",
+            "provisioning: {maxSize: 1GiB}",
+            "provisioning needs diskSelector",
+        ),
+        (
+            "ExistingVolumeConfig",
+            "discovery: {volumeSelector: {match: system_disk}}",
+            "discovery.volumeSelector cannot choose a volume: there is no system_disk",
+        ),
+    ] {
+        let found = problems(&with(kind, &format!("name: a\n{fields}")));
+        assert!(found.iter().any(|p| p.contains(why)), "{fields}: {found:?}");
+    }
+}
+
+#[test]
+fn one_place_is_for_one_volume() {
+    let two = format!(
+        "name: a\n{ON_DISK}}}\n---\napiVersion: v1alpha1\nkind: ExistingVolumeConfig\nname: a\n\
+         discovery: {{volumeSelector: {{match: 'true'}}}}"
+    );
+    let found = problems(&with("UserVolumeConfig", &two));
+    let why = "the volume a is described twice";
+    assert!(found.iter().any(|p| p.contains(why)), "{found:?}");
+    // Partitions have names of their own.
+    let two = two.replace("ExistingVolumeConfig", "RawVolumeConfig");
+    let two = two.replace("discovery: {volumeSelector: {match: 'true'}}", ON_DISK) + "}";
+    assert_eq!(problems(&with("UserVolumeConfig", &two)), [""; 0]);
+}

@@ -1,0 +1,238 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex as Shared;
+
+use corten_resources::controller::Runtime;
+use corten_resources::{Pointer, Start, Store};
+use tokio::time::timeout;
+
+use super::*;
+use crate::volumes::user::tests::document;
+
+/// Says what was asked of it, and answers as it is told.
+#[derive(Debug, Clone, Default)]
+struct Fake(Arc<Shared<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    asked: Vec<String>,
+    troubles: BTreeMap<String, Trouble>,
+    busy: BTreeSet<String>,
+}
+
+impl Outside for Fake {
+    async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
+        let mut state = self.0.lock().unwrap();
+        let disks = facts.disks.len();
+        state.asked.push(format!("attach {} of {disks}", volume.id));
+        match state.troubles.get(&volume.id) {
+            Some(trouble) => Err(trouble.clone()),
+            None => Ok(Place {
+                device: "/dev/vdb1".to_owned(),
+                opened: "/dev/vdb1".to_owned(),
+            }),
+        }
+    }
+
+    async fn release(&self, volume: &UserVolume, _: &Place) -> Result<(), String> {
+        let mut state = self.0.lock().unwrap();
+        state.asked.push(format!("release {}", volume.id));
+        if state.busy.contains(&volume.id) {
+            return Err("it is in use".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Fake {
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().asked)
+    }
+}
+
+struct Node {
+    store: Store,
+    fake: Fake,
+    config: watch::Sender<Option<Document>>,
+}
+
+const DATA: &str =
+    "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}";
+
+impl Node {
+    fn start(document: Document) -> Node {
+        let (config, fake) = (watch::Sender::new(Some(document)), Fake::default());
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let users = UserVolumes {
+            config: config.subscribe(),
+            outside: fake.clone(),
+            kept: Arc::default(),
+        };
+        runtime.add(users).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        Node {
+            store,
+            fake,
+            config,
+        }
+    }
+
+    fn up(document: Document) -> Node {
+        let node = Node::start(document);
+        node.come_up();
+        node
+    }
+
+    /// The node's own volume is mounted, and its devices are known.
+    fn come_up(&self) {
+        let disk = SystemDisk {
+            disk_id: "vda".to_owned(),
+            dev_path: "/dev/vda".to_owned(),
+        };
+        self.put(SystemDisk::ID, disk);
+        let service = Service {
+            running: true,
+            healthy: true,
+            unknown: false,
+        };
+        self.put(UDEVD, service);
+        let ephemeral = VolumeStatus {
+            phase: "ready",
+            ..VolumeStatus::default()
+        };
+        self.put(EPHEMERAL.name, ephemeral);
+    }
+
+    fn put<S: corten_resources::Spec>(&self, id: &str, spec: S) {
+        self.store.put(Draft::new(id, spec), "").unwrap();
+    }
+
+    fn disk(&self, name: &str) {
+        let disk = Disk {
+            dev_path: format!("/dev/{name}"),
+            ..Disk::default()
+        };
+        self.put(name, disk);
+    }
+
+    async fn until(&self, volume: &str, done: impl Fn(Option<&VolumeStatus>) -> bool) {
+        let pointer = Pointer::of::<VolumeStatus>(volume);
+        let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            while !done(self.store.get_as::<VolumeStatus>(volume).as_deref()) {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    async fn until_phase(&self, volume: &str, phase: &str) {
+        self.until(volume, |status| {
+            status.is_some_and(|status| status.phase == phase)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
+    let node = Node::start(document(DATA));
+    node.disk("vdb");
+    node.until_phase("u-data", "waiting").await;
+    assert!(node.fake.asked().is_empty());
+    drop(node);
+
+    let node = Node::up(document(DATA));
+    node.until_phase("u-data", "ready").await;
+    let found = DiscoveredVolume {
+        dev_path: "/dev/vdb1".to_owned(),
+        kind: "partition",
+        parent: "vdb".to_owned(),
+        size: 1 << 30,
+        name: "xfs".to_owned(),
+        partition_index: 1,
+        ..DiscoveredVolume::default()
+    };
+    node.put("vdb1", found);
+    node.until("u-data", |status| {
+        status.is_some_and(|status| status.size == 1 << 30)
+    })
+    .await;
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!(
+        (&*status.location, &*status.parent_location),
+        ("/dev/vdb1", "/dev/vdb")
+    );
+    assert_eq!((&*status.filesystem, status.kind), ("xfs", "partition"));
+    let spec = status.mount_spec.as_ref().unwrap();
+    assert!(spec.target_path == "/var/mnt/data" && spec.secure);
+    // What is there is not made again.
+    assert_eq!(node.fake.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
+    let node = Node::start(document(DATA));
+    let trouble = Trouble::Failed("vdb: it holds something".to_owned());
+    let failing = ("u-data".to_owned(), trouble);
+    node.fake.0.lock().unwrap().troubles.extend([failing]);
+    let fake = node.fake.clone();
+    node.disk("vdb");
+    node.come_up();
+    node.until_phase("u-data", "failed").await;
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!(status.error_message, "vdb: it holds something");
+    fake.asked();
+    // The same config again, with another document: nothing is different for this one.
+    node.config.send_replace(Some(document(&format!(
+        "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"
+    ))));
+    node.until_phase("u-b", "ready").await;
+    assert_eq!(fake.asked(), ["attach u-b of 1"]);
+    fake.0.lock().unwrap().troubles.clear();
+    node.disk("vdc");
+    node.until_phase("u-data", "ready").await;
+    assert_eq!(fake.asked(), ["attach u-data of 2"]);
+}
+
+#[tokio::test]
+async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
+    let node = Node::up(document(DATA));
+    node.until_phase("u-data", "ready").await;
+    node.fake.asked();
+    node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
+    // Another one on the same place, which is not free yet.
+    let other =
+        document("ExistingVolumeConfig\nname: data\ndiscovery: {volumeSelector: {match: 'true'}}");
+    node.config.send_replace(Some(other));
+    node.until("u-data", |status| {
+        status
+            .is_some_and(|status| status.phase == "ready" && status.error_message == "it is in use")
+    })
+    .await;
+    node.until_phase("e-data", "waiting").await;
+    let asked = node.fake.asked();
+    assert!(asked.iter().all(|one| one == "release u-data"), "{asked:?}");
+    node.fake.0.lock().unwrap().busy.clear();
+    node.config.send_modify(|_| {});
+    node.until("u-data", |status| status.is_none()).await;
+    node.until_phase("e-data", "ready").await;
+    let asked = node.fake.asked();
+    assert_eq!(asked.first().unwrap(), "release u-data");
+    assert!(asked.last().unwrap().starts_with("attach e-data"));
+}
+
+#[tokio::test]
+async fn another_way_to_mount_it_takes_effect_at_once() {
+    let node = Node::up(document(DATA));
+    node.until_phase("u-data", "ready").await;
+    node.fake.asked();
+    let open = document(&format!("{DATA}\nmount: {{secure: false}}"));
+    node.config.send_replace(Some(open));
+    node.until("u-data", |status| {
+        let spec = status.and_then(|status| status.mount_spec.as_ref());
+        spec.is_some_and(|spec| !spec.secure)
+    })
+    .await;
+    assert_eq!(node.fake.asked(), ["release u-data", "attach u-data of 0"]);
+}

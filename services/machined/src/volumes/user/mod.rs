@@ -1,0 +1,380 @@
+//! The volumes of users: partitions on disks that selectors choose, directories, and file systems that exist
+//! already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
+//!
+//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, and what is done to
+//! disks and mounts in `world.rs`; the controller `block.UserVolumeController` decides when.
+
+mod choose;
+mod partition;
+mod swap;
+mod world;
+
+use corten_config::Document;
+use corten_config::kinds::{
+    Encryption, ExistingVolumeConfig, Provisioning, RawVolumeConfig, SwapVolumeConfig,
+    UserVolumeConfig, VolumeType,
+};
+use corten_config::values::{Expression, MaxSize, Size};
+use corten_sys::mount::MountFlags;
+
+use super::{MIB, SMALLEST_XFS, Volume, WIPED};
+
+pub use choose::Facts;
+pub use swap::stop_swapping;
+pub use world::World;
+
+const MOUNTED_BELOW: &str = "/var/mnt";
+
+/// A volume that the config wants beside the node's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserVolume {
+    /// Names it among all volumes, and is its partition's name: `u-NAME`, `r-NAME`, `s-NAME`, `e-NAME`.
+    pub id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// How it is mounted; `None`: it is used as it is.
+    pub mounting: Option<Mounting>,
+}
+
+/// What a volume is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A partition, made where there is none.
+    Partition(Partition),
+    /// A directory of EPHEMERAL.
+    Directory,
+    /// A file system somebody else made, chosen by this.
+    Existing(Expression),
+}
+
+/// What a partition is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// XFS.
+    FileSystem,
+    /// Whatever its users put there.
+    Raw,
+    /// Swapping.
+    Swap,
+}
+
+/// A partition that is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Partition {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Chooses its disk.
+    pub selector: Expression,
+    /// At least so many bytes.
+    pub least: u64,
+    /// At most so many.
+    pub most: Option<MaxSize>,
+    /// It is made larger when its disk is.
+    pub grow: bool,
+    /// It lies under LUKS.
+    pub encryption: Option<Encryption>,
+}
+
+/// How a volume is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounting {
+    /// Where.
+    pub target: String,
+    /// How.
+    pub flags: MountFlags,
+    /// XFS counts blocks by project.
+    pub project_quota: bool,
+}
+
+/// Where a volume is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its partition's device; none of a directory.
+    pub device: String,
+    /// What is mounted of it: another one when it is encrypted.
+    pub opened: String,
+}
+
+/// Why a volume is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// A disk may come yet.
+    Missing(String),
+    /// Somebody has to do something.
+    Failed(String),
+}
+
+/// What the config wants, in its order.
+#[must_use]
+pub fn wanted(document: &Document) -> Vec<UserVolume> {
+    let mut all: Vec<UserVolume> = document
+        .all::<UserVolumeConfig>()
+        .map(of_user)
+        .chain(document.all::<RawVolumeConfig>().map(raw))
+        .chain(document.all::<SwapVolumeConfig>().map(swap))
+        .collect();
+    all.extend(document.all::<ExistingVolumeConfig>().map(existing));
+    all
+}
+
+fn of_user(config: &UserVolumeConfig) -> UserVolume {
+    let target = format!("{MOUNTED_BELOW}/{}", config.name);
+    let mut mounting = Mounting {
+        target,
+        flags: flags(config.mount.secure, config.mount.disable_access_time),
+        project_quota: config.filesystem.project_quota_support,
+    };
+    let kind = if config.volume_type == VolumeType::Directory {
+        // The mount is that of EPHEMERAL.
+        mounting.flags = super::EPHEMERAL.flags;
+        Kind::Directory
+    } else {
+        Kind::Partition(to_make(
+            &config.provisioning,
+            config.encryption.as_ref(),
+            Purpose::FileSystem,
+        ))
+    };
+    UserVolume {
+        id: format!("u-{}", config.name),
+        kind,
+        mounting: Some(mounting),
+    }
+}
+
+fn raw(config: &RawVolumeConfig) -> UserVolume {
+    let encryption = config.encryption.as_ref();
+    let partition = to_make(&config.provisioning, encryption, Purpose::Raw);
+    UserVolume {
+        id: format!("r-{}", config.name),
+        kind: Kind::Partition(partition),
+        mounting: None,
+    }
+}
+
+fn swap(config: &SwapVolumeConfig) -> UserVolume {
+    let encryption = config.encryption.as_ref();
+    let partition = to_make(&config.provisioning, encryption, Purpose::Swap);
+    UserVolume {
+        id: format!("s-{}", config.name),
+        kind: Kind::Partition(partition),
+        mounting: None,
+    }
+}
+
+fn existing(config: &ExistingVolumeConfig) -> UserVolume {
+    let mount = &config.mount;
+    let mut flags = flags(mount.secure, mount.disable_access_time);
+    flags.set(MountFlags::RDONLY, mount.read_only);
+    UserVolume {
+        id: format!("e-{}", config.name),
+        kind: Kind::Existing(config.discovery.volume_selector.expression.clone()),
+        mounting: Some(Mounting {
+            target: format!("{MOUNTED_BELOW}/{}", config.name),
+            flags,
+            project_quota: false,
+        }),
+    }
+}
+
+fn flags(secure: Option<bool>, without_access_time: Option<bool>) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(
+        MountFlags::NOSUID | MountFlags::NODEV,
+        secure.unwrap_or(true),
+    );
+    flags.set(MountFlags::NOATIME, without_access_time.unwrap_or_default());
+    flags
+}
+
+fn to_make(
+    provisioning: &Provisioning,
+    encryption: Option<&Encryption>,
+    purpose: Purpose,
+) -> Partition {
+    // What is of use at all.
+    let smallest = match purpose {
+        Purpose::FileSystem => SMALLEST_XFS,
+        Purpose::Raw | Purpose::Swap => MIB,
+    };
+    let selector = provisioning.disk_selector.as_ref();
+    let Size(asked) = provisioning.min_size.unwrap_or_default();
+    // A header, and what is emptied behind it.
+    let header = encryption.map_or(0, |_| 2 * WIPED);
+    Partition {
+        purpose,
+        // Without one it is refused, and this chooses nothing.
+        selector: selector.map_or_else(Expression::default, |one| one.expression.clone()),
+        least: asked.max(smallest + header),
+        most: provisioning.max_size,
+        grow: provisioning.grow.unwrap_or_default(),
+        encryption: encryption.cloned(),
+    }
+}
+
+impl UserVolume {
+    /// Whether one that is mounted as `other` need not be touched to be this. Where and how large a partition is
+    /// made counts only when it is.
+    #[must_use]
+    pub fn is_used_like(&self, other: &UserVolume) -> bool {
+        let is_same = match (&self.kind, &other.kind) {
+            (Kind::Partition(one), Kind::Partition(other)) => one.encryption == other.encryption,
+            (one, other) => one == other,
+        };
+        is_same && self.id == other.id && self.mounting == other.mounting
+    }
+
+    /// How it is encrypted.
+    #[must_use]
+    pub fn encryption(&self) -> Option<&Encryption> {
+        match &self.kind {
+            Kind::Partition(partition) => partition.encryption.as_ref(),
+            Kind::Directory | Kind::Existing(_) => None,
+        }
+    }
+
+    /// What the node makes of it; empty where that is nothing.
+    #[must_use]
+    pub fn formatted(&self) -> &'static str {
+        match &self.kind {
+            Kind::Partition(partition) => match partition.purpose {
+                Purpose::FileSystem => "xfs",
+                Purpose::Raw => "",
+                Purpose::Swap => "swap",
+            },
+            Kind::Directory | Kind::Existing(_) => "",
+        }
+    }
+
+    /// The file system the node makes for it; `None`: it makes none.
+    fn volume(&self) -> Option<Volume<'_>> {
+        let mounting = self.mounting.as_ref()?;
+        let made = matches!(self.kind, Kind::Partition(_));
+        made.then(|| Volume {
+            name: &self.id,
+            target: &mounting.target,
+            flags: mounting.flags,
+            options: if mounting.project_quota {
+                "prjquota"
+            } else {
+                ""
+            },
+            mode: None,
+        })
+    }
+}
+
+/// Whether volumes of users that are open by the one config can be opened by the next: it must keep a key of each,
+/// by which the others get into their slots.
+///
+/// # Errors
+/// The text names the volume.
+pub fn check_keys(before: &Document, next: &Document) -> Result<(), String> {
+    let next = wanted(next);
+    for volume in wanted(before) {
+        let same = next.iter().find(|other| other.id == volume.id);
+        let keys = (volume.encryption(), same.and_then(UserVolume::encryption));
+        if let (Some(before), Some(next)) = keys
+            && !next.keeps_a_key_of(before)
+        {
+            return Err(format!(
+                "the encryption of {} must keep one of its keys, in its slot, until it was opened with the others set",
+                volume.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A config with a document, of which this is the kind and what follows it.
+    pub(crate) fn document(more: &str) -> Document {
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n\
+             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
+             apiVersion: v1alpha1\nkind: {more}\n"
+        );
+        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    fn one(more: &str) -> UserVolume {
+        let mut all = wanted(&document(more));
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    const DATA: &str =
+        "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}";
+
+    #[test]
+    fn documents_become_volumes() {
+        let data = one(&format!("{DATA}, minSize: 1GiB}}"));
+        let Kind::Partition(partition) = &data.kind else {
+            panic!("{data:?}");
+        };
+        assert_eq!((&*data.id, partition.least), ("u-data", 1 << 30));
+        assert_eq!((partition.grow, partition.most), (false, None));
+        let mounting = data.mounting.clone().unwrap();
+        assert_eq!(mounting.target, "/var/mnt/data");
+        assert_eq!(mounting.flags, MountFlags::NOSUID | MountFlags::NODEV);
+        assert_eq!(data.volume().unwrap().options, "");
+
+        let open = one(&format!(
+            "{DATA}}}\nmount: {{secure: false, disableAccessTime: true}}\nfilesystem: {{projectQuotaSupport: true}}"
+        ));
+        assert_eq!(open.volume().unwrap().flags, MountFlags::NOATIME);
+        assert_eq!(open.volume().unwrap().options, "prjquota");
+        assert!(matches!(&open.kind, Kind::Partition(one) if one.least == 300 << 20));
+
+        let raw = one(
+            "RawVolumeConfig\nname: osd\nprovisioning: {diskSelector: {match: 'true'}}\n\
+             encryption: {provider: luks2, keys: [{nodeID: {}}]}",
+        );
+        assert!(raw.mounting.is_none() && raw.volume().is_none());
+        assert!(matches!(&raw.kind, Kind::Partition(one) if one.least == 33 << 20));
+
+        let scratch = one("UserVolumeConfig\nname: scratch\nvolumeType: directory");
+        assert_eq!(
+            (&*scratch.id, &scratch.kind),
+            ("u-scratch", &Kind::Directory)
+        );
+        assert!(scratch.volume().is_none());
+
+        let old = one(
+            "ExistingVolumeConfig\nname: old\ndiscovery: {volumeSelector: {match: volume.label == 'x'}}\n\
+             mount: {readOnly: true}",
+        );
+        assert_eq!(old.id, "e-old");
+        let flags = old.mounting.unwrap().flags;
+        assert!(flags.contains(MountFlags::RDONLY | MountFlags::NOSUID));
+    }
+
+    #[test]
+    fn only_what_its_users_notice_makes_a_mounted_volume_another() {
+        let before = one(&format!("{DATA}}}"));
+        let larger = one(&format!("{DATA}, minSize: 2GiB, grow: true}}"));
+        assert!(before.is_used_like(&larger) && before != larger);
+        let open = one(&format!("{DATA}}}\nmount: {{secure: false}}"));
+        assert!(!before.is_used_like(&open));
+    }
+
+    #[test]
+    fn a_key_of_an_open_volume_is_kept() {
+        let with = |keys: &str| {
+            let encryption = format!("encryption: {{provider: luks2, keys: [{keys}]}}");
+            document(&format!("{DATA}}}\n{encryption}"))
+        };
+        let before = with("{static: {passphrase: a}}, {slot: 1, nodeID: {}}");
+        check_keys(&before, &before).unwrap();
+        check_keys(&before, &with("{slot: 1, nodeID: {}}")).unwrap();
+        let why = check_keys(&before, &with("{slot: 2, nodeID: {}}")).unwrap_err();
+        assert!(why.contains("u-data must keep one of its keys"), "{why}");
+        let gone = document("SysctlConfig\nparams: {vm.max_map_count: '262144'}");
+        check_keys(&before, &gone).unwrap();
+    }
+}

@@ -1,0 +1,97 @@
+//! Swapping to a partition.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use corten_sys::swap;
+use rustix::param::page_size;
+use uuid::Uuid;
+
+use crate::console;
+
+/// What the kernel swaps to (proc(5)).
+const IN_USE: &str = "/proc/swaps";
+
+/// Swaps to a device that is empty, or was swapped to; what it held then is nobody's any more.
+pub(super) fn start(device: &Path) -> Result<(), String> {
+    let shown = device.display();
+    match prepare(device, page_size()) {
+        Ok(true) => {}
+        Ok(false) => return Err(format!("{shown} holds something else; wipe it first")),
+        Err(error) => return Err(format!("{shown} cannot be prepared for swapping: {error}")),
+    }
+    swap::on(device).map_err(|error| format!("cannot swap to {shown}: {error}"))
+}
+
+/// Writes a new header, by the length of today; `false`: something else is there.
+fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
+    let mut file = OpenOptions::new().read(true).write(true).open(device)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut page = vec![0; page_size];
+    file.rewind()?;
+    file.read_exact(&mut page)?;
+    if !page.ends_with(swap::MAGIC) && page.iter().any(|byte| *byte != 0) {
+        return Ok(false);
+    }
+    let header = swap::header(length, page_size, *Uuid::new_v4().as_bytes())?;
+    file.rewind()?;
+    file.write_all(&header)?;
+    file.sync_all()?;
+    Ok(true)
+}
+
+/// Swaps to it no more; that it is not swapped to is no error.
+pub(super) fn stop(device: &Path) -> Result<(), String> {
+    match swap::off(device) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done.map_err(|error| format!("what was swapped out cannot be read back: {error}")),
+    }
+}
+
+/// Swaps to nothing any more.
+pub fn stop_swapping() {
+    for device in devices(&fs::read_to_string(IN_USE).unwrap_or_default()) {
+        if let Err(why) = stop(Path::new(device)) {
+            console::warn(&format!("{device}: {why}"));
+        }
+    }
+}
+
+/// The first word of each line but the first.
+fn devices(swaps: &str) -> impl Iterator<Item = &str> {
+    let lines = swaps.lines().skip(1);
+    lines.filter_map(|line| line.split_whitespace().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_empty_or_was_swapped_to_gets_a_header() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![0; 1 << 20]).unwrap();
+        for _ in 0..2 {
+            assert!(prepare(file.path(), 4096).unwrap());
+            let area = fs::read(file.path()).unwrap();
+            assert!(area[..4096].ends_with(swap::MAGIC));
+            assert_eq!(area[1028..1032], 255_u32.to_ne_bytes());
+        }
+        let mut other = vec![0; 1 << 20];
+        other[1080] = 0x53;
+        fs::write(file.path(), &other).unwrap();
+        assert!(!prepare(file.path(), 4096).unwrap());
+        assert!(fs::read(file.path()).unwrap() == other);
+        fs::write(file.path(), [0; 100]).unwrap();
+        prepare(file.path(), 4096).unwrap_err();
+    }
+
+    #[test]
+    fn the_kernels_list_is_read() {
+        let list = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+                    /dev/dm-1                               partition\t1023996\t\t0\t\t-2\n";
+        assert_eq!(devices(list).collect::<Vec<_>>(), ["/dev/dm-1"]);
+        assert_eq!(devices("").count(), 0);
+    }
+}

@@ -1,0 +1,303 @@
+//! What is done to disks and mounts for a user volume.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use corten_config::kinds::Encryption;
+use corten_sys::{blkpg, mount};
+use tokio::task::spawn_blocking;
+
+use super::partition::{Change, Plan, Wish};
+use super::{Facts, Kind, Mounting, Partition, Place, Purpose, Trouble, UserVolume, swap};
+use crate::console;
+use crate::resources::block;
+use crate::supervisor::Supervisor;
+use crate::volumes::attach::{attach, decrypt};
+use crate::volumes::disk::{self, Content, Disk};
+use crate::volumes::{TYPE_LINUX, TYPE_SWAP, encryption};
+
+/// What the partition of a volume may hold already, as udevd names it.
+const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
+
+/// This machine; without a supervisor, which runs the programs that make file systems, it does nothing.
+#[derive(Debug, Clone)]
+pub struct World(pub Option<Supervisor>);
+
+impl World {
+    /// Makes what is missing of a volume, and mounts it.
+    ///
+    /// # Errors
+    /// Why it is not there; then nothing of it is mounted or open.
+    pub async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
+        let done = match &volume.kind {
+            Kind::Directory => make_target(volume.mounting.as_ref()).map(|()| Place::default()),
+            Kind::Existing(selector) => {
+                let found = facts.volume_for(selector)?;
+                mount_existing(volume, &found.dev_path, &found.name)
+            }
+            Kind::Partition(partition) => {
+                let device = self.partition(volume, partition, facts).await?;
+                let opened = self.open(volume, partition, &device, facts).await;
+                opened.map(|opened| Place {
+                    device: device.display().to_string(),
+                    opened,
+                })
+            }
+        };
+        match done {
+            Ok(place) => Ok(place),
+            Err(why) => {
+                let id = volume.id.clone();
+                let _ = spawn_blocking(move || encryption::close(&id)).await;
+                Err(Trouble::Failed(why))
+            }
+        }
+    }
+
+    /// Takes it out of the tree; what is in it stays.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
+        let (volume, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || release(&volume, &place))
+            .await
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    async fn partition(
+        &self,
+        volume: &UserVolume,
+        partition: &Partition,
+        facts: &Facts,
+    ) -> Result<PathBuf, Trouble> {
+        let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
+        spawn_blocking(move || find_or_make(&id, &wanted, &facts))
+            .await
+            .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
+    }
+
+    /// Decrypts, formats and mounts; the device that is mounted, or would be.
+    async fn open(
+        &self,
+        volume: &UserVolume,
+        partition: &Partition,
+        device: &Path,
+        facts: &Facts,
+    ) -> Result<String, String> {
+        let encryption = partition.encryption.as_ref();
+        let Some(made) = volume.volume() else {
+            let opened = match encryption {
+                Some(wanted) => open_raw(&volume.id, device, wanted).await?,
+                None => device.display().to_string(),
+            };
+            if partition.purpose == Purpose::Swap {
+                swap::start(Path::new(&opened))?;
+            }
+            return Ok(opened);
+        };
+        let found = facts.on(&device.display().to_string());
+        if let Some(other) = found.filter(|found| !OURS.contains(&found.name.as_str())) {
+            return Err(format!(
+                "{} holds {}; wipe it to have the volume made anew",
+                other.dev_path, other.name
+            ));
+        }
+        let supervisor = self.0.as_ref().ok_or("nobody makes file systems here")?;
+        make_target(volume.mounting.as_ref())?;
+        let mut by = None;
+        attach(supervisor, &made, device, encryption, &mut by).await?;
+        // One that fills its partition is left as it is.
+        if partition.grow
+            && let Err(why) = supervisor.run("xfs_growfs", &[made.target]).await
+        {
+            console::warn(&format!("{} does not grow: {why}", volume.id));
+        }
+        Ok(if by.is_some() {
+            encryption::mapped(&volume.id).display().to_string()
+        } else {
+            device.display().to_string()
+        })
+    }
+}
+
+/// The device of its partition: where there is one of its name, or else on the first disk that can have it.
+fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, Trouble> {
+    let failed = |error: io::Error| Trouble::Failed(error.to_string());
+    let wish = Wish {
+        label: id,
+        kind: match wanted.purpose {
+            Purpose::FileSystem | Purpose::Raw => TYPE_LINUX,
+            Purpose::Swap => TYPE_SWAP,
+        },
+        least: wanted.least,
+        most: wanted.most,
+        grow: wanted.grow,
+    };
+    if let Some(disk) = disk_with(&wish, facts).map_err(failed)? {
+        let found = plan(&disk, &wish).and_then(|plan| {
+            if plan.change == Change::New {
+                let text = "its table has changed since the kernel read it; restart the node";
+                return Err(io::Error::other(text));
+            }
+            carry_out(&disk, &plan)
+        });
+        return found.map_err(|error| Trouble::Failed(format!("{}: {error}", disk.name)));
+    }
+    let mut why = Vec::new();
+    for candidate in facts.disks_for(&wanted.selector)? {
+        let name = name(candidate);
+        let disk = Disk::new(name);
+        match plan(&disk, &wish) {
+            // A failure after this is none of choice: another disk would make a second volume of this name.
+            Ok(plan) => {
+                return carry_out(&disk, &plan)
+                    .map_err(|error| Trouble::Failed(format!("{name}: {error}")));
+            }
+            Err(error) => why.push(format!("{name}: {error}")),
+        }
+    }
+    Err(Trouble::Failed(format!(
+        "no disk can have it: {}",
+        why.join("; ")
+    )))
+}
+
+/// The disk that has the partition: by the names the kernel knows, and by the tables on the disks, for of what was
+/// added in this boot it knows none.
+fn disk_with(wish: &Wish<'_>, facts: &Facts) -> io::Result<Option<Disk>> {
+    if let Some(disk) = disk::the_disk_with(Path::new("/sys"), wish.label)? {
+        return Ok(Some(disk));
+    }
+    let has = |disk: &Disk| plan(disk, wish).is_ok_and(|plan| plan.change != Change::New);
+    let disks = facts.disks.iter().filter(|disk| !disk.cdrom);
+    let mut found = disks.map(|disk| Disk::new(name(disk))).filter(has);
+    match (found.next(), found.next()) {
+        (Some(one), Some(other)) => Err(io::Error::other(format!(
+            "the disks {} and {} both have a partition {}; wipe one of them",
+            one.name, other.name, wish.label
+        ))),
+        (one, _) => Ok(one),
+    }
+}
+
+/// As the kernel calls it.
+fn name(disk: &block::Disk) -> &str {
+    disk.dev_path.trim_start_matches("/dev/")
+}
+
+fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<Plan> {
+    Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)
+}
+
+/// Writes the table, and tells the kernel of the partition.
+fn carry_out(disk: &Disk, plan: &Plan) -> io::Result<PathBuf> {
+    let extent = plan.extent;
+    let known = disk.partition(extent.number);
+    if !plan.writes() && known.is_ok() {
+        return known;
+    }
+    let mut device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(disk.device())?;
+    if plan.writes() {
+        plan.carry_out(&mut device, |device| device.sync_all())?;
+    }
+    match (plan.change, known) {
+        (Change::Grown, Ok(_)) => {
+            blkpg::resize(&device, extent.number, extent.start, extent.length)?;
+        }
+        (Change::None, Ok(_)) => {}
+        (_, _) => blkpg::add(&device, extent.number, extent.start, extent.length)?,
+    }
+    disk.partition(extent.number)
+}
+
+/// An encrypted partition without a file system: the device of what is in it.
+async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String, String> {
+    let shown = device.display();
+    let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let opened = match found {
+        Content::Nothing | Content::Luks => decrypt(id, device, Some(wanted)).await?,
+        Content::Xfs | Content::Foreign => None,
+    };
+    opened
+        .map(|opened| opened.device.display().to_string())
+        .ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+}
+
+/// Mounts what somebody else made, and writes nothing to it by itself.
+fn mount_existing(volume: &UserVolume, device: &str, kind: &str) -> Result<Place, String> {
+    let Some(Mounting { target, flags, .. }) = &volume.mounting else {
+        return Ok(Place::default());
+    };
+    make_target(volume.mounting.as_ref())?;
+    mount::mount(Path::new(device), Path::new(target), kind, *flags, "")
+        .map_err(|error| format!("{device} ({kind}) cannot be mounted: {error}"))?;
+    Ok(Place {
+        device: device.to_owned(),
+        opened: device.to_owned(),
+    })
+}
+
+/// A link there would lead the mount to somewhere else.
+fn make_target(mounting: Option<&Mounting>) -> Result<(), String> {
+    let Some(Mounting { target, .. }) = mounting else {
+        return Ok(());
+    };
+    fs::create_dir_all(target).map_err(|error| format!("cannot make {target}: {error}"))?;
+    let is_directory = fs::symlink_metadata(target).is_ok_and(|found| found.is_dir());
+    if is_directory {
+        Ok(())
+    } else {
+        Err(format!("{target} is no directory; remove it"))
+    }
+}
+
+fn release(volume: &UserVolume, place: &Place) -> Result<(), String> {
+    if matches!(&volume.kind, Kind::Partition(one) if one.purpose == Purpose::Swap) {
+        swap::stop(Path::new(&place.opened))?;
+    }
+    if let Some(Mounting { target, .. }) = &volume.mounting
+        && volume.kind != Kind::Directory
+    {
+        match mount::unmount(Path::new(target)) {
+            // Not mounted: only what was opened is left.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            done => done.map_err(|error| format!("{target} cannot be unmounted: {error}"))?,
+        }
+    }
+    encryption::close(&volume.id).map_err(|error| format!("it cannot be closed: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_sys::mount::MountFlags;
+
+    use super::*;
+
+    fn mounting(target: &Path) -> Mounting {
+        Mounting {
+            target: target.display().to_string(),
+            flags: MountFlags::empty(),
+            project_quota: false,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_mounted_on_a_directory_and_not_through_a_link() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("mnt/data");
+        make_target(Some(&mounting(&target))).unwrap();
+        make_target(Some(&mounting(&target))).unwrap();
+        assert!(target.is_dir());
+        let link = root.path().join("mnt/link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        let why = make_target(Some(&mounting(&link))).unwrap_err();
+        assert!(why.ends_with("is no directory; remove it"), "{why}");
+        fs::write(root.path().join("mnt/file"), "").unwrap();
+        make_target(Some(&mounting(&root.path().join("mnt/file")))).unwrap_err();
+    }
+}

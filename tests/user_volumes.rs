@@ -1,0 +1,169 @@
+//! Promise: volumes of users are made on the disks their selectors choose, found again at every boot, and nothing
+//! else on any disk is touched.
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use qemu::{Disk, DiskMode, Machine};
+use tests::disk::NodeDisk;
+use tests::node::{BOOT, Node, SOON};
+use tests::workspace;
+
+/// From a reboot's reset to the next, or a power-off.
+const ORDERLY: Duration = Duration::from_secs(120);
+const GIB: u64 = 1 << 30;
+
+/// A partition, an encrypted one, one without a file system, one for swapping, a directory; and one on the disk that is not empty.
+const VOLUMES: &str = "\
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: data
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk1'}, maxSize: 1GiB}
+mount: {disableAccessTime: true}
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: vault
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk1'}, maxSize: 400MiB}
+encryption:
+  provider: luks2
+  keys: [{slot: 0, static: {passphrase: correct horse}}]
+---
+apiVersion: v1alpha1
+kind: RawVolumeConfig
+name: osd
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk1'}, maxSize: 100MiB}
+---
+apiVersion: v1alpha1
+kind: SwapVolumeConfig
+name: pages
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk1'}, maxSize: 64MiB}
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: scratch
+volumeType: directory
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: foreign
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk2'}}
+";
+
+/// A disk for the machine: sparse, as long, with these bytes at this place.
+fn disk(name: &str, length: u64, at: u64, bytes: &[u8]) -> PathBuf {
+    let path = workspace::target().join("vm").join(name);
+    let file = File::create(&path).unwrap();
+    file.set_len(length).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+    path
+}
+
+fn with_disks(machine: Machine, data: &Path, foreign: &Path) -> Machine {
+    let direct = |path: &Path| Disk::raw(path).mode(DiskMode::Direct);
+    machine.disk(direct(data)).disk(direct(foreign))
+}
+
+/// The status of a volume once it says all of this.
+fn status(node: &Node, volume: &str, wanted: &[&str]) -> String {
+    let admin = node.admin();
+    node.until(&format!("{volume}: {wanted:?}"), SOON, || {
+        let text = admin.call(&["get", "volumestatus", volume, "-o", "yaml"])?;
+        match wanted.iter().find(|part| !text.contains(**part)) {
+            Some(part) => Err(format!("no {part} in {text}")),
+            None => Ok(text),
+        }
+    })
+}
+
+/// The line with the id of the file system, by which it is known again.
+fn uuid(status: &str) -> String {
+    let lines = status.lines().map(str::trim);
+    let mut found = lines.filter(|line| line.starts_with("uuid: "));
+    found.next().unwrap().to_owned()
+}
+
+/// All of [`VOLUMES`] as they shall be; the ids of the two file systems.
+fn all_are_there(node: &Node) -> [String; 2] {
+    let data = status(
+        node,
+        "u-data",
+        &["phase: ready", "filesystem: xfs", "uuid: "],
+    );
+    let (device, size) = node.mount("/var/mnt/data");
+    assert!(
+        device.starts_with("/dev/vd") && device.ends_with('1'),
+        "{device}"
+    );
+    assert!((0.9..1.1).contains(&size), "{size} GB");
+    let vault = status(
+        node,
+        "u-vault",
+        &[
+            "phase: ready",
+            "encryptionProvider: luks2",
+            "filesystem: xfs",
+            "uuid: ",
+        ],
+    );
+    let (device, _) = node.mount("/var/mnt/vault");
+    assert_eq!(device, "/dev/mapper/luks2-u-vault");
+    status(node, "r-osd", &["phase: ready"]);
+    status(node, "s-pages", &["phase: ready", "filesystem: swap"]);
+    status(node, "u-scratch", &["phase: ready", "type: directory"]);
+    let why = "it holds something";
+    status(node, "u-foreign", &["phase: failed", why]);
+    let console = node.vm.console().text();
+    assert!(
+        console.contains("volume u-foreign: "),
+        "the console is silent"
+    );
+    [uuid(&data), uuid(&vault)]
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
+    let node_disk = NodeDisk::new("user-volumes", 4);
+    let data = disk("user-volumes-data.raw", 3 * GIB, 0, &[]);
+    // The superblock of ext4 has its magic there.
+    let foreign = disk("user-volumes-foreign.raw", GIB, 1080, &[0x53, 0xef]);
+    let node = node_disk.start(|machine| with_disks(machine, &data, &foreign));
+    node.configure();
+    node.apply_patch(VOLUMES);
+    let before = all_are_there(&node);
+
+    // What is no longer wanted is unmounted, and its data are there when it is wanted again.
+    node.apply_patch("machine: {}\n");
+    let admin = node.admin();
+    node.until("u-data gone", SOON, || {
+        let text = admin.call(&["get", "volumestatus"])?;
+        let mounts = admin.call(&["mounts"])?;
+        if text.contains("u-data") || mounts.contains("/var/mnt/") {
+            Err(format!("{text}{mounts}"))
+        } else {
+            Ok(())
+        }
+    });
+    let found = node.ask(&admin, &["get", "discoveredvolumes"], SOON);
+    assert!(found.contains("u-data"), "{found}");
+    node.apply_patch(VOLUMES);
+    assert_eq!(all_are_there(&node), before);
+
+    node.expect_reset(ORDERLY, || {
+        let _maybe_answered = admin.call(&["reboot"]);
+    });
+    node.ask(&admin, &["version"], BOOT);
+    assert_eq!(all_are_there(&node), before);
+    node.ask(&admin, &["shutdown"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+
+    // Not a byte of the other disk is another one.
+    let mut expected = vec![0; usize::try_from(GIB).unwrap()];
+    expected[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    assert!(std::fs::read(&foreign).unwrap() == expected);
+}
