@@ -50,6 +50,12 @@ fn reboot_then_shutdown_by_api() {
     // The config is not on a disk here, so the node comes up without one.
     node.wait_maintenance();
     node.configure();
+    let refused = node.admin().call(&["reset"]);
+    let refused = refused.expect_err("there is no disk to be wiped");
+    assert!(
+        refused.contains("was started from a CD or the network"),
+        "{refused}"
+    );
     node.ask(&node.admin(), &["shutdown"], SOON);
     node.wait_off(ORDERLY);
 }

@@ -118,10 +118,29 @@ where
     F: Fn(C, Request<B>) -> Fut,
     Fut: Future<Output = Result<Response<R>, Status>>,
 {
+    ask_within(Some(DEADLINE), routes, body, call).await
+}
+
+/// The same with another limit of time, or without one.
+pub(crate) async fn ask_within<C, B, R, F, Fut>(
+    limit: Option<Duration>,
+    routes: Vec<Route>,
+    body: B,
+    call: F,
+) -> Result<Answers<R::Message>, Failure>
+where
+    C: Service,
+    B: Clone,
+    R: Reply,
+    F: Fn(C, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<R>, Status>>,
+{
     let mut answers = Answers::default();
     let unreached = sessions(routes, async |name, session, _| {
         let mut request = session.request(body.clone());
-        request.set_timeout(DEADLINE);
+        if let Some(limit) = limit {
+            request.set_timeout(limit);
+        }
         let reply = call(session.client(), request).await?.into_inner();
         let nodes = session.nodes.iter();
         let asked: Vec<&str> = nodes.map(|(node, _)| node.as_str()).collect();

@@ -19,7 +19,8 @@ use crate::units::parse_duration;
 
 pub(crate) use act::{
     Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, Patch, Reboot,
-    RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, WipeMode,
+    RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk, WipeMethod,
+    WipeMode,
 };
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, PatchConfig, Validate,
@@ -186,6 +187,9 @@ pub(crate) enum Verb {
     Shutdown(Shutdown),
     /// Wipe nodes; returns once they have accepted
     Reset(Box<Reset>),
+    /// Wipe disks of nodes that go on running
+    #[command(subcommand)]
+    Wipe(Wipe),
     /// Have nodes install another version; returns once they have accepted
     Upgrade(Upgrade),
     /// Have nodes boot the version before
@@ -236,6 +240,7 @@ impl Cli {
             Verb::ApplyConfig(args) => args.short.insecure,
             Verb::Get(args) => args.short.insecure,
             Verb::Version(args) => args.short.insecure,
+            Verb::Wipe(Wipe::Disk(args)) => args.short.insecure,
             _ => false,
         };
         Global {

@@ -5,11 +5,13 @@ use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::inspect::inspect_service_client::InspectServiceClient;
 use corten_api::machine::image_service_client::ImageServiceClient;
 use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::time::time_service_client::TimeServiceClient;
 use tonic::transport::Channel;
 
 pub(crate) type Machine = MachineServiceClient<Channel>;
 pub(crate) type Cluster = ClusterServiceClient<Channel>;
+pub(crate) type Disks = StorageServiceClient<Channel>;
 pub(crate) type Images = ImageServiceClient<Channel>;
 pub(crate) type Inspect = InspectServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
@@ -32,4 +34,4 @@ macro_rules! services {
     };
 }
 
-services!(Machine, Cluster, Images, Inspect, State, Time);
+services!(Machine, Cluster, Disks, Images, Inspect, State, Time);

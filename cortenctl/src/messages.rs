@@ -1,6 +1,6 @@
 //! Which messages say which node they are from, and which replies hold them.
 
-use corten_api::{cluster, common, inspect, machine, time};
+use corten_api::{cluster, common, inspect, machine, storage, time};
 
 /// A message of one node.
 pub(crate) trait Message {
@@ -87,5 +87,6 @@ replies!(
     machine::SystemStatResponse => machine::SystemStat,
     machine::UpgradeResponse => machine::Upgrade,
     machine::VersionResponse => machine::Version,
+    storage::BlockDeviceWipeResponse => storage::BlockDeviceWipe,
     time::TimeResponse => time::Time,
 );

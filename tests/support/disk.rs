@@ -9,7 +9,7 @@ use qemu::{Disk, DiskMode, Machine};
 use crate::node::Node;
 use crate::{images, workspace};
 
-const MIB: u64 = 1 << 20;
+const MIB: usize = 1 << 20;
 
 /// A disk with the image on it, and the configs of the node that lives there.
 #[derive(Debug)]
@@ -56,21 +56,40 @@ impl NodeDisk {
     /// When the disk cannot be read.
     #[must_use]
     pub fn starts(&self) -> Vec<[u8; 8]> {
+        let start = |content: &[u8]| content.first_chunk().copied().unwrap_or_default();
+        self.each_mib(start)
+    }
+
+    /// Which MiB of the disk are not all zeros.
+    ///
+    /// # Panics
+    /// When the disk cannot be read.
+    #[must_use]
+    pub fn written(&self) -> Vec<usize> {
+        let zeros = vec![0; MIB];
+        let written = self.each_mib(|content| content != zeros);
+        let numbered = written.into_iter().enumerate();
+        numbered
+            .filter_map(|(number, written)| written.then_some(number))
+            .collect()
+    }
+
+    fn each_mib<T>(&self, look: impl Fn(&[u8]) -> T) -> Vec<T> {
         let raw = self.path.with_extension("plain");
         let mut command = Command::new("qemu-img");
         command.args(["convert", "-q", "-O", "raw"]);
         run(command.arg(&self.path).arg(&raw));
         let file = std::fs::File::open(&raw).expect("the raw disk");
         let length = file.metadata().expect("its length").len();
-        let mut start = [0; 8];
-        let starts = (0..length / MIB).map(|number| {
-            file.read_exact_at(&mut start, number * MIB)
+        let mut content = vec![0; MIB];
+        let seen = (0..length / MIB as u64).map(|number| {
+            file.read_exact_at(&mut content, number * MIB as u64)
                 .expect("a part of the disk");
-            start
+            look(&content)
         });
-        let starts = starts.collect();
+        let seen = seen.collect();
         std::fs::remove_file(&raw).expect("the raw disk to go");
-        starts
+        seen
     }
 
     /// Starts a machine with the disk. The configs of [`Node::configure`] stay

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{How, parse_duration};
+use super::{How, Short, parse_duration};
 
 /// Whether a verb returns when the work is accepted or when it is done.
 #[derive(Debug, Clone, Copy, Args)]
@@ -60,13 +60,13 @@ pub(crate) struct Reset {
     /// Reboot afterwards instead of halting
     #[arg(long)]
     pub(crate) reboot: bool,
-    /// Which disks
+    /// Which disks; without labels the system disk is wiped whole
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) wipe_mode: WipeMode,
-    /// Only these volumes of the system disk, such as STATE,EPHEMERAL
+    /// Of the system disk only these volumes, such as STATE,EPHEMERAL
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) system_labels_to_wipe: Vec<String>,
-    /// Only these other disks, such as /dev/vdb
+    /// These other disks, such as /dev/vdb
     #[arg(long, value_delimiter = ',', value_name = "DEVICE")]
     pub(crate) user_disks_to_wipe: Vec<String>,
     #[command(flatten)]
@@ -82,6 +82,46 @@ pub(crate) enum WipeMode {
     SystemDisk,
     /// The other disks named
     UserDisks,
+}
+
+/// `wipe`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Wipe {
+    /// Disks and partitions that no volume is on and nothing else uses
+    Disk(WipeDisk),
+}
+
+/// `wipe disk`.
+#[derive(Debug, Args)]
+pub(crate) struct WipeDisk {
+    /// Names as `get discoveredvolumes` lists them, such as vdb or vdb1
+    #[arg(required = true, value_name = "DEVICE")]
+    pub(crate) devices: Vec<String>,
+    /// How
+    #[arg(long, value_enum, ignore_case = true, default_value = "FAST")]
+    pub(crate) method: WipeMethod,
+    /// Take a partition out of its disk's table, too
+    #[arg(long)]
+    pub(crate) drop_partition: bool,
+    /// Even if a volume is on it
+    #[arg(long, hide = true)]
+    pub(crate) skip_volume_check: bool,
+    /// Even if it is a part of another device, such as a RAID
+    #[arg(long, hide = true)]
+    pub(crate) skip_secondary_check: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
+}
+
+/// How much of a device is wiped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WipeMethod {
+    /// What says what lies on it: beginnings and partition tables
+    #[value(name = "FAST")]
+    Fast,
+    /// Every byte; of a large disk it may take hours
+    #[value(name = "ZEROES")]
+    Zeroes,
 }
 
 /// `upgrade`.

@@ -85,6 +85,9 @@ fn aliases_and_short_flags_of_existing_scripts() {
         "patch mc -p @a -p @b -m staged",
         "edit machineconfig --mode try --timeout 2m",
         "reset --graceful=false --reboot --wait --system-labels-to-wipe STATE,EPHEMERAL",
+        "reset --wipe-mode user-disks --user-disks-to-wipe /dev/vdb,/dev/vdc --timeout 5m",
+        "wipe disk vdb vdb1 --method ZEROES --drop-partition -i -n 10.0.0.1",
+        "wipe disk vdb --skip-volume-check --skip-secondary-check --method fast",
         "upgrade -i x -m powercycle -s -f --preserve --wait",
         "rollback",
         "bootstrap --recover-from x --recover-skip-hash-check",
@@ -128,6 +131,8 @@ fn wrong_lines_exit_with_2() {
         "get x -o jsonpath={.a[",
         "get x -o wide",
         "reboot --wait maybe",
+        "wipe disk",
+        "wipe disk vdb --method SLOW",
         "config add x --ca a",
     ] {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");

@@ -33,6 +33,7 @@ mod time;
 mod usage;
 mod validate;
 mod version;
+mod wipe;
 
 use serde_json::{Map, Value};
 
@@ -92,6 +93,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Reboot(args) => power::reboot(&global, &args).await,
         Verb::Shutdown(args) => power::shutdown(&global, &args).await,
         Verb::Reset(args) => power::reset(&global, &args).await,
+        Verb::Wipe(what) => wipe::run(routes(&global).await?, &what).await,
         Verb::Upgrade(args) => power::upgrade(&global, &args).await,
         Verb::Rollback => power::rollback(routes(&global).await?).await,
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,

@@ -21,6 +21,7 @@ use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
+use corten_api::storage::storage_service_server::StorageServiceServer;
 use corten_api::time::time_service_server::TimeServiceServer;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -76,6 +77,7 @@ pub(crate) async fn serve(directory: &Path) -> SocketAddr {
         .add_service(ImageServiceServer::new(fake.clone()))
         .add_service(InspectServiceServer::new(fake.clone()))
         .add_service(ClusterServiceServer::new(fake.clone()))
+        .add_service(StorageServiceServer::new(fake.clone()))
         .add_service(TimeServiceServer::new(fake))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(server);

@@ -10,6 +10,7 @@ use rustix::ioctl::{self, Opcode};
 
 const BLKPG: Opcode = 0x1269;
 const ADD_PARTITION: i32 = 1;
+const REMOVE_PARTITION: i32 = 2;
 const RESIZE_PARTITION: i32 = 3;
 
 /// `struct blkpg_partition`.
@@ -48,6 +49,14 @@ pub fn resize(disk: &File, number: u32, start: u64, length: u64) -> io::Result<(
     tell(disk, RESIZE_PARTITION, number, start, length)
 }
 
+/// Makes the kernel forget a partition; what lies in it stays.
+///
+/// # Errors
+/// No such partition, or `EBUSY`: somebody has it open.
+pub fn remove(disk: &File, number: u32) -> io::Result<()> {
+    tell(disk, REMOVE_PARTITION, number, 0, 0)
+}
+
 fn tell(disk: &File, operation: i32, number: u32, start: u64, length: u64) -> io::Result<()> {
     let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let mut partition = Partition {
@@ -83,6 +92,7 @@ mod tests {
     fn a_file_has_no_partitions() {
         let file = File::open("/dev/null").unwrap();
         assert!(add(&file, 1, 0, 512).is_err());
+        assert!(remove(&file, 1).is_err());
         let error = resize(&file, 1, u64::MAX, 512).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

@@ -2,6 +2,7 @@
 //! here; nothing returns from here.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,7 +17,8 @@ use crate::cmdline::Cmdline;
 use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Reason, Stop};
-use crate::volumes::{self, STATE};
+use crate::mount_table::{self, Mount};
+use crate::volumes::{self, STATE, Target};
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
 const GRACE: Duration = Duration::from_secs(5);
@@ -36,8 +38,8 @@ pub struct Ending {
     pub end: End,
     /// Why, for the next boot.
     pub stop: Stop,
-    /// Partitions to wipe when nothing uses them any more, by name.
-    pub wipe: Vec<&'static str>,
+    /// What is emptied when nothing uses it any more, in this order.
+    pub wipe: Vec<Target>,
 }
 
 /// Ends what still runs, writes down why, unmounts, wipes, flushes, and ends the machine.
@@ -80,18 +82,13 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
     {
         console::warn(&format!("cannot write down why this boot ends: {error}"));
     }
-    for target in mounted_by_us(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
+    for target in mounted_by_us(mount_table::now()) {
         if mount::unmount(&target).is_err() {
             let _ = mount::detach(&target);
         }
     }
     volumes::close();
-    for name in wipe {
-        match volumes::wipe(name) {
-            Ok(()) => console::say(&format!("{name} is wiped")),
-            Err(error) => console::error(&format!("{name} is not wiped: {error}")),
-        }
-    }
+    wipe_all(wipe, Target::empty);
     console::say(match end {
         End::Restart => "restarting",
         End::PowerOff => "switching off",
@@ -101,6 +98,25 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
         console::error(&format!("the kernel does not end the machine: {error}"));
     }
     wait_for_ever()
+}
+
+/// The node's own disk stays when another could not be wiped: nobody else can be told to do it again.
+fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>) {
+    let mut failed = false;
+    for target in targets {
+        if failed && *target == Target::SystemDisk {
+            console::error("the system disk is not wiped, so that the node can wipe what is left");
+            continue;
+        }
+        console::say(&format!("wiping {target}"));
+        match empty(target) {
+            Ok(()) => console::say(&format!("{target} is wiped")),
+            Err(error) => {
+                failed = true;
+                console::error(&format!("{target} is not wiped: {error}"));
+            }
+        }
+    }
 }
 
 /// Asks every process to end, then kills those that do not.
@@ -123,37 +139,15 @@ fn anyone_left() -> bool {
 
 /// The mount points to take down, the innermost first. The kernel's own file systems and the root stay: they
 /// have nothing to write back, and what is said until the end needs them.
-fn mounted_by_us(mounts: &str) -> Vec<PathBuf> {
-    let is_ours = |target: &&str| {
+fn mounted_by_us(mounts: Vec<Mount>) -> Vec<PathBuf> {
+    let is_ours = |target: &PathBuf| {
         let kernels = ["/proc", "/sys", "/dev", "/run"];
-        *target != "/"
-            && !kernels
-                .iter()
-                .any(|top| target == top || target.starts_with(&format!("{top}/")))
+        target.as_path() != Path::new("/") && !kernels.iter().any(|top| target.starts_with(top))
     };
-    let targets = mounts
-        .lines()
-        .filter_map(|line| line.split(' ').nth(1))
-        .filter(is_ours);
-    let mut targets: Vec<PathBuf> = targets
-        .map(|target| PathBuf::from(unescape(target)))
-        .collect();
+    let targets = mounts.into_iter().map(|mount| PathBuf::from(mount.target));
+    let mut targets: Vec<PathBuf> = targets.filter(is_ours).collect();
     targets.reverse();
     targets
-}
-
-/// `/proc/mounts` writes blanks and backslashes as `\` and three octal digits.
-fn unescape(text: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .iter()
-    .fold(text.to_owned(), |text, (code, character)| {
-        text.replace(code, character)
-    })
 }
 
 fn wait_for_ever() -> ! {
@@ -167,6 +161,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_nodes_own_disk_stays_when_another_was_not_wiped() {
+        let disk = |name: &str| Target::Disk(name.to_owned());
+        let targets = [disk("vdb"), disk("vdc"), Target::SystemDisk];
+        for (broken, reached) in [("vdb", 2), ("none", 3)] {
+            let mut seen = Vec::new();
+            wipe_all(&targets, |target| {
+                seen.push(target.clone());
+                if *target == disk(broken) {
+                    return Err(io::Error::other("broken"));
+                }
+                Ok(())
+            });
+            assert_eq!(seen, targets[..reached]);
+        }
+    }
+
+    #[test]
     fn inner_mounts_go_first_and_the_kernels_stay() {
         let mounts = "\
             /dev/loop0 / squashfs ro 0 0\n\
@@ -174,10 +185,11 @@ mod tests {
             tmpfs /run tmpfs rw 0 0\n\
             tmpfs /run/containerd/x tmpfs rw 0 0\n\
             tmpfs /var tmpfs rw 0 0\n\
+            tmpfs /runner tmpfs rw 0 0\n\
             overlay /var/lib/a\\040b overlay rw 0 0\n";
         assert_eq!(
-            mounted_by_us(mounts),
-            [PathBuf::from("/var/lib/a b"), PathBuf::from("/var")]
+            mounted_by_us(mount_table::parse(mounts)),
+            ["/var/lib/a b", "/runner", "/var"].map(PathBuf::from)
         );
     }
 }

@@ -36,6 +36,16 @@ impl Mount {
     }
 }
 
+/// The table as it is; empty when the kernel cannot be asked.
+#[must_use]
+pub fn now() -> Vec<Mount> {
+    read().unwrap_or_default()
+}
+
+fn read() -> io::Result<Vec<Mount>> {
+    Ok(parse(&String::from_utf8_lossy(&fs::read(TABLE)?)))
+}
+
 /// The lines of a table; one that is none is passed over.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Mount> {
@@ -95,7 +105,7 @@ pub fn follow() -> watch::Receiver<Vec<Mount>> {
 async fn tell(sender: &watch::Sender<Vec<Mount>>) -> io::Result<()> {
     let changes = AsyncFd::with_interest(File::open(TABLE)?, Interest::PRIORITY)?;
     loop {
-        let now = parse(&String::from_utf8_lossy(&fs::read(TABLE)?));
+        let now = read()?;
         sender.send_if_modified(|mounts| {
             let differs = *mounts != now;
             *mounts = now;

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::events::Events;
 use crate::meta::MetaError;
+use crate::volumes::{DeviceWipe, Target};
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +100,8 @@ pub enum Action {
 /// What a reset wipes, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reset {
-    /// Names of partitions, of `volumes::WIPEABLE`.
-    pub partitions: Vec<&'static str>,
+    /// In this order.
+    pub targets: Vec<Target>,
     /// Otherwise the machine is switched off.
     pub reboot: bool,
 }
@@ -142,8 +143,7 @@ pub enum SubmitError {
     Failed(String),
 }
 
-/// The node, as the API server sees it. Cheap calls: nothing but `apply_config`
-/// blocks.
+/// The node, as the API server sees it. Cheap calls, but for what waits for a disk.
 pub trait Node: Send + Sync + 'static {
     /// What the node does now.
     fn stage(&self) -> Stage;
@@ -171,6 +171,8 @@ pub trait Node: Send + Sync + 'static {
         service: &str,
         control: Control,
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
+    /// Wipes a disk or partition that nobody uses, which may take hours.
+    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError>;
     /// Starts an action and returns at once; its events carry `actor`.
     fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError>;
 }

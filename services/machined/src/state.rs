@@ -1,5 +1,6 @@
 //! The node as the API sees it: views out, a config or an action in.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::certificates;
 use crate::config_store::ConfigStore;
+use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError, STATE_ENCRYPTION};
@@ -18,7 +20,7 @@ use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::supervisor::Supervisor;
-use crate::volumes::{self, Opened};
+use crate::volumes::{self, DeviceWipe, Opened, Target};
 
 /// What a handler has asked for.
 #[derive(Debug)]
@@ -226,13 +228,31 @@ impl Node for NodeState {
         Ok(self.supervisor.control(service, control))
     }
 
+    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError> {
+        self.check_not_ending()?;
+        let device = &wipe.device;
+        console::say(&format!("{device} is being wiped, as the API was asked to"));
+        wipe.carry_out().map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => SubmitError::Refused(format!(
+                "{device} is mounted, or a part of something that is in use"
+            )),
+            _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
+        })?;
+        console::say(&format!("{device} is wiped"));
+        Ok(())
+    }
+
     fn submit(&self, mut action: Action, actor: &str) -> Result<(), SubmitError> {
         if let Action::Reset(reset) = &mut action {
-            volumes::check_wipeable(&reset.partitions).map_err(SubmitError::Refused)?;
-            volumes::check_wiped(&self.opened(), &reset.partitions)
-                .map_err(SubmitError::Refused)?;
+            for target in &reset.targets {
+                target.check().map_err(SubmitError::Refused)?;
+            }
+            let partitions = reset.targets.iter().filter_map(Target::partition);
+            let partitions: Vec<&str> = partitions.collect();
+            volumes::check_wiped(&self.opened(), &partitions).map_err(SubmitError::Refused)?;
             // What a power cut leaves of STATE can be opened still.
-            reset.partitions.sort_by_key(|name| *name == "META");
+            let is_meta = |target: &Target| target.partition() == Some("META");
+            reset.targets.sort_by_key(is_meta);
         }
         if self.ending.swap(true, Ordering::AcqRel) {
             return Err(SubmitError::Busy("the end of this boot"));

@@ -9,13 +9,15 @@ use corten_api::inspect::{
 use corten_api::machine as api;
 use corten_api::machine::image_service_pull_response::Response as Pulled;
 use corten_api::machine::image_service_server::ImageService;
+use corten_api::storage::storage_service_server::StorageService;
+use corten_api::storage::{BlockDeviceWipe, BlockDeviceWipeRequest, BlockDeviceWipeResponse};
 use corten_api::time as time_api;
 use corten_api::time::time_service_server::TimeService;
 use prost_types::Timestamp;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{Fake, each, frames, up};
+use super::{Fake, answer, each, frames, up};
 
 fn at(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds, nanos: 0 })
@@ -53,6 +55,26 @@ impl TimeService for Fake {
         request: Request<time_api::TimeRequest>,
     ) -> Result<Response<time_api::TimeResponse>, Status> {
         Ok(time(&request, &request.get_ref().server))
+    }
+}
+
+#[tonic::async_trait]
+impl StorageService for Fake {
+    async fn block_device_wipe(
+        &self,
+        request: Request<BlockDeviceWipeRequest>,
+    ) -> Result<Response<BlockDeviceWipeResponse>, Status> {
+        let devices = &request.get_ref().devices;
+        if devices.iter().any(|one| one.device == "vda") {
+            let why = "device: vda is in use by the volume STATE";
+            return Err(Status::failed_precondition(why));
+        }
+        answer!(
+            request,
+            BlockDeviceWipeResponse,
+            BlockDeviceWipe,
+            |_, metadata| BlockDeviceWipe { metadata }
+        )
     }
 }
 

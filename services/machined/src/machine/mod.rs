@@ -388,7 +388,7 @@ impl Machine {
             end,
             stop: Stop::now(reason, who),
             wipe: match action {
-                Action::Reset(reset) => reset.partitions,
+                Action::Reset(reset) => reset.targets,
                 _ => Vec::new(),
             },
         }

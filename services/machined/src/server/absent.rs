@@ -35,7 +35,6 @@ pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.LVMService/VolumeGroupRemove", USER_DISKS),
     ("/machine.LVMService/PhysicalVolumeRemove", USER_DISKS),
     ("/machine.MDService/Destroy", USER_DISKS),
-    ("/storage.StorageService/BlockDeviceWipe", USER_DISKS),
 ];
 
 /// What the caller of a method that is not answered is told.

@@ -3,10 +3,12 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
+use corten_resources::Store;
 use tonic::Status;
 
+use super::wipe::user_disk;
 use crate::node::{Action, Node, Reset, SubmitError};
-use crate::volumes::WIPEABLE;
+use crate::volumes::{Target, WIPEABLE};
 
 /// A node starts its kernel through the firmware always, so the modes default and powercycle are one.
 pub(super) fn reboot(node: &dyn Node, mode: Mode) -> Result<api::RebootResponse, Status> {
@@ -43,9 +45,8 @@ pub(super) fn reset(
     node: &dyn Node,
     request: &api::ResetRequest,
 ) -> Result<api::ResetResponse, Status> {
-    let partitions = wiped(request)?;
     let action = Action::Reset(Reset {
-        partitions,
+        targets: targets(node.store(), request)?,
         reboot: request.reboot,
     });
     let reset = api::Reset {
@@ -57,11 +58,14 @@ pub(super) fn reset(
     })
 }
 
-/// The partitions to wipe.
-fn wiped(request: &api::ResetRequest) -> Result<Vec<&'static str>, Status> {
+/// What is emptied. The node's own disk comes last: after a power cut it can still be told to empty the others.
+fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, Status> {
+    // A mode of the future must not be taken for the one that wipes everything.
+    let mode = WipeMode::try_from(request.mode)
+        .map_err(|_| Status::invalid_argument(format!("mode: {} is unknown", request.mode)))?;
     let disks = !request.user_disks_to_wipe.is_empty();
     let partitions = !request.system_partitions_to_wipe.is_empty();
-    match request.mode() {
+    match mode {
         WipeMode::SystemDisk if disks => {
             return Err(Status::invalid_argument(
                 "user_disks_to_wipe: must be empty in mode system-disk",
@@ -72,25 +76,25 @@ fn wiped(request: &api::ResetRequest) -> Result<Vec<&'static str>, Status> {
                 "system_partitions_to_wipe: must be empty in mode user-disks",
             ));
         }
-        WipeMode::UserDisks => {
-            return Err(Status::unimplemented(
-                "mode: user-disks waits for user disks, which this version of the node does not manage",
+        WipeMode::UserDisks if !disks => {
+            return Err(Status::invalid_argument(
+                "user_disks_to_wipe: name the disks, as mode user-disks wipes no other",
             ));
         }
-        WipeMode::All | WipeMode::SystemDisk => {}
+        WipeMode::All | WipeMode::SystemDisk | WipeMode::UserDisks => {}
     }
-    if disks {
-        return Err(Status::unimplemented(
-            "user_disks_to_wipe: waits for user disks, which this version of the node does not manage",
-        ));
+    let mut targets = Vec::new();
+    let mut add = |target: Target| {
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
+    };
+    for path in &request.user_disks_to_wipe {
+        add(Target::Disk(user_disk(store, path)?));
     }
-    if !partitions {
-        return Err(Status::unimplemented(format!(
-            "system_partitions_to_wipe: wiping the whole disk waits for the installer; name partitions ({})",
-            WIPEABLE.join(", ")
-        )));
+    if mode != WipeMode::UserDisks && !partitions {
+        add(Target::SystemDisk);
     }
-    let mut wiped = Vec::new();
     for spec in &request.system_partitions_to_wipe {
         let known = WIPEABLE.iter().find(|name| **name == spec.label);
         let name = *known.ok_or_else(|| {
@@ -100,11 +104,11 @@ fn wiped(request: &api::ResetRequest) -> Result<Vec<&'static str>, Status> {
                 WIPEABLE.join(", ")
             ))
         })?;
-        if spec.wipe && !wiped.contains(&name) {
-            wiped.push(name);
+        if spec.wipe {
+            add(Target::Partition(name));
         }
     }
-    Ok(wiped)
+    Ok(targets)
 }
 
 fn submit(node: &dyn Node, action: Action) -> Result<String, Status> {

@@ -1,18 +1,31 @@
-//! storage.StorageService: the disks, from their resources. Sizes in bytes.
+//! storage.StorageService: the disks, from their resources, and wiping them. Sizes in bytes.
 
 use std::sync::Arc;
 
 use corten_api::storage as api;
 use corten_api::storage::disk::DiskType;
 use corten_api::storage::storage_service_server::StorageService;
+use tokio::sync::Mutex;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::wipe;
 use crate::node::Node;
 use crate::resources::block::{Disk, SystemDisk};
 
 /// The service.
 pub(super) struct Disks {
-    pub(super) node: Arc<dyn Node>,
+    node: Arc<dyn Node>,
+    /// Held while devices are wiped; a second caller is refused, not queued.
+    wiping: Arc<Mutex<()>>,
+}
+
+impl Disks {
+    pub(super) fn new(node: Arc<dyn Node>) -> Disks {
+        Disks {
+            node,
+            wiping: Arc::default(),
+        }
+    }
 }
 
 #[async_trait]
@@ -32,6 +45,15 @@ impl StorageService for Disks {
                 disks,
             }],
         }))
+    }
+
+    async fn block_device_wipe(
+        &self,
+        request: Request<api::BlockDeviceWipeRequest>,
+    ) -> Result<Response<api::BlockDeviceWipeResponse>, Status> {
+        wipe::wipe(self.node.clone(), &self.wiping, request.into_inner())
+            .await
+            .map(Response::new)
     }
 }
 

@@ -37,6 +37,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod version;
+mod wipe;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,7 +124,7 @@ pub async fn serve_from(
         .max_encoding_message_size(MAX_MESSAGE);
     let store = node.store().clone();
     let resources = StateServer::new(Resources { store }).max_encoding_message_size(MAX_MESSAGE);
-    let disks = DisksServer::new(disks::Disks { node: node.clone() });
+    let disks = DisksServer::new(disks::Disks::new(node.clone()));
     let clock = TimeServiceServer::new(clock::Clock { node: node.clone() });
     Server::builder()
         .max_concurrent_streams(STREAMS)

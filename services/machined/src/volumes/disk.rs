@@ -41,6 +41,12 @@ impl Disk {
         Path::new("/dev").join(&self.name)
     }
 
+    /// Whether nothing can be written to it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        read(&self.sysfs.join("block").join(&self.name).join("ro")) == "1"
+    }
+
     /// The device of the partition with this name, as the table on the disk has it: of one that was added
     /// since the kernel read the table, the kernel knows no name.
     ///
@@ -117,6 +123,14 @@ fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
             (name, entry.path())
         })
         .collect())
+}
+
+/// The numbers of a disk's partitions, as far as the kernel knows them.
+pub(super) fn numbers(sysfs: &Path, disk: &str) -> Vec<u32> {
+    let all = partitions(sysfs, disk).unwrap_or_default();
+    all.iter()
+        .filter_map(|(_, path)| read(&path.join("partition")).parse().ok())
+        .collect()
 }
 
 /// The name of a partition in the partition table.
@@ -198,6 +212,12 @@ mod tests {
         assert_eq!(disk.device(), Path::new("/dev/vda"));
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
         disk.partition(2).unwrap_err();
+        let mut numbers = numbers(sysfs.path(), "vda");
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 3]);
+        assert!(!disk.is_read_only());
+        fs::write(sysfs.path().join("block/vda/ro"), "1\n").unwrap();
+        assert!(disk.is_read_only());
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");

@@ -3,21 +3,21 @@
 //!
 //! The images carry neither; both are made at the first boot, in the room behind META, and EPHEMERAL grows
 //! when the disk did. A node without such a disk (CD, network) keeps everything in memory. Nothing here
-//! keeps a node from coming up, and nothing here overwrites what it did not make. The volumes of users, on the
-//! disks their selectors choose, are `user/`.
+//! keeps a node from coming up, and nothing here overwrites what it did not make, but for what somebody wants
+//! wiped (`reset.rs`, `wipe.rs`). The volumes of users, on the disks their selectors choose, are `user/`.
 
 mod attach;
 mod disk;
 mod encryption;
 mod keys;
 mod partitions;
+mod reset;
 mod slots;
 mod table;
 pub mod user;
 mod wipe;
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,9 @@ use crate::supervisor::Supervisor;
 
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use partitions::find;
+pub use reset::{Target, WIPEABLE};
 pub use table::{TYPE_LINUX, TYPE_SWAP};
+pub use wipe::{DeviceWipe, STARTED_FROM};
 
 /// A file system in a partition.
 #[derive(Debug)]
@@ -141,7 +143,7 @@ impl std::error::Error for Failure {}
 /// Whether both volumes are mounted.
 #[must_use]
 pub fn are_mounted() -> bool {
-    let mounts = mount_table::parse(&fs::read_to_string("/proc/self/mounts").unwrap_or_default());
+    let mounts = mount_table::now();
     let is_xfs_on = |target: &str| {
         mounts
             .iter()
@@ -157,30 +159,6 @@ pub fn are_mounted() -> bool {
 pub fn meta_partition() -> io::Result<Option<PathBuf>> {
     let disk = disk::system_disk(Path::new("/sys"))?;
     disk.map(|disk| disk.named("META")).transpose()
-}
-
-/// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
-pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
-
-/// Whether the node has all these partitions.
-///
-/// # Errors
-/// The text says which it has not.
-pub fn check_wipeable(partitions: &[&str]) -> Result<(), String> {
-    partitions.iter().try_for_each(|name| match device(name) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("system_partitions_to_wipe: {name}: {error}")),
-    })
-}
-
-/// Empties a partition that nobody uses.
-///
-/// # Errors
-/// There is none, it is in use, or it cannot be written.
-pub fn wipe(partition: &str) -> io::Result<()> {
-    // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
-    let whole = partition != EPHEMERAL.name;
-    wipe::wipe(&device(partition)?, whole)
 }
 
 /// The device of a partition of the disk that carries the node.

@@ -120,6 +120,15 @@ impl Table {
         Some(self.extent(number, entry))
     }
 
+    /// Every partition: its name, and where it lies.
+    pub fn partitions(&self) -> impl Iterator<Item = (&str, Extent)> {
+        let used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
+        used.map(move |(number, entry)| {
+            let name = entry.partition_name.as_str();
+            (name, self.extent(number, entry))
+        })
+    }
+
     fn extent(&self, number: u32, entry: &GPTPartitionEntry) -> Extent {
         let sector = self.gpt.sector_size;
         let sectors = (entry.ending_lba + 1).saturating_sub(entry.starting_lba);
@@ -199,6 +208,18 @@ impl Table {
             length: end - old.start,
             ..old
         })
+    }
+
+    /// Takes a partition out of the table.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn remove(&mut self, number: u32) -> io::Result<()> {
+        let is_there = self.partitions().any(|(_, extent)| extent.number == number);
+        if !is_there {
+            return Err(io::Error::other(format!("no partition {number}")));
+        }
+        self.gpt.remove(number).map_err(io::Error::other)
     }
 
     /// Gives the disk an id of its own: every disk made from one image has the same.
@@ -355,6 +376,15 @@ mod tests {
         assert_eq!(table.grow("EPHEMERAL", None).unwrap().length, 87 * MIB);
         assert_eq!(table.grow("EPHEMERAL", None), None);
         assert_eq!(table.find("EPHEMERAL").unwrap().length, 87 * MIB);
+
+        table.remove(2).unwrap();
+        for absent in [0, 2, 128, 129] {
+            table.remove(absent).unwrap_err();
+        }
+        write(&table, &mut disk);
+        let table = Table::read(&mut disk).unwrap();
+        let left: Vec<&str> = table.partitions().map(|(name, _)| name).collect();
+        assert_eq!(left, ["STATE", "META"]);
     }
 
     #[test]

@@ -5,8 +5,9 @@ use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
 use tonic::Code;
 
-use super::world;
+use super::{wipe, world};
 use crate::node::{Action, Reset};
+use crate::volumes::Target;
 
 #[tokio::test]
 async fn an_action_is_submitted_once() {
@@ -65,17 +66,50 @@ async fn a_reset_wipes_the_partitions_it_names() {
     let reply = world.client.reset(request).await.unwrap().into_inner();
     assert_eq!(reply.messages[0].actor_id.len(), 36);
     let expected = Action::Reset(Reset {
-        partitions: vec!["EPHEMERAL", "STATE"],
+        targets: vec![Target::Partition("EPHEMERAL"), Target::Partition("STATE")],
         reboot: true,
     });
     assert_eq!(*world.node.actions.lock().unwrap(), [expected]);
 }
 
 #[tokio::test]
+async fn a_reset_without_names_wipes_the_whole_disk_and_last() {
+    let cases: [(WipeMode, &[&str], Vec<Target>); 4] = [
+        (WipeMode::All, &[], vec![Target::SystemDisk]),
+        (WipeMode::SystemDisk, &[], vec![Target::SystemDisk]),
+        (
+            WipeMode::All,
+            &["/dev/vdb", "/dev/vdb"],
+            vec![Target::Disk("vdb".to_owned()), Target::SystemDisk],
+        ),
+        (
+            WipeMode::UserDisks,
+            &["/dev/vdb"],
+            vec![Target::Disk("vdb".to_owned())],
+        ),
+    ];
+    for (mode, disks, targets) in cases {
+        let mut world = world();
+        wipe::put_disks(&world);
+        let request = api::ResetRequest {
+            mode: mode.into(),
+            user_disks_to_wipe: disks.iter().map(|disk| (*disk).to_owned()).collect(),
+            ..Default::default()
+        };
+        world.client.reset(request).await.unwrap();
+        let expected = Action::Reset(Reset {
+            targets,
+            reboot: false,
+        });
+        assert_eq!(*world.node.actions.lock().unwrap(), [expected]);
+    }
+}
+
+#[tokio::test]
 async fn a_reset_that_cannot_be_is_refused_by_its_field() {
     let mut world = world();
     let with_disk = |mode: WipeMode, labels: &[&str]| api::ResetRequest {
-        user_disks_to_wipe: vec!["/dev/sdb".to_owned()],
+        user_disks_to_wipe: vec!["/dev/sdz".to_owned()],
         mode: mode.into(),
         ..reset(labels)
     };
@@ -86,14 +120,9 @@ async fn a_reset_that_cannot_be_is_refused_by_its_field() {
     let partitions = "system_partitions_to_wipe";
     let disks = "user_disks_to_wipe";
     for (request, code, field) in [
-        (reset(&[]), Code::Unimplemented, partitions),
         (reset(&["STATE", "EFI"]), Code::InvalidArgument, partitions),
         (reset(&[""]), Code::InvalidArgument, partitions),
-        (
-            with_disk(WipeMode::All, &["STATE"]),
-            Code::Unimplemented,
-            disks,
-        ),
+        (with_disk(WipeMode::All, &["STATE"]), Code::NotFound, disks),
         (
             with_disk(WipeMode::SystemDisk, &[]),
             Code::InvalidArgument,
@@ -106,13 +135,16 @@ async fn a_reset_that_cannot_be_is_refused_by_its_field() {
         ),
         (
             only_mode(WipeMode::UserDisks, &[]),
-            Code::Unimplemented,
-            "mode",
+            Code::InvalidArgument,
+            disks,
         ),
         (
-            only_mode(WipeMode::SystemDisk, &[]),
-            Code::Unimplemented,
-            partitions,
+            api::ResetRequest {
+                mode: 3,
+                ..reset(&[])
+            },
+            Code::InvalidArgument,
+            "mode: 3",
         ),
     ] {
         let refused = world.client.reset(request).await.unwrap_err();

@@ -11,6 +11,7 @@ mod operator;
 mod reads;
 mod resources;
 mod services;
+mod wipe;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,7 @@ use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
+use crate::volumes::DeviceWipe;
 
 /// A test that waits for so long waits for what does not come.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -46,6 +48,7 @@ pub(super) struct Remembering {
     applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
     controls: Mutex<Vec<(String, Control)>>,
+    wipes: Mutex<Vec<DeviceWipe>>,
     store: Store,
     events: Events,
     pub(super) meta: Meta,
@@ -128,6 +131,14 @@ impl Node for Remembering {
             done.send(()).unwrap();
         }
         Ok(ended)
+    }
+
+    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError> {
+        if wipe.device == "vdz" {
+            return Err(SubmitError::Refused("vdz is mounted".to_owned()));
+        }
+        self.wipes.lock().unwrap().push(wipe.clone());
+        Ok(())
     }
 
     fn submit(&self, action: Action, _actor: &str) -> Result<(), SubmitError> {

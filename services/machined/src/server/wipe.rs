@@ -1,0 +1,181 @@
+//! Which disks and partitions may be wiped, by what the resources say of them; and the call that does it while
+//! the node runs.
+
+use std::sync::Arc;
+
+use corten_api::storage as api;
+use corten_api::storage::block_device_wipe_descriptor::Method;
+use corten_resources::{Store, Typed};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tonic::Status;
+
+use super::actions::refused;
+use crate::node::Node;
+use crate::resources::block::{BlockDevice, Disk, SystemDisk};
+use crate::resources::volume::VolumeStatus;
+use crate::volumes::{DeviceWipe, STARTED_FROM};
+
+/// What machined holds open as it is.
+const META: &str = "META";
+
+/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone; `turn`
+/// is held until it ends.
+pub(super) async fn wipe(
+    node: Arc<dyn Node>,
+    turn: &Arc<Mutex<()>>,
+    request: api::BlockDeviceWipeRequest,
+) -> Result<api::BlockDeviceWipeResponse, Status> {
+    if request.devices.is_empty() {
+        return Err(Status::invalid_argument(
+            "devices: name at least one disk or partition, such as vdb or vdb1",
+        ));
+    }
+    let turn = turn.clone().try_lock_owned().map_err(|_| {
+        Status::failed_precondition("another wipe is under way; ask again when it is done")
+    })?;
+    let wipes: Result<Vec<DeviceWipe>, Status> = request
+        .devices
+        .iter()
+        .map(|asked| checked(node.store(), asked))
+        .collect();
+    let wipes = wipes?;
+    spawn_blocking(move || {
+        let _turn = turn;
+        wipes.iter().try_for_each(|wipe| node.wipe_device(wipe))
+    })
+    .await
+    .map_err(|_| Status::internal("wiping failed"))?
+    .map_err(|error| refused(&error))?;
+    Ok(api::BlockDeviceWipeResponse {
+        messages: vec![api::BlockDeviceWipe { metadata: None }],
+    })
+}
+
+fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<DeviceWipe, Status> {
+    let name = asked.device.strip_prefix("/dev/").unwrap_or(&asked.device);
+    let method = Method::try_from(asked.method).map_err(|_| {
+        Status::invalid_argument(format!("method: {} is none of FAST, ZEROES", asked.method))
+    })?;
+    let device = store.get_as::<BlockDevice>(name).ok_or_else(|| {
+        Status::not_found(format!(
+            "device: there is no disk or partition {name:?}; `get discoveredvolumes` lists them"
+        ))
+    })?;
+    let disk_name = if device.parent.is_empty() {
+        name
+    } else {
+        &device.parent
+    };
+    let disk = store.get_as::<Disk>(disk_name).ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "device: {name} keeps no data of its own; name a disk or a partition of one"
+        ))
+    })?;
+    let in_use = |why| Status::failed_precondition(format!("device: {why}"));
+    check_writable(name, &disk).map_err(in_use)?;
+    check_not_the_nodes(store, name, &device).map_err(in_use)?;
+    if !asked.skip_secondary_check
+        && let Some((part, user)) = users(store, name).first()
+    {
+        return Err(in_use(format!("{part} is a part of {user}")));
+    }
+    if !asked.skip_volume_check
+        && let Some(volume) = volume_on(store, name, &device.parent)
+    {
+        let why = format!("{name} is in use by the volume {volume}");
+        return Err(in_use(why));
+    }
+    let partition_of =
+        (!device.parent.is_empty()).then(|| (device.parent.clone(), device.partition_number));
+    Ok(DeviceWipe {
+        device: name.to_owned(),
+        partition_of,
+        zeros: method == Method::Zeroes,
+        drop_partition: asked.drop_partition,
+    })
+}
+
+/// The kernel's name of a disk that a reset may empty: it is there, does not carry the node, and nothing but the
+/// node's volumes, which a reset unmounts, is made of it.
+pub(super) fn user_disk(store: &Store, path: &str) -> Result<String, Status> {
+    let disks = store.list_as::<Disk>();
+    let disk = disks
+        .iter()
+        .find(|disk| disk.dev_path == path || disk.symlinks.iter().any(|link| link == path));
+    let disk = disk.ok_or_else(|| {
+        Status::not_found(format!(
+            "user_disks_to_wipe: there is no disk {path:?}; `get disks` lists them, and each has its path"
+        ))
+    })?;
+    let in_use = |why| Status::failed_precondition(format!("user_disks_to_wipe: {why}"));
+    check_writable(path, disk).map_err(in_use)?;
+    let system = store.get_as::<SystemDisk>(SystemDisk::ID);
+    if system.is_some_and(|system| system.disk_id == disk.id()) {
+        return Err(in_use(format!(
+            "{path} is the disk that carries the node; leave it out, and use mode all to wipe both"
+        )));
+    }
+    let foreign = users(store, disk.id())
+        .into_iter()
+        .find(|(part, _)| volume_on(store, part, "").is_none());
+    match foreign {
+        Some((part, user)) => Err(in_use(format!("{part} is a part of {user}"))),
+        None => Ok(disk.id().to_owned()),
+    }
+}
+
+fn check_writable(name: &str, disk: &Disk) -> Result<(), String> {
+    if disk.readonly {
+        return Err(format!("{name} is read-only"));
+    }
+    if disk.cdrom {
+        return Err(format!("{name} is a CD drive"));
+    }
+    Ok(())
+}
+
+/// What is put together of the device or of its partitions (a RAID, a logical volume, an opened encryption): the
+/// part, and what it is a part of.
+fn users(store: &Store, name: &str) -> Vec<(String, String)> {
+    let devices = store.list_as::<BlockDevice>();
+    let belongs = |part: &String| {
+        let of_it = |device: &Typed<BlockDevice>| device.id() == part && device.parent == name;
+        part == name || devices.iter().any(of_it)
+    };
+    let mut users = Vec::new();
+    for user in &devices {
+        for part in user.secondaries.iter().filter(|part| belongs(part)) {
+            users.push((part.clone(), user.id().to_owned()));
+        }
+    }
+    users
+}
+
+/// The node itself stays, whatever the caller knows better.
+fn check_not_the_nodes(store: &Store, name: &str, device: &BlockDevice) -> Result<(), String> {
+    let Some(system) = store.get_as::<SystemDisk>(SystemDisk::ID) else {
+        return Ok(());
+    };
+    let label = device.partition_name.as_str();
+    let is_its = device.parent == system.disk_id;
+    if system.disk_id == name || is_its && (STARTED_FROM.contains(&label) || label == META) {
+        return Err(format!(
+            "{name} carries the node; `reset` wipes the disk it is on"
+        ));
+    }
+    Ok(())
+}
+
+/// The volume that is on the device, on the disk `parent` of which it is a part, or on one of its partitions.
+fn volume_on(store: &Store, name: &str, parent: &str) -> Option<String> {
+    let is = |path: &str, name: &str| path.strip_prefix("/dev/") == Some(name);
+    let volumes = store.list_as::<VolumeStatus>();
+    let found = volumes.iter().find(|volume| {
+        [&volume.location, &volume.mount_location]
+            .into_iter()
+            .any(|place| is(place, name) || is(place, parent))
+            || is(&volume.parent_location, name)
+    });
+    found.map(|volume| volume.id().to_owned())
+}

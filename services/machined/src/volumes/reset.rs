@@ -1,0 +1,138 @@
+//! What a reset empties, when everything has ended and is unmounted.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::disk::{self, Disk};
+use super::table::Table;
+use super::{EPHEMERAL, STATE, device, wipe};
+
+/// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
+pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
+
+/// Something to be emptied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A partition of the disk that carries the node, of [`WIPEABLE`].
+    Partition(&'static str),
+    /// The disk that carries the node.
+    SystemDisk,
+    /// Another disk, by the kernel's name (`vdb`).
+    Disk(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Partition(name) => f.write_str(name),
+            Target::SystemDisk => f.write_str("the system disk"),
+            Target::Disk(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Target {
+    /// The partition's name, if it is one.
+    #[must_use]
+    pub fn partition(&self) -> Option<&'static str> {
+        match self {
+            Target::Partition(name) => Some(name),
+            Target::SystemDisk | Target::Disk(_) => None,
+        }
+    }
+
+    /// Whether this node has it, and could write to it.
+    ///
+    /// # Errors
+    /// The text says what is wrong, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Target::Partition(name) => device(name)
+                .map(drop)
+                .map_err(|error| format!("system_partitions_to_wipe: {name}: {error}")),
+            Target::SystemDisk => {
+                let disk = writable_system_disk(Path::new("/sys"))?;
+                File::open(disk.device())
+                    .and_then(|mut device| Table::read(&mut device))
+                    .map(drop)
+                    .map_err(|error| {
+                        format!(
+                            "the partition table of {} cannot be read ({error}), so that what is secret on it is not \
+                             known; name partitions in system_partitions_to_wipe ({})",
+                            disk.name,
+                            WIPEABLE.join(", ")
+                        )
+                    })
+            }
+            // The server has looked it up.
+            Target::Disk(_) => Ok(()),
+        }
+    }
+
+    /// Empties it.
+    ///
+    /// # Errors
+    /// It is not there, it cannot be written, or, but for the system disk, it is in use.
+    pub fn empty(&self) -> io::Result<()> {
+        match self {
+            // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
+            Target::Partition(name) => wipe::partition(&device(name)?, *name != EPHEMERAL.name),
+            Target::SystemDisk => {
+                let disk = writable_system_disk(Path::new("/sys")).map_err(io::Error::other)?;
+                wipe::system_disk(&disk.device())
+            }
+            Target::Disk(name) => wipe::other_disk(&Path::new("/dev").join(name)),
+        }
+    }
+}
+
+fn writable_system_disk(sysfs: &Path) -> Result<Disk, String> {
+    let found = disk::system_disk(sysfs).map_err(|error| error.to_string())?;
+    let Some(disk) = found else {
+        return Err(
+            "no disk carries this node: it was started from a CD or the network and forgets everything when it \
+             restarts; to wipe disks, name them in user_disks_to_wipe with mode user-disks, or use `wipe disk`"
+                .to_owned(),
+        );
+    };
+    if disk.is_read_only() {
+        return Err(format!(
+            "{} is read-only: nothing on it can be wiped",
+            disk.name
+        ));
+    }
+    Ok(disk)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_disk_is_told_what_to_do() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let partition = sysfs.path().join("block/vda/vda3");
+        fs::create_dir_all(&partition).unwrap();
+        let none = writable_system_disk(sysfs.path()).unwrap_err();
+        assert!(none.contains("CD or the network") && none.contains("`wipe disk`"));
+        fs::write(partition.join("partition"), "3\n").unwrap();
+        fs::write(partition.join("uevent"), "PARTNAME=META\n").unwrap();
+        fs::write(sysfs.path().join("block/vda/ro"), "1\n").unwrap();
+        let refused = writable_system_disk(sysfs.path()).unwrap_err();
+        assert_eq!(refused, "vda is read-only: nothing on it can be wiped");
+        fs::write(sysfs.path().join("block/vda/ro"), "0\n").unwrap();
+        assert_eq!(writable_system_disk(sysfs.path()).unwrap().name, "vda");
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_emptied() {
+        let missing = Target::Disk("no-such-disk".to_owned());
+        let error = missing.empty().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(missing.to_string(), "no-such-disk");
+    }
+}

@@ -1,0 +1,185 @@
+//! What is left of a disk.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+
+use gptman::{GPT, GPTPartitionEntry};
+
+use super::super::table::TYPE_LINUX;
+use super::*;
+
+/// A node's disk, as small as it can be: name, first MiB and length in MiB of each partition.
+const PARTITIONS: [(&str, u64, u64); 6] = [
+    ("EFI", 1, 2),
+    ("BIOS", 3, 1),
+    ("META", 4, 1),
+    ("STATE", 5, 20),
+    ("EPHEMERAL", 25, 18),
+    ("u-data", 43, 17),
+];
+const LENGTH: u64 = 61 * MIB;
+const SECTOR: u64 = 512;
+
+/// Every partition is full of a byte.
+fn node_disk() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut disk = file.reopen().unwrap();
+    disk.set_len(LENGTH).unwrap();
+    let mut gpt = GPT::new_from(&mut disk, SECTOR, [7; 16]).unwrap();
+    for (number, (name, start, length)) in (1..).zip(PARTITIONS) {
+        gpt[number] = GPTPartitionEntry {
+            partition_type_guid: TYPE_LINUX.to_bytes_le(),
+            unique_partition_guid: [9; 16],
+            starting_lba: start * MIB / SECTOR,
+            ending_lba: (start + length) * MIB / SECTOR - 1,
+            attribute_bits: 0,
+            partition_name: name.into(),
+        };
+        let full = vec![0xa5; usize::try_from(length * MIB).unwrap()];
+        disk.write_all_at(&full, start * MIB).unwrap();
+    }
+    gpt.write_into(&mut disk).unwrap();
+    file
+}
+
+fn content(disk: &File, name: &str) -> Vec<u8> {
+    let (_, start, length) = PARTITIONS.iter().find(|(one, ..)| *one == name).unwrap();
+    let mut content = vec![0; usize::try_from(length * MIB).unwrap()];
+    disk.read_exact_at(&mut content, start * MIB).unwrap();
+    content
+}
+
+fn is_all(content: &[u8], byte: u8) -> bool {
+    content == vec![byte; content.len()]
+}
+
+fn is_zero(content: &[u8]) -> bool {
+    is_all(content, 0)
+}
+
+/// As a disk that forgets nothing by itself: only what must be is written.
+fn write(disk: &mut File, part: Part) {
+    write_zeros(disk, part.start, part.written).unwrap();
+}
+
+#[test]
+fn a_power_cut_leaves_a_node_or_no_secrets() {
+    let whole = node_disk();
+    let table = Table::read(&mut whole.reopen().unwrap()).unwrap();
+    let order = parts(Some(&table), LENGTH);
+    // Before every part, and in the middle of it.
+    for cut in 0..=order.len() * 2 {
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        fs::copy(whole.path(), copy.path()).unwrap();
+        let mut disk = copy.reopen().unwrap();
+        for part in &order[..cut / 2] {
+            write(&mut disk, *part);
+        }
+        if let Some(torn) = order.get(cut / 2)
+            && cut % 2 == 1
+        {
+            let half = torn.written / 2 / SECTOR * SECTOR;
+            write(&mut disk, Part::whole(torn.start, half));
+        }
+        let untouched = |name: &str| is_all(&content(&disk, name), 0xa5);
+        let boots = STARTED_FROM.iter().all(|name| untouched(name));
+        let mut start = vec![0; usize::try_from(MIB).unwrap()];
+        disk.read_exact_at(&mut start, 0).unwrap();
+        let has_table = !is_zero(&start);
+        let secrets = SECRET.iter().any(|name| !is_zero(&content(&disk, name)));
+        if secrets {
+            assert!(boots && has_table, "cut {cut}");
+        }
+        // What could be taken for a volume begins to go with its first byte.
+        let begun = !untouched("EPHEMERAL");
+        assert!(!begun || content(&disk, "EPHEMERAL")[0] == 0, "cut {cut}");
+    }
+}
+
+#[test]
+fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
+    for forgets_by_itself in [true, false] {
+        let file = node_disk();
+        if forgets_by_itself {
+            system_disk(file.path()).unwrap();
+        } else {
+            let mut disk = file.reopen().unwrap();
+            let table = Table::read(&mut disk).unwrap();
+            for part in parts(Some(&table), LENGTH) {
+                write(&mut disk, part);
+            }
+        }
+        let mut disk = file.reopen().unwrap();
+        assert_eq!(disk.metadata().unwrap().len(), LENGTH);
+        Table::read(&mut disk).unwrap_err();
+        for name in SECRET.iter().chain(&STARTED_FROM) {
+            assert!(is_zero(&content(&disk, name)), "{name}");
+        }
+        let beginning = usize::try_from(WIPED).unwrap();
+        for name in ["EPHEMERAL", "u-data"] {
+            let content = content(&disk, name);
+            assert!(is_zero(&content[..beginning]), "{name}");
+            assert_eq!(is_zero(&content), forgets_by_itself, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
+    system_disk(file.path()).unwrap_err();
+    assert!(!is_zero(&fs::read(file.path()).unwrap()));
+    other_disk(file.path()).unwrap();
+    assert!(is_zero(&fs::read(file.path()).unwrap()));
+    // Shorter than what is usually emptied of one.
+    fs::write(file.path(), [0xa5; 700]).unwrap();
+    other_disk(file.path()).unwrap();
+    assert_eq!(fs::read(file.path()).unwrap(), [0; 700]);
+    for missing in [other_disk, system_disk] {
+        missing(Path::new("/no/such/device")).unwrap_err();
+    }
+}
+
+#[test]
+fn a_wiped_partition_is_zeros_and_as_long_as_before() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), vec![0xa5; 19 << 20]).unwrap();
+    partition(file.path(), true).unwrap();
+    assert!(fs::read(file.path()).unwrap() == vec![0; 19 << 20]);
+    partition(Path::new("/no/such/device"), true).unwrap_err();
+}
+
+#[test]
+fn a_device_is_wiped_as_much_as_was_asked_for() {
+    let wipe = |file: &tempfile::NamedTempFile, zeros, partition_of| {
+        let device = file.path().to_str().unwrap().to_owned();
+        let wipe = DeviceWipe {
+            device,
+            partition_of,
+            zeros,
+            drop_partition: false,
+        };
+        wipe.carry_out().unwrap();
+        file.reopen().unwrap()
+    };
+    let mut disk = wipe(&node_disk(), false, None);
+    Table::read(&mut disk).unwrap_err();
+    for (name, ..) in PARTITIONS {
+        assert_eq!(content(&disk, name)[0], 0, "{name}");
+    }
+    assert!(!is_zero(&content(&disk, "STATE")));
+    let zeroed = wipe(&node_disk(), true, None);
+    for (name, ..) in PARTITIONS {
+        assert!(is_zero(&content(&zeroed, name)), "{name}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let of = || Some(("vdb".to_owned(), 1));
+    for (zeros, left) in [(false, 0xa5), (true, 0)] {
+        fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
+        wipe(&file, zeros, of());
+        let content = fs::read(file.path()).unwrap();
+        assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));
+        assert!(is_all(&content[16 << 20..39 << 20], left));
+    }
+}

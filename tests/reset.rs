@@ -1,0 +1,71 @@
+//! Promise: what is reset or wiped is empty, and what is in use is not wiped.
+#![expect(clippy::panic, reason = "a failing step is a failing test")]
+
+use std::time::Duration;
+
+use qemu::{Disk, DiskMode};
+use tests::disk::NodeDisk;
+use tests::node::{Node, SOON};
+use tests::workspace;
+
+/// Stopping all services, unmounting, wiping; the rest is for a slow host.
+const ORDERLY: Duration = Duration::from_secs(300);
+const OTHER_MIB: usize = 64;
+
+fn refused(node: &Node, arguments: &[&str], why: &str) {
+    match node.admin().call(arguments) {
+        Ok(answer) => panic!("{arguments:?} is not refused: {answer}"),
+        Err(error) => assert!(error.contains(why), "{arguments:?}: {error}"),
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_reset_leaves_nothing_of_the_node() {
+    let other = workspace::target().join("vm").join("reset-other.raw");
+    let full = vec![0xa5; OTHER_MIB << 20];
+    std::fs::create_dir_all(other.parent().expect("a directory")).expect("a directory");
+    std::fs::write(&other, &full).expect("another disk");
+    let disk = NodeDisk::new("reset", 4);
+    let node = disk.start(|machine| machine.disk(Disk::raw(&other).mode(DiskMode::Direct)));
+    node.configure();
+    let (ephemeral, _) = node.mount("/var");
+
+    refused(&node, &["wipe", "disk", "vda"], "vda carries the node");
+    refused(&node, &["wipe", "disk", &ephemeral], "volume EPHEMERAL");
+    let unchecked = ["wipe", "disk", &ephemeral, "--skip-volume-check"];
+    refused(&node, &unchecked, "mounted");
+    refused(&node, &["wipe", "disk", "vdx"], "no disk or partition");
+    let system_disk = ["--user-disks-to-wipe", "/dev/vda"];
+    let user_disks = ["reset", "--wipe-mode", "user-disks"];
+    refused(
+        &node,
+        &[&user_disks[..], &system_disk].concat(),
+        "carries the node",
+    );
+    node.ask(&node.admin(), &["wipe", "disk", "vdb"], SOON);
+
+    let reset = [
+        "reset",
+        "--graceful=false",
+        "--user-disks-to-wipe",
+        "/dev/vdb",
+    ];
+    let asked = node.admin().call(&reset);
+    asked.unwrap_or_else(|error| panic!("{error}"));
+    node.wait_off(ORDERLY);
+    let console = node.vm.console().text();
+    for done in ["vdb is wiped", "the system disk is wiped"] {
+        assert!(console.contains(done), "the console does not say: {done}");
+    }
+    drop(node);
+
+    // This disk forgets by itself, so that even what need not be written is gone: the tables at both ends, what
+    // the node starts from, META, STATE, EPHEMERAL.
+    let left = disk.written();
+    assert!(left.is_empty(), "something is left in the MiB {left:?}");
+    let left = std::fs::read(&other).expect("the other disk");
+    std::fs::remove_file(&other).expect("the other disk to go");
+    assert_eq!(left.len(), full.len());
+    assert!(left.iter().all(|byte| *byte == 0), "the other disk");
+}
