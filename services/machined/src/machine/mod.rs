@@ -3,6 +3,7 @@
 mod acquire;
 mod api;
 mod config;
+mod ending;
 mod extensions;
 mod images;
 mod storage;
@@ -17,7 +18,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corten_api::machine::{phase_event, task_event};
-use corten_sys::power::End;
 use corten_sys::{host, process};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,7 +31,6 @@ use crate::containerd::Containerd;
 use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
-use crate::last_stop::{Reason, Stop};
 use crate::mount_table;
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
@@ -51,10 +50,6 @@ const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(20);
 /// For the answer to a request to reach its client before apid is taken away from under it.
 const ANSWER_GRACE: Duration = Duration::from_millis(300);
-/// For all services together to stop in order; what is left then is killed by `finish`.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
-/// The task by whose event clients that follow a shutdown know that it goes on without them.
-const STOP_ALL: &str = "stopAllServices";
 
 /// Why a boot cannot go on.
 #[derive(Debug)]
@@ -331,66 +326,6 @@ impl Machine {
         }
         if self.api_mode() == ApiMode::Maintenance {
             console::say("no machine config: waiting for `cortenctl apply-config --insecure`");
-        }
-    }
-
-    /// Stops the services in order.
-    async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
-        let (stage, end, sequence, text) = match &action {
-            Action::Reboot => (
-                Stage::Rebooting,
-                End::Restart,
-                "reboot",
-                "stopping all services to restart",
-            ),
-            Action::ForcedReboot => (
-                Stage::Rebooting,
-                End::Restart,
-                "reboot",
-                "restarting without waiting for services",
-            ),
-            Action::Shutdown => (
-                Stage::ShuttingDown,
-                End::PowerOff,
-                "shutdown",
-                "stopping all services to switch off",
-            ),
-            Action::Reset(reset) => (
-                Stage::Resetting,
-                if reset.reboot {
-                    End::Restart
-                } else {
-                    End::PowerOff
-                },
-                "reset",
-                "stopping all services to reset the node",
-            ),
-        };
-        self.tell_begin(sequence, actor);
-        self.node.set_stage(stage);
-        console::say(text);
-        let in_order = action != Action::ForcedReboot;
-        if in_order {
-            self.tell_task(STOP_ALL, actor, task_event::Action::Start);
-        }
-        if in_order
-            && timeout(STOP_PATIENCE, self.supervisor.stop_all())
-                .await
-                .is_err()
-        {
-            console::warn("some services did not stop in time");
-        }
-        let reason = match end {
-            End::Restart => Reason::Reboot,
-            End::PowerOff => Reason::Shutdown,
-        };
-        Ending {
-            end,
-            stop: Stop::now(reason, who),
-            wipe: match action {
-                Action::Reset(reset) => reset.targets,
-                _ => Vec::new(),
-            },
         }
     }
 }

@@ -200,6 +200,12 @@ pub const OPTIONAL: [&str; 1] = [REGISTRYD];
 /// End after all others, in this order: who asked for the end is told of it, and what is said is heard.
 const LAST: [&str; 2] = ["apid", "syslogd"];
 
+/// Whether a service ends after all others that are not like it.
+#[must_use]
+pub fn outlives_others(id: &str) -> bool {
+    LAST.contains(&id)
+}
+
 /// How apid serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiMode {

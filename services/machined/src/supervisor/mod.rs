@@ -69,7 +69,15 @@ enum Order {
     Control(control::Request),
     Condition(Condition, Result<(), String>),
     Run(tool::Job),
-    StopAll(oneshot::Sender<()>),
+    StopAll(Scope, oneshot::Sender<()>),
+}
+
+/// Which services an orderly stop ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All but those that outlive the others.
+    Others,
+    Everything,
 }
 
 /// A handle: cheap to clone, never blocks.
@@ -106,7 +114,7 @@ impl std::fmt::Debug for Order {
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
             Order::Run(_) => "Run",
-            Order::StopAll(_) => "StopAll",
+            Order::StopAll(..) => "StopAll",
         })
     }
 }
@@ -202,10 +210,20 @@ impl Supervisor {
             .unwrap_or_else(|_| Err(format!("{program} was not run: everything ends")))
     }
 
+    /// Stops what does not outlive the others, dependents first, and starts nothing ever after. Ends when all of
+    /// it has ended.
+    pub async fn stop_others(&self) {
+        self.stop_in_order(Scope::Others).await;
+    }
+
     /// Stops everything, dependents first, and starts nothing ever after. Ends when all have ended.
     pub async fn stop_all(&self) {
+        self.stop_in_order(Scope::Everything).await;
+    }
+
+    async fn stop_in_order(&self, scope: Scope) {
         let (done, ended) = oneshot::channel();
-        let _ = self.orders.send(Order::StopAll(done));
+        let _ = self.orders.send(Order::StopAll(scope, done));
         let _ = ended.await;
     }
 

@@ -11,11 +11,11 @@ use super::container;
 use super::needs::Known;
 use super::policy::{self, Act, Event, Runs, State};
 use super::service::Service;
-use super::{Order, Outside, Places, control, logs, notify, process, tool};
+use super::{Order, Outside, Places, Scope, control, logs, notify, process, tool};
 use crate::console;
 use crate::events::Events;
 use crate::node::{ServiceState, ServiceView};
-use crate::services::{Condition, Id, Runner, ServiceSpec, stop_waves};
+use crate::services::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
 /// Children reaped before other work gets a turn, so that a storm of orphans delays nobody for long.
 const REAPED_PER_TURN: usize = 256;
@@ -85,15 +85,20 @@ impl Shell {
             Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(&id, Event::Start),
             Order::Stop(id) => self.happened(&id, Event::Stop),
-            Order::StopAll(done) => {
+            Order::StopAll(scope, done) => {
                 let specs: Vec<_> = self
                     .services
                     .iter()
                     .map(|service| service.spec.clone())
                     .collect();
-                let waves = stop_waves(&specs).into();
+                let mut waves = stop_waves(&specs);
+                if scope == Scope::Others {
+                    for wave in &mut waves {
+                        wave.retain(|id| !outlives_others(id));
+                    }
+                }
                 self.stopping = Some(Stopping {
-                    waves,
+                    waves: waves.into(),
                     wave: Vec::new(),
                     done: Some(done),
                 });

@@ -1,0 +1,156 @@
+//! The end of the node's life: services are stopped in order, and who follows the node's events hears of it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use corten_api::machine::task_event;
+use corten_sys::power::End;
+use futures_util::future::join;
+use tokio::time::{sleep, timeout};
+
+use super::{ANSWER_GRACE, Machine};
+use crate::console;
+use crate::finish::Ending;
+use crate::last_stop::{Reason, Stop};
+use crate::node::{Action, Stage};
+use crate::supervisor::Supervisor;
+
+/// For all services together to stop in order; what is left then is killed by `finish`.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// So long after a request apid stays at least: the caller may ask for the events of the end only when he has his
+/// answer, and nothing else may take long to stop.
+const FOLLOW: Duration = Duration::from_secs(2);
+/// The task by whose events clients that follow a shutdown know that it goes on without them.
+const STOP_ALL: &str = "stopAllServices";
+
+impl Machine {
+    /// Stops the services in order.
+    pub(super) async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
+        let (stage, end, sequence, text) = plan(&action);
+        self.tell_begin(sequence, actor);
+        self.node.set_stage(stage);
+        console::say(text);
+        if action != Action::ForcedReboot {
+            self.tell_task(STOP_ALL, actor, task_event::Action::Start);
+            let by_api = !actor.is_empty();
+            let pause = async |time: Duration| {
+                if by_api {
+                    sleep(time).await;
+                }
+            };
+            let tell = async || {
+                self.tell_task(STOP_ALL, actor, task_event::Action::Stop);
+                // A reset has yet to wipe, when nobody can be told any more.
+                if !matches!(action, Action::Reset(_)) {
+                    self.tell_end(sequence, actor, None);
+                }
+                pause(ANSWER_GRACE).await;
+            };
+            let stopped = stop_services(&self.supervisor, pause(FOLLOW), tell);
+            if timeout(STOP_PATIENCE, stopped).await.is_err() {
+                console::warn("some services did not stop in time");
+            }
+        }
+        let reason = match end {
+            End::Restart => Reason::Reboot,
+            End::PowerOff => Reason::Shutdown,
+        };
+        Ending {
+            end,
+            stop: Stop::now(reason, who),
+            wipe: match action {
+                Action::Reset(reset) => reset.targets,
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+/// The stage, how the machine ends, what clients call it, and what is said.
+fn plan(action: &Action) -> (Stage, End, &'static str, &'static str) {
+    match action {
+        Action::Reboot => (
+            Stage::Rebooting,
+            End::Restart,
+            "reboot",
+            "stopping all services to restart",
+        ),
+        Action::ForcedReboot => (
+            Stage::Rebooting,
+            End::Restart,
+            "reboot",
+            "restarting without waiting for services",
+        ),
+        Action::Shutdown => (
+            Stage::ShuttingDown,
+            End::PowerOff,
+            "shutdown",
+            "stopping all services to switch off",
+        ),
+        Action::Reset(reset) => (
+            Stage::Resetting,
+            if reset.reboot {
+                End::Restart
+            } else {
+                End::PowerOff
+            },
+            "reset",
+            "stopping all services to reset the node",
+        ),
+    }
+}
+
+/// Stops the services in order. apid, by which clients follow the end, stays until all others have ended and the
+/// clients had their time to come (`followed`); then they are told, and it ends too.
+async fn stop_services(
+    supervisor: &Supervisor,
+    followed: impl Future<Output = ()>,
+    tell: impl AsyncFnOnce(),
+) {
+    join(supervisor.stop_others(), followed).await;
+    tell().await;
+    supervisor.stop_all().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::node::{ServiceState, ServiceView};
+    use crate::supervisor::container::tests::{spec, world};
+
+    #[tokio::test]
+    async fn apid_stays_until_those_who_follow_the_end_were_told() {
+        let world = world();
+        for id in ["x", "syslogd", "apid"] {
+            world.supervisor.declare(spec(id));
+            world.until_up(id).await;
+        }
+        let state = |id: &str| {
+            let views = world.supervisor.views();
+            let found = views.into_iter().find(|view| view.id == id);
+            found.unwrap().state
+        };
+        let (come, came) = oneshot::channel();
+        let followed = async move { came.await.unwrap() };
+        let tell = async || {
+            assert_eq!(state("x"), ServiceState::Finished);
+            for id in ["apid", "syslogd"] {
+                assert_eq!(state(id), ServiceState::Running, "{id}");
+            }
+        };
+        let ended = stop_services(&world.supervisor, followed, tell);
+        let watch = async {
+            let finished = |view: &ServiceView| view.state == ServiceState::Finished;
+            world.until("x", finished).await;
+            assert_eq!(state("apid"), ServiceState::Running);
+            come.send(()).unwrap();
+        };
+        let both = timeout(Duration::from_secs(20), join(ended, watch));
+        both.await.unwrap();
+        for id in ["apid", "syslogd"] {
+            assert_eq!(state(id), ServiceState::Finished, "{id}");
+        }
+    }
+}
