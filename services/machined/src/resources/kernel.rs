@@ -80,17 +80,9 @@ pub struct KernelModuleStatus {
     /// `built-in` or `dynamic`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// In bytes; 0 for one that is built in.
-    pub size: u64,
-    /// How many use it.
-    pub reference_count: u64,
-    /// The modules that use it.
-    #[serde(skip_serializing_if = "is_default")]
-    pub dependencies: Vec<String>,
-    /// `live`, `loading`, `unloading`, `built-in`.
-    pub state: &'static str,
-    /// Where it lies; zeros, as the kernel hides it.
-    pub address: String,
+    /// The rest; its state is `live`, `loading`, `unloading`, `built-in`.
+    #[serde(flatten)]
+    pub module: LoadedKernelModule,
 }
 
 impl Spec for KernelModuleStatus {
@@ -102,30 +94,46 @@ impl Spec for KernelModuleStatus {
     );
 
     fn to_proto(&self) -> Option<Vec<u8>> {
+        let module = self.module.message();
         let message = wire::KernelModuleStatusSpec {
             r#type: number(self.kind, MODULE_TYPES).unwrap_or_default(),
-            size: self.size.try_into().unwrap_or(i64::MAX),
-            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
-            dependencies: self.dependencies.clone(),
-            state: number(self.state, MODULE_STATES).unwrap_or_default(),
-            address: self.address.clone(),
+            size: module.size,
+            reference_count: module.reference_count,
+            dependencies: module.dependencies,
+            state: number(self.module.state, MODULE_STATES).unwrap_or_default(),
+            address: module.address,
         };
         Some(message.encode_to_vec())
     }
 }
 
-/// A module that was loaded, in the form of earlier clients; same id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A module that was loaded, in the form of earlier clients; its id is that of its [`KernelModuleStatus`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadedKernelModule {
-    /// As in [`KernelModuleStatus`], and the others.
+    /// In bytes; 0 for one that is built in.
     pub size: u64,
+    /// How many use it.
     pub reference_count: u64,
+    /// The modules that use it.
     #[serde(skip_serializing_if = "is_default")]
     pub dependencies: Vec<String>,
     /// In the kernel's words: `Live`, `Loading`, `Unloading`.
     pub state: &'static str,
+    /// Where it lies; zeros, as the kernel hides it.
     pub address: String,
+}
+
+impl LoadedKernelModule {
+    fn message(&self) -> wire::LoadedKernelModuleSpec {
+        wire::LoadedKernelModuleSpec {
+            size: self.size.try_into().unwrap_or(i64::MAX),
+            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
+            dependencies: self.dependencies.clone(),
+            state: self.state.to_owned(),
+            address: self.address.clone(),
+        }
+    }
 }
 
 impl Spec for LoadedKernelModule {
@@ -137,14 +145,7 @@ impl Spec for LoadedKernelModule {
     );
 
     fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::LoadedKernelModuleSpec {
-            size: self.size.try_into().unwrap_or(i64::MAX),
-            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
-            dependencies: self.dependencies.clone(),
-            state: self.state.to_owned(),
-            address: self.address.clone(),
-        };
-        Some(message.encode_to_vec())
+        Some(self.message().encode_to_vec())
     }
 }
 

@@ -44,8 +44,10 @@ impl Controller for ModuleStatuses {
             for name in &built_in {
                 let status = KernelModuleStatus {
                     kind: "built-in",
-                    state: "built-in",
-                    ..KernelModuleStatus::default()
+                    module: LoadedKernelModule {
+                        state: "built-in",
+                        ..LoadedKernelModule::default()
+                    },
                 };
                 context.put(Draft::new(name, status))?;
             }
@@ -53,11 +55,10 @@ impl Controller for ModuleStatuses {
             for (name, module) in loaded.lines().filter_map(loaded_module) {
                 let status = KernelModuleStatus {
                     kind: "dynamic",
-                    size: module.size,
-                    reference_count: module.reference_count,
-                    dependencies: module.dependencies.clone(),
-                    state: status(module.state),
-                    address: module.address.clone(),
+                    module: LoadedKernelModule {
+                        state: status(module.state),
+                        ..module.clone()
+                    },
                 };
                 context.put(Draft::new(name, status))?;
                 context.put(Draft::new(name, module))?;
@@ -163,15 +164,20 @@ mod tests {
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         until(&store, "nbd", |module| module.is_some()).await;
         let loading = store.get_as::<KernelModuleStatus>("virtio_net").unwrap();
-        assert_eq!((loading.kind, loading.state), ("dynamic", "loading"));
-        assert_eq!(loading.dependencies, ["a", "b"]);
+        assert_eq!((loading.kind, loading.module.state), ("dynamic", "loading"));
+        assert_eq!(loading.module.dependencies, ["a", "b"]);
+        let yaml = loading.resource().spec().to_yaml().unwrap();
+        let fields = yaml.lines().filter_map(|line| line.split_once(':'));
+        let fields: Vec<&str> = fields.map(|(field, _)| field).collect();
+        let expected = "type size referenceCount dependencies state address";
+        assert_eq!(fields.join(" "), expected, "{yaml}");
         let nbd = store.get_as::<LoadedKernelModule>("nbd").unwrap();
         assert_eq!(
             (nbd.size, nbd.reference_count, nbd.state),
             (65536, 2, "Live")
         );
         let ext4 = store.get_as::<KernelModuleStatus>("ext4").unwrap();
-        assert_eq!((ext4.kind, ext4.state), ("built-in", "built-in"));
+        assert_eq!((ext4.kind, ext4.module.state), ("built-in", "built-in"));
         for (name, is) in [
             ("aes_x86_64", true),
             ("nonsense", false),
