@@ -31,8 +31,10 @@ pub trait Controller: Clone + Send + Sync + 'static {
     /// Its unique name, and the owner of what it writes: `network.AddressStatusController`.
     fn name(&self) -> &'static str;
 
-    /// What it reads.
-    fn inputs(&self) -> Vec<Input>;
+    /// What it reads; some read what is no resource.
+    fn inputs(&self) -> Vec<Input> {
+        Vec::new()
+    }
 
     /// What it writes.
     fn outputs(&self) -> Vec<Output>;

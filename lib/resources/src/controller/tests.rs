@@ -238,10 +238,6 @@ impl Controller for Tiring {
         "test.Tiring"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![]
     }
@@ -329,10 +325,6 @@ struct Rival(&'static str, Output);
 impl Controller for Rival {
     fn name(&self) -> &'static str {
         self.0
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

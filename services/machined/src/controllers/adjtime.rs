@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::clock;
 use tokio::time::sleep;
 
@@ -18,10 +18,6 @@ pub(super) struct Adjtime;
 impl Controller for Adjtime {
     fn name(&self) -> &'static str {
         "time.AdjtimeStatusController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

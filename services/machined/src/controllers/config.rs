@@ -2,7 +2,7 @@
 
 use corten_config::Document;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::resources::config::{ClusterInfo, MachineConfig, MachineType};
@@ -15,10 +15,6 @@ pub(super) struct Config {
 impl Controller for Config {
     fn name(&self) -> &'static str {
         "config.MachineConfigController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

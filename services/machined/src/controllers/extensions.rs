@@ -31,10 +31,6 @@ impl Controller for Extensions {
         "runtime.ExtensionStatusController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![Output::exclusive::<ExtensionStatus>()]
     }
@@ -65,10 +61,6 @@ pub(super) struct ServiceConfigs {
 impl Controller for ServiceConfigs {
     fn name(&self) -> &'static str {
         "runtime.ExtensionServiceConfigController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 
 use crate::cmdline::Cmdline;
 use crate::resources::runtime::{BootId, KernelCmdline, PlatformMetadata, Version};
@@ -25,10 +25,6 @@ impl Default for Facts {
 impl Controller for Facts {
     fn name(&self) -> &'static str {
         "runtime.FactsController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

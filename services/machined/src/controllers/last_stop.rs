@@ -1,7 +1,7 @@
 //! How the boot before ended, as a resource.
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::last_stop;
@@ -15,10 +15,6 @@ pub(super) struct LastStops {
 impl Controller for LastStops {
     fn name(&self) -> &'static str {
         "runtime.LastStopController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -2,7 +2,7 @@
 
 use corten_meta::Values;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::meta::STATE_ENCRYPTION;
@@ -19,10 +19,6 @@ pub(super) struct MetaKeys {
 impl Controller for MetaKeys {
     fn name(&self) -> &'static str {
         "runtime.MetaController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

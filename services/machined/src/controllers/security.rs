@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -38,10 +38,6 @@ pub(super) struct Security {
 impl Controller for Security {
     fn name(&self) -> &'static str {
         "runtime.SecurityStateController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

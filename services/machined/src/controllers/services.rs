@@ -1,7 +1,7 @@
 //! The supervisor's services, as resources.
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::node::{ServiceState, ServiceView};
@@ -16,10 +16,6 @@ pub(super) struct Services {
 impl Controller for Services {
     fn name(&self) -> &'static str {
         "v1alpha1.ServiceController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

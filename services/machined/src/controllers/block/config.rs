@@ -3,7 +3,7 @@
 use corten_config::Document;
 use corten_config::values::MaxSize;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::mount::MountFlags;
 use tokio::sync::watch;
 
@@ -28,10 +28,6 @@ pub(in crate::controllers) struct VolumeConfigs {
 impl Controller for VolumeConfigs {
     fn name(&self) -> &'static str {
         "block.VolumeConfigController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -10,7 +10,7 @@ pub(super) mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::task::spawn_blocking;
 
 use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
@@ -23,10 +23,6 @@ pub(super) struct BlockDevices;
 impl Controller for BlockDevices {
     fn name(&self) -> &'static str {
         "block.DevicesController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::resources::hardware::PciDevice;
@@ -21,10 +21,6 @@ pub(in crate::controllers) struct PciDevices {
 impl Controller for PciDevices {
     fn name(&self) -> &'static str {
         "hardware.PCIDevicesController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

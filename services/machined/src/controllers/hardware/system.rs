@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 
 use super::smbios::Table;
 use crate::resources::hardware::{MemoryModule, Processor, SystemInformation};
@@ -21,10 +21,6 @@ pub(in crate::controllers) struct SystemInfo {
 impl Controller for SystemInfo {
     fn name(&self) -> &'static str {
         "hardware.SystemInfoController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::resources::kernel::{KernelModuleStatus, LoadedKernelModule};
@@ -22,10 +22,6 @@ pub(in crate::controllers) struct ModuleStatuses {
 impl Controller for ModuleStatuses {
     fn name(&self) -> &'static str {
         "runtime.KernelModuleStatusController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -24,10 +24,6 @@ impl Controller for ModuleConfig {
         "runtime.KernelModuleConfigController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![Output::exclusive::<KernelModuleSpec>()]
     }

@@ -2,7 +2,7 @@
 
 use corten_config::Document;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::resources::kernel::KernelParamSpec;
@@ -15,10 +15,6 @@ pub(in crate::controllers) struct ParamConfig {
 impl Controller for ParamConfig {
     fn name(&self) -> &'static str {
         "runtime.KernelParamConfigController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use corten_config::Document;
 use corten_config::kinds;
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::watchdog::Watchdog;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -30,10 +30,6 @@ pub(in crate::controllers) struct WatchdogTimer {
 impl Controller for WatchdogTimer {
     fn name(&self) -> &'static str {
         "runtime.WatchdogTimerController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

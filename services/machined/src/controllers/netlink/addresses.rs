@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
@@ -20,10 +20,6 @@ pub(in crate::controllers) struct Addresses;
 impl Controller for Addresses {
     fn name(&self) -> &'static str {
         "network.AddressStatusController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

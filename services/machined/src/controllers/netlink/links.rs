@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 
@@ -30,10 +30,6 @@ pub(in crate::controllers) struct Links {
 impl Controller for Links {
     fn name(&self) -> &'static str {
         "network.LinkStatusController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

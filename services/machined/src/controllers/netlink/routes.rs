@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
@@ -25,10 +25,6 @@ pub(in crate::controllers) struct Routes;
 impl Controller for Routes {
     fn name(&self) -> &'static str {
         "network.RouteStatusController"
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
     }
 
     fn outputs(&self) -> Vec<Output> {

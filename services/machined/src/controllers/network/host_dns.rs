@@ -35,10 +35,6 @@ impl Controller for DnsConfig {
         "network.HostDNSConfigController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![Output::exclusive::<HostDnsConfig>()]
     }

@@ -33,10 +33,6 @@ impl Controller for ProbeConfig {
         "network.ProbeConfigController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![Output::exclusive::<ProbeSpec>()]
     }

@@ -61,10 +61,6 @@ impl Controller for RuleStatuses {
         "network.RoutingRuleStatusController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![Output::exclusive::<RoutingRuleStatus>()]
     }

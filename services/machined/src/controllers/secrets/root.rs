@@ -21,10 +21,6 @@ impl Controller for Roots {
         "secrets.RootOSController"
     }
 
-    fn inputs(&self) -> Vec<Input> {
-        vec![]
-    }
-
     fn outputs(&self) -> Vec<Output> {
         vec![
             Output::exclusive::<OsRoot>(),
