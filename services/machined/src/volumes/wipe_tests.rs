@@ -29,7 +29,7 @@ fn node_disk() -> tempfile::NamedTempFile {
     for (number, (name, start, length)) in (1..).zip(PARTITIONS) {
         gpt[number] = GPTPartitionEntry {
             partition_type_guid: TYPE_LINUX.to_bytes_le(),
-            unique_partition_guid: [9; 16],
+            unique_partition_guid: [u8::try_from(number).unwrap(); 16],
             starting_lba: start * MIB / SECTOR,
             ending_lba: (start + length) * MIB / SECTOR - 1,
             attribute_bits: 0,
