@@ -39,8 +39,14 @@ fn encrypted(node: &Node) -> f64 {
     assert_eq!(device, "/dev/mapper/luks2-STATE");
     let (device, size) = node.mount("/var");
     assert_eq!(device, "/dev/mapper/luks2-EPHEMERAL");
-    let found = node.ask(&node.admin(), &["get", "discoveredvolumes"], SOON);
-    assert_eq!(found.matches("luks").count(), 2, "{found}");
+    // udevd looks at the disks after the node does.
+    node.until("two LUKS partitions", SOON, || {
+        let found = node.admin().call(&["get", "discoveredvolumes"])?;
+        match found.matches("luks").count() {
+            2 => Ok(()),
+            _ => Err(found),
+        }
+    });
     size
 }
 
