@@ -81,6 +81,8 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         // A controller's run ends, and its runtime says when it starts again.
         if corten_resources::controller::in_controller() {
             console::error(&format!("a controller has a bug: {panic}"));
+        } else if std::thread::current().name() == Some(corten_config::values::EXPRESSION_READER) {
+            console::error(&format!("the reader of expressions has a bug: {panic}"));
         } else {
             finish::fatal(&format!("machined has a bug: {panic}"))
         }

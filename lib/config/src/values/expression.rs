@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 
 use cel::common::ast::Expr;
+use cel::objects::Key;
 use cel::parser::{Expression as Parsed, Parser};
 use cel::{Context, Value};
 
@@ -38,17 +39,39 @@ const UNITS: [(&str, u64); 10] = [
     ("PiB", 1 << 50),
 ];
 
+/// Functions of the language that are good for choosing, and ours.
+const FUNCTIONS: [&str; 11] = [
+    "bytes",
+    "contains",
+    "double",
+    "endsWith",
+    "glob",
+    "int",
+    "mac",
+    "size",
+    "startsWith",
+    "string",
+    "uint",
+];
+
+/// Of an expression that the reader has no answer to at all.
+const BROKEN: &str = "it cannot be read";
+
+/// The name of the threads on which expressions are read: a panic there is an answer, and nothing is lost by it.
+pub const READER: &str = "expression";
+
 impl Expression {
-    /// For each of these, whether this is true for it.
+    /// For each of these, whether this is true for it. One that has no answer to what is asked is not meant.
     ///
     /// # Errors
-    /// Says why it is none, or what it asks that has no answer.
+    /// Says why it is none, or what has no answer when there is one for nobody.
     pub fn selected<S: Subject>(&self, all: &[S]) -> Result<Vec<bool>, String> {
         thread::scope(|scope| {
-            let task = thread::Builder::new().stack_size(STACK);
+            let task = thread::Builder::new().name(READER.to_owned());
+            let task = task.stack_size(STACK);
             let task = task.spawn_scoped(scope, || evaluate(self, all));
             let done = task.map_err(|error| format!("no thread: {error}"))?;
-            let broken = |_| Err("it cannot be read".to_owned());
+            let broken = |_| Err(BROKEN.to_owned());
             done.join().unwrap_or_else(broken)
         })
     }
@@ -71,7 +94,9 @@ fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
             format!("line {line}, column {column}: {}", first.msg)
         })
     })?;
-    check(&parsed, S::VARIABLES)?;
+    let sample = S::sample().values();
+    let variables: Vec<_> = S::VARIABLES.iter().copied().zip(&sample).collect();
+    check(&parsed, &variables)?;
     let mut context = Context::default();
     let known = context.add_function("mac", mac);
     known
@@ -91,32 +116,62 @@ fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
             Err(error) => Err(error.to_string()),
         }
     };
-    all.iter().map(one).collect()
+    let answers: Vec<Result<bool, String>> = all.iter().map(one).collect();
+    let meant = answers.iter().map(|answer| *answer == Ok(true)).collect();
+    let why = answers.iter().find_map(|answer| answer.as_ref().err());
+    match why {
+        Some(why) if !answers.contains(&Ok(true)) => Err(why.clone()),
+        _ => Ok(meant),
+    }
 }
 
 /// What is asked must end soon, and be something there is.
-fn check(parsed: &Parsed, variables: &[&str]) -> Result<(), String> {
+fn check(parsed: &Parsed, variables: &[(&str, &Value)]) -> Result<(), String> {
     let inner = |inner: &Parsed| check(inner, variables);
     match &parsed.expr {
         Expr::Comprehension(_) | Expr::Map(_) | Expr::Struct(_) => {
             Err("loops and maps are not supported".to_owned())
         }
         Expr::Call(call) => {
+            let name = call.func_name.as_str();
+            // Operators have no letters.
+            let is_function = name.starts_with(|first: char| first.is_ascii_alphabetic());
+            if is_function && !FUNCTIONS.contains(&name) {
+                let known = FUNCTIONS.join(", ");
+                return Err(format!("there is no function {name}, only {known}"));
+            }
             let target = call.target.iter().map(|target| &**target);
             target.chain(&call.args).try_for_each(inner)
         }
-        Expr::Select(select) => inner(&select.operand),
+        Expr::Select(select) => {
+            has_field(&select.operand, &select.field, variables)?;
+            inner(&select.operand)
+        }
         Expr::List(list) => list.elements.iter().try_for_each(inner),
         Expr::Ident(name) if !is_known(name, variables) => {
-            let known = variables.join(" and ");
-            Err(format!("there is no {name}, only {known}"))
+            let known: Vec<&str> = variables.iter().map(|(name, _)| *name).collect();
+            Err(format!("there is no {name}, only {}", known.join(" and ")))
         }
         _ => Ok(()),
     }
 }
 
-fn is_known(name: &str, variables: &[&str]) -> bool {
-    variables.contains(&name) || UNITS.iter().any(|(unit, _)| *unit == name)
+/// Whether a variable has a field of this name.
+fn has_field(of: &Parsed, field: &str, variables: &[(&str, &Value)]) -> Result<(), String> {
+    let Expr::Ident(name) = &of.expr else {
+        return Ok(());
+    };
+    let variable = variables.iter().find(|(known, _)| known == name);
+    match variable {
+        Some((_, Value::Map(fields))) if fields.map.contains_key(&Key::from(field)) => Ok(()),
+        Some(_) => Err(format!("{name} has no {field}")),
+        None => Ok(()),
+    }
+}
+
+fn is_known(name: &str, variables: &[(&str, &Value)]) -> bool {
+    let is_variable = variables.iter().any(|(known, _)| *known == name);
+    is_variable || UNITS.iter().any(|(unit, _)| *unit == name)
 }
 
 fn mac(address: Arc<Vec<u8>>) -> String {
@@ -238,14 +293,31 @@ mod tests {
             ("link.driver ==", "line 1, column"),
             ("disk.size > 1u", "there is no disk"),
             ("link.colour == \"red\"", "colour"),
+            (
+                "link.driver == \"a\" && link.colour == \"red\"",
+                "link has no colour",
+            ),
             ("link.driver", "neither true nor false"),
             ("size(link) > nowhere", "there is no nowhere"),
-            ("paint(link.driver)", "paint"),
+            (
+                "link.driver == \"a\" && paint(link)",
+                "there is no function paint",
+            ),
+            ("link.alt_names[7] == \"a\"", ""),
             ("[1, 2].all(x, [1, 2].all(y, true))", "loops and maps"),
         ] {
             let error = selected(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn one_that_has_no_answer_is_not_meant() {
+        let mut nameless = link(1, "e1000");
+        nameless.alt_names.clear();
+        let text = Expression("link.alt_names[0] == \"enp0s2\"".to_owned());
+        let selected = text.selected(&[nameless, link(2, "e1000")]);
+        assert_eq!(selected, Ok(vec![false, true]));
     }
 
     #[test]
@@ -273,7 +345,8 @@ mod tests {
             long("link.driver.startsWith(", ""),
         ] {
             // What counts is that there is an answer.
-            let _ = Expression(text).check::<LinkFacts>();
+            let answer = Expression(text.clone()).check::<LinkFacts>();
+            assert_ne!(answer, Err(BROKEN.to_owned()), "{text}");
         }
         let refused = selected(&deep("(", ")")).unwrap_err();
         assert_eq!(refused, "it has more than 24 levels of brackets");

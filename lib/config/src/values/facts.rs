@@ -59,6 +59,7 @@ impl Subject for LinkFacts {
             hardware_addr: vec![2, 0, 0, 0, 0, 1],
             permanent_addr: vec![2, 0, 0, 0, 0, 1],
             alt_names: vec!["enp0s1".to_owned()],
+            mtu: 1500,
             ..LinkFacts::default()
         }
     }

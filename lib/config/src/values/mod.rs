@@ -19,6 +19,7 @@ pub use credential::{
     AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
     PemPublicKey,
 };
+pub use expression::READER as EXPRESSION_READER;
 pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
