@@ -88,24 +88,29 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
         }
     }
     volumes::close();
-    wipe_all(wipe, Target::empty);
+    let is_wiped = wipe_all(wipe, Target::empty);
+    // Who is switched off cannot be told again.
+    let end = if is_wiped { *end } else { End::Restart };
     console::say(match end {
         End::Restart => "restarting",
         End::PowerOff => "switching off",
     });
     power::sync();
-    if let Err(error) = power::end(*end) {
+    if let Err(error) = power::end(end) {
         console::error(&format!("the kernel does not end the machine: {error}"));
     }
     wait_for_ever()
 }
 
-/// The node's own disk stays when another could not be wiped: nobody else can be told to do it again.
-fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>) {
+/// What is the node's own stays when a disk could not be wiped: nobody else can be told to do it again. Whether
+/// all is wiped.
+fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>) -> bool {
     let mut failed = false;
     for target in targets {
-        if failed && *target == Target::SystemDisk {
-            console::error("the system disk is not wiped, so that the node can wipe what is left");
+        if failed && !matches!(target, Target::Disk(_)) {
+            console::error(&format!(
+                "{target} is not wiped, so that the node can wipe what is left"
+            ));
             continue;
         }
         console::say(&format!("wiping {target}"));
@@ -117,6 +122,7 @@ fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>
             }
         }
     }
+    !failed
 }
 
 /// Asks every process to end, then kills those that do not.
@@ -163,10 +169,11 @@ mod tests {
     #[test]
     fn the_nodes_own_disk_stays_when_another_was_not_wiped() {
         let disk = |name: &str| Target::Disk(name.to_owned());
-        let targets = [disk("vdb"), disk("vdc"), Target::SystemDisk];
-        for (broken, reached) in [("vdb", 2), ("none", 3)] {
+        let meta = Target::Partition("META");
+        let targets = [disk("vdb"), disk("vdc"), meta, Target::SystemDisk];
+        for (broken, reached) in [("vdb", 2), ("none", 4)] {
             let mut seen = Vec::new();
-            wipe_all(&targets, |target| {
+            let is_wiped = wipe_all(&targets, |target| {
                 seen.push(target.clone());
                 if *target == disk(broken) {
                     return Err(io::Error::other("broken"));
@@ -174,6 +181,7 @@ mod tests {
                 Ok(())
             });
             assert_eq!(seen, targets[..reached]);
+            assert_eq!(is_wiped, broken == "none");
         }
     }
 
