@@ -111,7 +111,7 @@ async fn make_file_system(
     supervisor.run("mkfs.xfs", &arguments).await
 }
 
-fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
+pub(super) fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
     mount::mount(
         device,
         Path::new(volume.target),

@@ -187,11 +187,11 @@ impl Device {
         if !self.is_storage {
             return None;
         }
-        let found = ["ID_FS_TYPE", "ID_PART_TABLE_TYPE"]
-            .map(|key| self.record.get(key))
-            .into_iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or_default();
+        let mut found = self.record.get("ID_FS_TYPE");
+        // A partition's record names the table it is in.
+        if found.is_empty() && self.parent.is_none() {
+            found = self.record.get("ID_PART_TABLE_TYPE");
+        }
         let table = self.parent.is_none() && self.record.get("ID_FS_UUID").is_empty();
         let uuid = if table {
             "ID_PART_TABLE_UUID"
@@ -322,7 +322,8 @@ mod tests {
             "udev/b254:0",
             "S:disk/by-path/x\nE:ID_PART_TABLE_TYPE=gpt\nE:ID_PART_TABLE_UUID=u\nI:1\n",
         );
-        write("udev/b254:3", "E:ID_PART_ENTRY_NAME=META\nnonsense\nE:\n");
+        let record = "E:ID_PART_ENTRY_NAME=META\nE:ID_PART_TABLE_TYPE=gpt\nnonsense\nE:\n";
+        write("udev/b254:3", record);
         fs::create_dir_all(root.path().join("sys/block")).unwrap();
         for (name, target) in [
             ("vda", root.path().join(disk)),
@@ -362,5 +363,6 @@ mod tests {
         let meta = vda3.volume.as_ref().unwrap();
         assert_eq!((meta.kind, &*meta.parent), ("partition", "vda"));
         assert_eq!((&*meta.partition_label, meta.partition_index), ("META", 3));
+        assert_eq!(meta.name, "", "the table is not in it");
     }
 }

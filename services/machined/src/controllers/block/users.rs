@@ -244,9 +244,14 @@ impl Kept {
             if let Some(found) = facts.on(&held.place.device) {
                 describe(&mut status, found);
             }
-            if held.place.device != held.place.opened {
+            let is_encrypted = held.place.device != held.place.opened;
+            if is_encrypted {
                 status.encryption_provider = "luks2";
-                volume.formatted().clone_into(&mut status.filesystem);
+            }
+            let made = volume.formatted();
+            // What the node made is known, also before udevd has looked again.
+            if is_encrypted || !made.is_empty() {
+                made.clone_into(&mut status.filesystem);
             }
             return status;
         }

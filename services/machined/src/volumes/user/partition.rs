@@ -120,6 +120,18 @@ impl Plan {
     }
 }
 
+/// Whether a disk has a partition of this name.
+///
+/// # Errors
+/// It cannot be read, or has a table that is damaged.
+pub fn has<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<bool> {
+    match Table::read(disk) {
+        Ok(table) => Ok(table.find(label).is_some()),
+        Err(_) if !is_protected(disk)? => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn append(table: &mut Table, wish: &Wish<'_>, most: Option<u64>) -> io::Result<Extent> {
     let least = wish.least.next_multiple_of(MIB);
     let length = most.unwrap_or(u64::MAX).min(table.room());

@@ -1,24 +1,26 @@
 //! What is done to disks and mounts for a user volume.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::Encryption;
 use corten_sys::{blkpg, mount};
 use tokio::task::spawn_blocking;
 
-use super::partition::{Change, Plan, Wish};
+use super::partition::{Change, Plan, Wish, has};
 use super::{Facts, Kind, Mounting, Partition, Place, Purpose, Trouble, UserVolume, swap};
 use crate::console;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
-use crate::volumes::attach::{attach, decrypt};
+use crate::volumes::attach::{attach, decrypt, mount_on};
 use crate::volumes::disk::{self, Content, Disk};
-use crate::volumes::{TYPE_LINUX, TYPE_SWAP, encryption};
+use crate::volumes::{TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
 
 /// What the partition of a volume may hold already, as udevd names it.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
+/// What a disk may hold already, as udevd names it: members of an array may have a table besides.
+const TABLES: [&str; 2] = ["", "gpt"];
 
 /// This machine; without a supervisor, which runs the programs that make file systems, it does nothing.
 #[derive(Debug, Clone)]
@@ -148,6 +150,14 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
     let mut why = Vec::new();
     for candidate in facts.disks_for(&wanted.selector)? {
         let name = name(candidate);
+        let holds = facts
+            .on(&candidate.dev_path)
+            .map_or("", |found| &found.name);
+        if !TABLES.contains(&holds) {
+            let what = "wipe it if it is to be used";
+            why.push(format!("{name}: it holds something ({holds}); {what}"));
+            continue;
+        }
         let disk = Disk::new(name);
         match plan(&disk, &wish) {
             // A failure after this is none of choice: another disk would make a second volume of this name.
@@ -170,15 +180,29 @@ fn disk_with(wish: &Wish<'_>, facts: &Facts) -> io::Result<Option<Disk>> {
     if let Some(disk) = disk::the_disk_with(Path::new("/sys"), wish.label)? {
         return Ok(Some(disk));
     }
-    let has = |disk: &Disk| plan(disk, wish).is_ok_and(|plan| plan.change != Change::New);
-    let disks = facts.disks.iter().filter(|disk| !disk.cdrom);
-    let mut found = disks.map(|disk| Disk::new(name(disk))).filter(has);
-    match (found.next(), found.next()) {
+    let (mut with, mut unknown) = (Vec::new(), Vec::new());
+    for disk in facts.disks.iter().filter(|disk| !disk.cdrom) {
+        let disk = Disk::new(name(disk));
+        let has = File::open(disk.device()).and_then(|mut file| has(&mut file, wish.label));
+        match has {
+            Ok(true) => with.push(disk),
+            Ok(false) => {}
+            Err(error) => unknown.push(format!("{}: {error}", disk.name)),
+        }
+    }
+    let mut with = with.into_iter();
+    match (with.next(), with.next()) {
         (Some(one), Some(other)) => Err(io::Error::other(format!(
             "the disks {} and {} both have a partition {}; wipe one of them",
             one.name, other.name, wish.label
         ))),
-        (one, _) => Ok(one),
+        (Some(one), None) => Ok(Some(one)),
+        (None, _) if unknown.is_empty() => Ok(None),
+        // A second one, made elsewhere, would take its place.
+        (None, _) => Err(io::Error::other(format!(
+            "it may be on a disk that cannot be read: {}; mend, wipe or take out that disk",
+            unknown.join("; ")
+        ))),
     }
 }
 
@@ -219,13 +243,35 @@ fn carry_out(disk: &Disk, plan: &Plan) -> io::Result<PathBuf> {
 async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String, String> {
     let shown = device.display();
     let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let opened = match found {
-        Content::Nothing | Content::Luks => decrypt(id, device, Some(wanted)).await?,
-        Content::Xfs | Content::Foreign => None,
+    // Whoever uses it as it is may have left its first page empty.
+    let may_be_opened = found == Content::Luks
+        || found == Content::Nothing && {
+            let device = device.to_owned();
+            let read = spawn_blocking(move || starts_with_zeros(&device)).await;
+            read.is_ok_and(|zeros| zeros.unwrap_or_default())
+        };
+    let opened = if may_be_opened {
+        decrypt(id, device, Some(wanted)).await?
+    } else {
+        None
     };
     opened
         .map(|opened| opened.device.display().to_string())
         .ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+}
+
+/// Whether it is as it was when it was made: zeros where anything that is known would begin.
+fn starts_with_zeros(device: &Path) -> io::Result<bool> {
+    let mut file = File::open(device)?.take(WIPED);
+    let mut part = vec![0; 1 << 20];
+    loop {
+        let length = file.read(&mut part)?;
+        match part.get(..length) {
+            None | Some([]) => return Ok(true),
+            Some(read) if read.iter().any(|byte| *byte != 0) => return Ok(false),
+            Some(_) => {}
+        }
+    }
 }
 
 /// Mounts what somebody else made, and writes nothing to it by itself.
@@ -269,7 +315,16 @@ fn release(volume: &UserVolume, place: &Place) -> Result<(), String> {
             done => done.map_err(|error| format!("{target} cannot be unmounted: {error}"))?,
         }
     }
-    encryption::close(&volume.id).map_err(|error| format!("it cannot be closed: {error}"))
+    let Err(error) = encryption::close(&volume.id) else {
+        return Ok(());
+    };
+    // A container has it still. What others write must not end beside it, in the clear.
+    if let Some(made) = volume.volume()
+        && let Err(error) = mount_on(&made, Path::new(&place.opened))
+    {
+        console::warn(&format!("{} is no longer mounted: {error}", volume.id));
+    }
+    Err(format!("it cannot be closed: {error}"))
 }
 
 #[cfg(test)]
@@ -284,6 +339,22 @@ mod tests {
             flags: MountFlags::empty(),
             project_quota: false,
         }
+    }
+
+    #[test]
+    fn what_was_used_is_not_as_it_was_made() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut content = vec![0; usize::try_from(WIPED).unwrap() + 4096];
+        let is = |content: &[u8]| {
+            fs::write(file.path(), content).unwrap();
+            starts_with_zeros(file.path()).unwrap()
+        };
+        assert!(is(&[]) && is(&content));
+        *content.last_mut().unwrap() = 1;
+        assert!(is(&content), "behind what is zeroed anything may lie");
+        // Where btrfs has its superblock.
+        content[65_536] = 1;
+        assert!(!is(&content));
     }
 
     #[test]
