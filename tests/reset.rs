@@ -30,6 +30,8 @@ fn a_reset_leaves_nothing_of_the_node() {
     let node = disk.start(|machine| machine.disk(Disk::raw(&other).mode(DiskMode::Direct)));
     node.configure();
     let (ephemeral, _) = node.mount("/var");
+    // Until udevd has looked at the disks, it is only known that they are in use.
+    node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
 
     refused(&node, &["wipe", "disk", "vda"], "vda carries the node");
     refused(&node, &["wipe", "disk", &ephemeral], "volume EPHEMERAL");
