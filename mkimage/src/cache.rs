@@ -5,6 +5,7 @@
 //!   fetch/<sha256>         a fetched file, verified before it gets this name
 //!   steps/<name>-<key>/    a step's output: complete, or not there
 //!   work/<entry>.<pid>/    what is being made; swept when its step runs again
+//!   trees/<name>/          what stays between builds (the module `tree`)
 //!   locks/                 one file per entry, held while it is being made
 //! ```
 //! An entry appears by one `rename`, so an interrupted or killed build leaves none behind, and two
@@ -18,6 +19,7 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Remedy as _, Result};
+use crate::tree::TREES;
 
 /// Where the Go modules are in a cache, which Go's own tool fetches.
 pub const GO_MODULES: &str = "go/modules";
@@ -103,7 +105,7 @@ pub struct Cache {
 impl Cache {
     /// Opens (and creates) the cache at `root`.
     pub fn open(root: &Path, substituters: Vec<PathBuf>) -> Result<Self> {
-        for dir in ["fetch", "steps", "work", "locks"] {
+        for dir in ["fetch", "steps", "work", TREES, "locks"] {
             fs::create_dir_all(root.join(dir)).or_fail(
                 format!("creating the cache in {}", root.display()),
                 "set CORTEN_CACHE to a directory you can write",

@@ -26,6 +26,7 @@ pub mod recipe;
 pub mod report;
 pub mod rootfs;
 pub mod tool;
+pub mod tree;
 
 /// The last part of a path, as text.
 pub(crate) fn file_name(path: &std::path::Path) -> String {

@@ -13,9 +13,10 @@ use crate::kernel::{self, source::SourceLock};
 use crate::profile::Output;
 use crate::recipe::Recipe;
 use crate::report::{self, Format};
+use crate::tree::TREES;
 
 /// Removes finished steps that are not in the recipe for `options` (in any format), files that no
-/// lock names, and what ended builds left behind. Leaves alone what another build is making.
+/// lock names, and what ended builds left behind or kept for the next. Leaves alone what another build is making.
 pub fn prune(options: &Options) -> Result<()> {
     let mut all = options.clone();
     all.profile.output = Output::ALL.to_vec();
@@ -45,6 +46,7 @@ pub fn prune(options: &Options) -> Result<()> {
         ("steps", &kept),
         ("fetch", &fetched),
         ("work", &BTreeSet::new()),
+        (TREES, &BTreeSet::new()),
     ] {
         for name in names(&root.join(directory))? {
             if kept.contains(&name) || in_use(&name) {

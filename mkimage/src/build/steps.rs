@@ -176,10 +176,10 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let keys = options.keys.as_deref();
     let inputs = kernel::cli::inputs(&paths, context.arch(), keys, Some(options.jobs))?;
     let key = inputs.key()?;
-    Ok(recipe.add("kernel", key, move |_, out, scratch| {
+    Ok(recipe.add("kernel", key, move |_, out, _| {
         let source = kernel::cli::source(&paths)?;
         let compiler = kernel::cli::compiler(&paths)?;
-        kernel::build::build(&inputs, &source, &compiler, out, scratch)
+        kernel::build::build(&inputs, &source, &compiler, &paths.cache, out)
     }))
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::arch::Arch;
-use crate::cache::{Key, KeyBuilder};
+use crate::cache::{Cache, Key, KeyBuilder};
 use crate::error::{Failure, Remedy as _, Result};
 use crate::image::calendar::rfc3339;
 use crate::kernel::config::{self, ResolvedConfig, make};
@@ -23,6 +23,8 @@ const RECIPE: &str = "1";
 /// Where the kernel's build finds the signing key, as in `CONFIG_MODULE_SIG_KEY`. Any other name
 /// than the kernel's own default, under which it would make a new key.
 const KEY_IN_TREE: &str = "certs/module-signing.pem";
+/// The source's directory in the kept tree.
+const SOURCE: &str = "linux";
 /// What the output directory holds.
 pub const VMLINUZ: &str = "vmlinuz";
 /// The modules, as `modules/lib/modules/<release>/`.
@@ -57,13 +59,26 @@ impl Inputs {
     /// The hash of everything that determines the output.
     pub fn key(&self) -> Result<Key> {
         let requested = Requested::read(&self.fragments(), self.arch)?;
-        let mut key = KeyBuilder::new("kernel")
+        self.key_of("kernel", &requested.to_allconfig())
+    }
+
+    /// The hash of what a source tree is filled from, and of what `make` does not notice a change of.
+    fn origin(&self) -> Result<Key> {
+        self.key_of("kernel-tree", "")
+    }
+
+    fn key_of(&self, name: &str, options: &str) -> Result<Key> {
+        let mut key = KeyBuilder::new(name)
             .add("recipe", RECIPE)
             .add("source", &self.lock.tarball_sha256)
             .add("arch", self.arch.to_string())
-            .add("options", requested.to_allconfig())
+            .add("options", options)
             .add("epoch", self.epoch.to_string())
             .step(&self.compiler);
+        // Added where there are some, so that the other kernels keep their names.
+        if !self.arch.names().device_trees.is_empty() {
+            key = key.add("device-trees", self.arch.names().device_trees.join(" "));
+        }
         for patch in patches(&self.patches())? {
             key = key.file(&patch)?;
         }
@@ -82,19 +97,30 @@ impl Inputs {
     }
 }
 
-/// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`DEVICE_TREES`], [`CONFIG`],
-/// [`RELEASE`]), with `work` for the
-/// source tree (4 GB) and the log `work/build.log`.
-pub fn build(inputs: &Inputs, source: &Source, llvm: &Llvm, out: &Path, work: &Path) -> Result<()> {
-    let tree = work.join("linux");
-    source.unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
-    let tree = fs::canonicalize(tree)?;
+/// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`DEVICE_TREES`], [`CONFIG`], [`RELEASE`]).
+///
+/// The source tree (4 GB) and the log `build.log` stay in the cache, one tree for an architecture:
+/// the next build compiles what the last one did not, and what a changed option concerns.
+pub fn build(
+    inputs: &Inputs,
+    source: &Source,
+    llvm: &Llvm,
+    cache: &Cache,
+    out: &Path,
+) -> Result<()> {
+    let name = format!("kernel-{}", inputs.arch);
+    let kept = cache.tree(&name, &inputs.origin()?, |dir| {
+        let tree = dir.join(SOURCE);
+        source.unpack(&inputs.lock, &inputs.patches(), &tree, |_| true)?;
+        place_keys(&inputs.keys_dir, &tree)
+    })?;
+    let tree = kept.path().join(SOURCE);
     let requested = Requested::read(&inputs.fragments(), inputs.arch)?;
     let resolved = config::resolve(&tree, inputs.arch, &requested, llvm)?;
-    place_keys(&inputs.keys_dir, &tree)?;
     let make = || fixed(inputs, &tree, llvm);
-    compile(inputs, make(), &work.join("build.log"))?;
-    install(inputs, make, &tree, &resolved, out)
+    compile(inputs, make(), &kept.path().join("build.log"))?;
+    install(inputs, make, &tree, &resolved, out)?;
+    kept.settle()
 }
 
 fn read_key(dir: &Path, name: &str) -> Result<Vec<u8>> {

@@ -104,8 +104,9 @@ pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
         }
         KernelCommand::Build { arch, keys, jobs } => {
             let inputs = inputs(paths, *arch, keys.as_deref(), *jobs)?;
-            let built = paths.cache.step("kernel", &inputs.key()?, |out, work| {
-                build::build(&inputs, &source(paths)?, &compiler(paths)?, out, work)
+            let built = paths.cache.step("kernel", &inputs.key()?, |out, _| {
+                let compiler = compiler(paths)?;
+                build::build(&inputs, &source(paths)?, &compiler, &paths.cache, out)
             })?;
             println!("{}", built.display());
             Ok(())

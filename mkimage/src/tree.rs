@@ -1,0 +1,138 @@
+//! Directories that stay in the cache between builds, for a tool that knows by itself what a change
+//! concerns, as `make` does: an interrupted kernel build goes on where it was, and another option
+//! costs the files it concerns. What such a tool makes is still the output of a step with a key;
+//! `mkimage verify` makes it a second time from nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::cache::{Cache, Key, remove_tree};
+use crate::error::{Remedy as _, Result};
+
+/// Where they are in a cache.
+pub const TREES: &str = "trees";
+/// The file in a tree that says what it was filled from and, while it is worked on, in which boot.
+const ORIGIN: &str = ".origin";
+
+/// A tree to work on, locked until it is dropped.
+#[derive(Debug)]
+pub struct KeptTree {
+    path: PathBuf,
+    origin: Key,
+    _lock: fs::File,
+}
+
+impl Cache {
+    /// The tree `name`: as the last build left it, or new and filled with `fill` if it was filled
+    /// from something else than `origin`, or the machine stopped while it was worked on, which may
+    /// have cost it files that looked written.
+    pub fn tree(
+        &self,
+        name: &str,
+        origin: &Key,
+        fill: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<KeptTree> {
+        let tree = KeptTree {
+            path: self.root().join(TREES).join(name),
+            origin: origin.clone(),
+            _lock: self.lock(name)?,
+        };
+        let worked_on = tree.worked_on()?;
+        let stamp = fs::read_to_string(tree.path.join(ORIGIN)).unwrap_or_default();
+        if stamp != worked_on && stamp != tree.settled() {
+            remove_tree(&tree.path)?;
+            fs::create_dir_all(&tree.path).or_fail(
+                format!("creating {}", tree.path.display()),
+                "free disk space in CORTEN_CACHE",
+            )?;
+            fill(&tree.path)?;
+        }
+        tree.stamp(&worked_on)?;
+        Ok(tree)
+    }
+}
+
+impl KeptTree {
+    /// The directory, without links in its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says that nobody works on it any more, once all of it is on the disk.
+    pub fn settle(&self) -> Result<()> {
+        let directory = fs::File::open(&self.path)?;
+        rustix::fs::syncfs(directory)
+            .with_context(|| format!("writing {} to the disk", self.path.display()))?;
+        self.stamp(&self.settled())
+    }
+
+    fn stamp(&self, text: &str) -> Result<()> {
+        let path = self.path.join(ORIGIN);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
+    fn settled(&self) -> String {
+        format!("{}\n", self.origin.as_str())
+    }
+
+    fn worked_on(&self) -> Result<String> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .context("reading which boot of this machine it is")?;
+        Ok(self.settled() + &boot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::KeyBuilder;
+
+    fn key(of: &str) -> Key {
+        KeyBuilder::new(of).finish()
+    }
+
+    /// Uses the tree, and tells whether it had to be filled.
+    fn filled(cache: &Cache, origin: &str, settle: bool) -> bool {
+        let mut filled = false;
+        let tree = cache.tree("demo", &key(origin), |path| {
+            filled = true;
+            Ok(fs::write(path.join("source"), origin)?)
+        });
+        let tree = tree.unwrap();
+        assert_eq!(
+            fs::read_to_string(tree.path().join("source")).unwrap(),
+            origin
+        );
+        fs::write(tree.path().join(format!("made-of-{origin}")), "").unwrap();
+        if settle {
+            tree.settle().unwrap();
+        }
+        filled
+    }
+
+    #[test]
+    fn a_tree_stays_until_it_would_be_filled_from_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        assert!(filled(&cache, "a", true));
+        assert!(!filled(&cache, "a", false), "settled");
+        assert!(!filled(&cache, "a", false), "interrupted");
+        assert!(filled(&cache, "b", true));
+        assert!(!dir.path().join("trees/demo/made-of-a").exists());
+    }
+
+    #[test]
+    fn a_tree_that_was_worked_on_when_the_machine_stopped_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        assert!(filled(&cache, "a", false));
+        let stamp = dir.path().join("trees/demo").join(ORIGIN);
+        let of_another_boot = format!("{}\nanother\n", key("a").as_str());
+        fs::write(&stamp, of_another_boot).unwrap();
+        assert!(filled(&cache, "a", false));
+        fs::remove_file(&stamp).unwrap();
+        assert!(filled(&cache, "a", false), "its filling was interrupted");
+    }
+}
