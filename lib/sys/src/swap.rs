@@ -43,6 +43,14 @@ pub fn header(length: u64, page_size: usize, uuid: [u8; 16]) -> io::Result<Vec<u
     Ok(page)
 }
 
+/// The uuid in the header that a page holds.
+#[must_use]
+pub fn uuid(page: &[u8]) -> Option<[u8; 16]> {
+    let from = FIELDS + 3 * size_of::<u32>();
+    let uuid = page.get(from..)?.first_chunk()?;
+    page.ends_with(MAGIC).then_some(*uuid)
+}
+
 /// Swaps to a device with a header.
 ///
 /// # Errors
@@ -84,6 +92,8 @@ mod tests {
             assert_eq!(page[1024..1028], 1_u32.to_ne_bytes());
             assert_eq!(page[1028..1032], 24_u32.to_ne_bytes());
             assert_eq!(page[1036..1052], [9; 16]);
+            assert_eq!(uuid(&page), Some([9; 16]));
+            assert_eq!(uuid(&page[..size - 1]), None);
             assert!(page.ends_with(MAGIC));
         }
         for (length, size) in [

@@ -1,12 +1,15 @@
 //! Hardware watchdogs: Documentation/watchdog/watchdog-api.rst.
 #![expect(unsafe_code, reason = "WDIOC_SETTIMEOUT has no safe wrapper")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::ioctl::{self, Updater, opcode};
+
+/// Where the kernel lists them (Documentation/ABI/testing/sysfs-class-watchdog).
+pub const CLASS: &str = "/sys/class/watchdog";
 
 /// linux/watchdog.h: sets the timeout in seconds and returns the one that holds.
 const SET_TIMEOUT: ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
@@ -41,6 +44,15 @@ impl Watchdog {
         Ok((watchdog, holds))
     }
 
+    /// Goes on with one that runs, by the timeout it has; opening it is a sign of life.
+    ///
+    /// # Errors
+    /// No such device, or one that another process has.
+    pub fn go_on(device: &Path) -> io::Result<Watchdog> {
+        let device = OpenOptions::new().write(true).open(device)?;
+        Ok(Watchdog { device })
+    }
+
     /// Gives a sign of life.
     ///
     /// # Errors
@@ -59,9 +71,41 @@ impl Watchdog {
     }
 }
 
+/// The watchdogs that run and that nobody has open, by `class` ([`CLASS`]), with their devices in `devices`.
+#[must_use]
+pub fn running(class: &Path, devices: &Path) -> Vec<Watchdog> {
+    let entries = fs::read_dir(class).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let state = fs::read_to_string(entry.path().join("state"));
+            state.is_ok_and(|state| state.trim_end() == "active")
+        })
+        .filter_map(|entry| Watchdog::go_on(&devices.join(entry.file_name())).ok())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_runs_is_gone_on_with() {
+        let (class, devices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, state) in [("watchdog0", "inactive\n"), ("watchdog1", "active\n")] {
+            fs::create_dir(class.path().join(name)).unwrap();
+            fs::write(class.path().join(name).join("state"), state).unwrap();
+            fs::write(devices.path().join(name), "").unwrap();
+        }
+        let found = running(class.path(), devices.path());
+        assert_eq!(found.len(), 1);
+        found[0].feed().unwrap();
+        let written = |name| fs::read(devices.path().join(name)).unwrap();
+        assert_eq!(
+            (written("watchdog0"), written("watchdog1")),
+            (vec![], vec![0])
+        );
+        assert!(running(Path::new("/no/such/class"), devices.path()).is_empty());
+    }
 
     #[test]
     fn what_is_no_watchdog_is_refused() {
@@ -69,7 +113,7 @@ mod tests {
         let error = Watchdog::start(plain.path(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOTTY));
         // Had opening it started something, that is stopped.
-        assert_eq!(std::fs::read(plain.path()).unwrap(), b"V");
+        assert_eq!(fs::read(plain.path()).unwrap(), b"V");
         Watchdog::start(Path::new("/no/such/device"), Duration::from_secs(60)).unwrap_err();
     }
 }

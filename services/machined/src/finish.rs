@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
+use corten_sys::watchdog;
 use corten_sys::{cgroup, host, mount};
 
 use crate::boot::cgroups;
@@ -75,6 +76,8 @@ fn enter() {
 }
 
 fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
+    // Who fed them is gone. They are fed while something gets on that may take hours, and not otherwise.
+    let watchdogs = watchdog::running(Path::new(watchdog::CLASS), Path::new("/dev"));
     end_processes();
     let state = Path::new(STATE.target);
     if durable::is_volume(state)
@@ -88,7 +91,12 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
         }
     }
     volumes::close();
-    let is_wiped = wipe_all(wipe, Target::empty);
+    let alive = || {
+        for watchdog in &watchdogs {
+            let _ = watchdog.feed();
+        }
+    };
+    let is_wiped = wipe_all(wipe, |target| target.empty(&alive));
     // Who is switched off cannot be told again.
     let end = if is_wiped { *end } else { End::Restart };
     console::say(match end {

@@ -171,8 +171,8 @@ pub trait Node: Send + Sync + 'static {
         service: &str,
         control: Control,
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
-    /// Wipes a disk or partition that nobody uses, which may take hours.
-    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError>;
+    /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
+    fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
     /// Starts an action and returns at once; its events carry `actor`.
     fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError>;
 }

@@ -22,6 +22,8 @@ use crate::node::{
 use crate::supervisor::Supervisor;
 use crate::volumes::{self, DeviceWipe, Opened, Target};
 
+const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
+
 /// What a handler has asked for.
 #[derive(Debug)]
 pub enum Request {
@@ -47,6 +49,8 @@ pub struct NodeState {
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
     opened: Mutex<Opened>,
+    /// Held while devices are wiped.
+    wiping: Mutex<()>,
     /// machined as a service among services.
     own: ServiceView,
 }
@@ -85,6 +89,7 @@ impl NodeState {
             last_stop: watch::Sender::new(None),
             kept: OnceLock::new(),
             opened: Mutex::default(),
+            wiping: Mutex::default(),
             own,
         };
         (Arc::new(state), receiver)
@@ -138,6 +143,11 @@ impl NodeState {
     /// The encrypted volumes.
     pub fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts nothing any more; whatever ends this boot.
+    pub fn set_ending(&self) {
+        self.ending.store(true, Ordering::Release);
     }
 
     fn check_not_ending(&self) -> Result<(), SubmitError> {
@@ -228,17 +238,20 @@ impl Node for NodeState {
         Ok(self.supervisor.control(service, control))
     }
 
-    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError> {
-        self.check_not_ending()?;
-        let device = &wipe.device;
-        console::say(&format!("{device} is being wiped, as the API was asked to"));
-        wipe.carry_out().map_err(|error| match error.kind() {
-            ErrorKind::ResourceBusy => SubmitError::Refused(format!(
-                "{device} is mounted, or a part of something that is in use"
-            )),
-            _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
-        })?;
-        console::say(&format!("{device} is wiped"));
+    fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError> {
+        let _alone = self.wiping.try_lock().map_err(|_| WIPING)?;
+        for wipe in wipes {
+            self.check_not_ending()?;
+            let device = &wipe.device;
+            console::say(&format!("{device} is being wiped, as the API was asked to"));
+            wipe.carry_out().map_err(|error| match error.kind() {
+                ErrorKind::ResourceBusy => SubmitError::Refused(format!(
+                    "{device} is mounted, or open, or a part of something that is in use"
+                )),
+                _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
+            })?;
+            console::say(&format!("{device} is wiped"));
+        }
         Ok(())
     }
 
@@ -254,11 +267,56 @@ impl Node for NodeState {
             let is_meta = |target: &Target| target.partition() == Some("META");
             reset.targets.sort_by_key(is_meta);
         }
+        // What is wiped now must not be written to beside what a reset empties, nor after it.
+        let _alone = match &action {
+            Action::Reset(_) => Some(self.wiping.try_lock().map_err(|_| WIPING)?),
+            _ => None,
+        };
         if self.ending.swap(true, Ordering::AcqRel) {
             return Err(SubmitError::Busy("the end of this boot"));
         }
         self.requests
             .send(Request::Act(action, actor.to_owned()))
             .map_err(|_| SubmitError::Busy("the end of this boot"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Reset;
+    use crate::supervisor::container::tests::world;
+
+    fn reset() -> Action {
+        Action::Reset(Reset {
+            targets: vec![Target::Disk("vdx".to_owned())],
+            reboot: true,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_reset_and_a_wipe_do_not_happen_at_once_and_nothing_after_the_end() {
+        let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+        let busy = |done: Result<(), SubmitError>| done.unwrap_err().to_string();
+        let wiping = node.wiping.lock().unwrap();
+        let under_way = "a wipe of devices is already under way";
+        assert_eq!(busy(node.submit(reset(), "")), under_way);
+        assert_eq!(busy(node.wipe_devices(&[])), under_way);
+        drop(wiping);
+        node.wipe_devices(&[]).unwrap();
+        node.submit(reset(), "").unwrap();
+        let wipe = DeviceWipe {
+            device: "no-such-disk".to_owned(),
+            partition_of: None,
+            zeros: false,
+            drop_partition: false,
+        };
+        let ended = "the end of this boot is already under way";
+        assert_eq!(busy(node.wipe_devices(std::slice::from_ref(&wipe))), ended);
+        assert_eq!(busy(node.submit(Action::Reboot, "")), ended);
+        // Whatever ends it.
+        let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+        node.set_ending();
+        assert_eq!(busy(node.submit(reset(), "")), ended);
     }
 }

@@ -27,6 +27,7 @@ impl Machine {
     /// Stops the services in order.
     pub(super) async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
         let (stage, end, sequence, text) = plan(&action);
+        self.node.set_ending();
         self.tell_begin(sequence, actor);
         self.node.set_stage(stage);
         console::say(text);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use corten_api::storage as api;
 use corten_api::storage::disk::DiskType;
 use corten_api::storage::storage_service_server::StorageService;
-use tokio::sync::Mutex;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::wipe;
@@ -15,16 +14,11 @@ use crate::resources::block::{Disk, SystemDisk};
 /// The service.
 pub(super) struct Disks {
     node: Arc<dyn Node>,
-    /// Held while devices are wiped; a second caller is refused, not queued.
-    wiping: Arc<Mutex<()>>,
 }
 
 impl Disks {
     pub(super) fn new(node: Arc<dyn Node>) -> Disks {
-        Disks {
-            node,
-            wiping: Arc::default(),
-        }
+        Disks { node }
     }
 }
 
@@ -51,7 +45,7 @@ impl StorageService for Disks {
         &self,
         request: Request<api::BlockDeviceWipeRequest>,
     ) -> Result<Response<api::BlockDeviceWipeResponse>, Status> {
-        wipe::wipe(self.node.clone(), &self.wiping, request.into_inner())
+        wipe::wipe(self.node.clone(), request.into_inner())
             .await
             .map(Response::new)
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_resources::{Store, Typed};
-use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -19,11 +18,9 @@ use crate::volumes::{DeviceWipe, STARTED_FROM};
 /// What machined holds open as it is.
 const META: &str = "META";
 
-/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone; `turn`
-/// is held until it ends.
+/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone.
 pub(super) async fn wipe(
     node: Arc<dyn Node>,
-    turn: &Arc<Mutex<()>>,
     request: api::BlockDeviceWipeRequest,
 ) -> Result<api::BlockDeviceWipeResponse, Status> {
     if request.devices.is_empty() {
@@ -31,22 +28,16 @@ pub(super) async fn wipe(
             "devices: name at least one disk or partition, such as vdb or vdb1",
         ));
     }
-    let turn = turn.clone().try_lock_owned().map_err(|_| {
-        Status::failed_precondition("another wipe is under way; ask again when it is done")
-    })?;
     let wipes: Result<Vec<DeviceWipe>, Status> = request
         .devices
         .iter()
         .map(|asked| checked(node.store(), asked))
         .collect();
     let wipes = wipes?;
-    spawn_blocking(move || {
-        let _turn = turn;
-        wipes.iter().try_for_each(|wipe| node.wipe_device(wipe))
-    })
-    .await
-    .map_err(|_| Status::internal("wiping failed"))?
-    .map_err(|error| refused(&error))?;
+    spawn_blocking(move || node.wipe_devices(&wipes))
+        .await
+        .map_err(|_| Status::internal("wiping failed"))?
+        .map_err(|error| refused(&error))?;
     Ok(api::BlockDeviceWipeResponse {
         messages: vec![api::BlockDeviceWipe { metadata: None }],
     })
@@ -110,8 +101,7 @@ pub(super) fn user_disk(store: &Store, path: &str) -> Result<String, Status> {
     })?;
     let in_use = |why| Status::failed_precondition(format!("user_disks_to_wipe: {why}"));
     check_writable(path, disk).map_err(in_use)?;
-    let system = store.get_as::<SystemDisk>(SystemDisk::ID);
-    if system.is_some_and(|system| system.disk_id == disk.id()) {
+    if carries_node(store, disk.id()) {
         return Err(in_use(format!(
             "{path} is the disk that carries the node; leave it out, and use mode all to wipe both"
         )));
@@ -154,17 +144,25 @@ fn users(store: &Store, name: &str) -> Vec<(String, String)> {
 
 /// The node itself stays, whatever the caller knows better.
 fn check_not_the_nodes(store: &Store, name: &str, device: &BlockDevice) -> Result<(), String> {
-    let Some(system) = store.get_as::<SystemDisk>(SystemDisk::ID) else {
-        return Ok(());
-    };
     let label = device.partition_name.as_str();
-    let is_its = device.parent == system.disk_id;
-    if system.disk_id == name || is_its && (STARTED_FROM.contains(&label) || label == META) {
+    let is_started_from = STARTED_FROM.contains(&label) || label == META;
+    if carries_node(store, name) || is_started_from && carries_node(store, &device.parent) {
         return Err(format!(
             "{name} carries the node; `reset` wipes the disk it is on"
         ));
     }
     Ok(())
+}
+
+/// Whether it is the disk that carries the node. When it is not known which does, because several look like it,
+/// each of them may.
+fn carries_node(store: &Store, disk: &str) -> bool {
+    if let Some(system) = store.get_as::<SystemDisk>(SystemDisk::ID) {
+        return system.disk_id == disk;
+    }
+    let devices = store.list_as::<BlockDevice>();
+    let mut its = devices.iter().filter(|device| device.parent == disk);
+    its.any(|device| device.partition_name == META)
 }
 
 /// The volume that is on the device, on the disk `parent` of which it is a part, or on one of its partitions.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use corten_luks::Luks;
 
-use super::table::Table;
+use super::table::{Extent, Table};
 use crate::sysfs::read;
 
 /// A whole disk, as the kernel names it (`vda`).
@@ -79,19 +79,11 @@ impl Disk {
 /// # Errors
 /// More than one: which of them this node is must not be a guess.
 pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
-    the_disk_with(sysfs, "META")
-}
-
-/// The disk with a partition of this name, by what the kernel knows.
-///
-/// # Errors
-/// There is more than one.
-pub fn the_disk_with(sysfs: &Path, partition: &str) -> io::Result<Option<Disk>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let all = partitions(sysfs, &name).unwrap_or_default();
-        let is_meant = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some(partition);
+        let is_meant = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some("META");
         if all.iter().any(is_meant) {
             found.push(Disk {
                 name,
@@ -106,7 +98,7 @@ pub fn the_disk_with(sysfs: &Path, partition: &str) -> io::Result<Option<Disk>> 
         several => {
             let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
             Err(io::Error::other(format!(
-                "the disks {} all have a {partition} partition; take out or wipe all but one",
+                "the disks {} all have a META partition; take out or wipe all but one",
                 names.join(", ")
             )))
         }
@@ -125,12 +117,19 @@ fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
         .collect())
 }
 
-/// The numbers of a disk's partitions, as far as the kernel knows them.
-pub(super) fn numbers(sysfs: &Path, disk: &str) -> Vec<u32> {
+/// A disk's partitions, as far as the kernel knows them.
+pub(super) fn extents(sysfs: &Path, disk: &str) -> Vec<Extent> {
     let all = partitions(sysfs, disk).unwrap_or_default();
-    all.iter()
-        .filter_map(|(_, path)| read(&path.join("partition")).parse().ok())
-        .collect()
+    let extent = |path: &Path| {
+        // Whatever the disk's own unit is (Documentation/ABI/stable/sysfs-block).
+        let bytes = |name| Some(read(&path.join(name)).parse::<u64>().ok()? * 512);
+        Some(Extent {
+            number: read(&path.join("partition")).parse().ok()?,
+            start: bytes("start")?,
+            length: bytes("size")?,
+        })
+    };
+    all.iter().filter_map(|(_, path)| extent(path)).collect()
 }
 
 /// The name of a partition in the partition table.
@@ -197,6 +196,8 @@ mod tests {
         fs::write(dir.join("partition"), format!("{number}\n")).unwrap();
         let uevent = format!("MAJOR=254\nDEVTYPE=partition\nPARTN={number}\nPARTNAME={label}\n");
         fs::write(dir.join("uevent"), uevent).unwrap();
+        fs::write(dir.join("start"), format!("{}\n", number * 2048)).unwrap();
+        fs::write(dir.join("size"), "4096\n").unwrap();
     }
 
     #[test]
@@ -212,9 +213,13 @@ mod tests {
         assert_eq!(disk.device(), Path::new("/dev/vda"));
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
         disk.partition(2).unwrap_err();
-        let mut numbers = numbers(sysfs.path(), "vda");
-        numbers.sort_unstable();
-        assert_eq!(numbers, [1, 3]);
+        let mut known = extents(sysfs.path(), "vda");
+        known.sort_by_key(|extent| extent.number);
+        let known: Vec<_> = known
+            .iter()
+            .map(|extent| (extent.number, extent.start, extent.length))
+            .collect();
+        assert_eq!(known, [(1, 1 << 20, 2 << 20), (3, 3 << 20, 2 << 20)]);
         assert!(!disk.is_read_only());
         fs::write(sysfs.path().join("block/vda/ro"), "1\n").unwrap();
         assert!(disk.is_read_only());

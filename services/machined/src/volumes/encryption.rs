@@ -6,8 +6,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use corten_config::kinds::Encryption;
 use corten_luks::{Cost, Luks, VolumeKey};
@@ -15,17 +13,15 @@ use corten_sys::dm::{self, Target};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use super::WIPED;
 use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
+use super::{BUSY_PAUSE, WIPED, while_busy};
 use crate::durable::remove_if_there;
 
 /// Bits of a volume's key when the config does not say: two of AES-256.
 const KEY_SIZE: u32 = 512;
 /// Bytes of a sector when the config does not say.
 const SECTOR_SIZE: u64 = 512;
-const BUSY_PAUSE: Duration = Duration::from_millis(50);
-const BUSY_PAUSES: u32 = 20;
 const MAPPER: &str = "/dev/mapper";
 /// What the machine is known by: the UUID its firmware tells.
 const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
@@ -54,23 +50,16 @@ pub(super) fn mapped(volume: &str) -> PathBuf {
 
 /// Takes the opened device away, and with it the kernel's copy of the key; that there is none is no error.
 pub(super) fn close(volume: &str) -> io::Result<()> {
-    remove(|| dm::remove(&mapping(volume)), BUSY_PAUSE)
+    gone(while_busy(BUSY_PAUSE, || dm::remove(&mapping(volume))))
 }
 
-/// Whoever looked at the device a moment ago, such as udevd, lets go of it soon.
-fn remove(mut once: impl FnMut() -> io::Result<()>, pause: Duration) -> io::Result<()> {
-    let mut pauses = 0;
-    loop {
-        match once() {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && pauses < BUSY_PAUSES => {
-                pauses += 1;
-                thread::sleep(pause);
-            }
-            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Ok(()),
-            // A kernel without a device mapper.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            done => return done,
-        }
+/// What is not there needs no removing.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Ok(()),
+        // A kernel without a device mapper.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

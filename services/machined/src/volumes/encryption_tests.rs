@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use corten_config::Secret;
 use corten_config::kinds::{EncryptionKey, NodeIdKey, StaticKey};
 
@@ -199,7 +201,7 @@ fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
             Some(error) => Err(io::Error::from(*error)),
             None => Ok(()),
         };
-        remove(once, Duration::ZERO).map(|()| answers.len())
+        gone(while_busy(Duration::ZERO, once)).map(|()| answers.len())
     };
     let busy = Some(Errno::BUSY);
     for done in [None, Some(Errno::NXIO), Some(Errno::NOENT)] {
@@ -208,7 +210,7 @@ fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
     }
     let error = removed(&[busy, Some(Errno::IO), busy]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
-    let error = removed(&[busy; 30]).unwrap_err();
+    let error = removed(&[busy; 60]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ResourceBusy);
 }
 

@@ -6,6 +6,7 @@
 //! keeps a node from coming up, and nothing here overwrites what it did not make, but for what somebody wants
 //! wiped (`reset.rs`, `wipe.rs`). The volumes of users, on the disks their selectors choose, are `user/`.
 
+mod alone;
 mod attach;
 mod disk;
 mod encryption;
@@ -18,8 +19,10 @@ pub mod user;
 mod wipe;
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use corten_sys::mount::MountFlags;
 
@@ -82,6 +85,9 @@ pub const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
 /// Zeroed before a partition is added, so that nothing which lay there before is taken for its content; and
 /// what is wiped at least, so that no key slot is left of an encrypted volume.
 const WIPED: u64 = corten_luks::DATA_OFFSET;
+/// Between two attempts at what is in use.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+const BUSY_PAUSES: u32 = 50;
 
 /// What became of the volumes.
 #[derive(Debug)]
@@ -184,6 +190,21 @@ pub fn close() {
     for volume in encryption::opened().into_iter().chain(own) {
         if let Err(error) = encryption::close(&volume) {
             crate::console::warn(&format!("{volume} stays open: {error}"));
+        }
+    }
+}
+
+/// Tries again while something is in use: whoever looks at a device that was written to, as udevd does, lets go of
+/// it soon.
+fn while_busy(pause: Duration, mut once: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut pauses = 0;
+    loop {
+        match once() {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && pauses < BUSY_PAUSES => {
+                pauses += 1;
+                thread::sleep(pause);
+            }
+            done => return done,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The partitions of the system disk: found, made, grown.
 
 use std::fs::OpenOptions;
-use std::io::{self, Read as _, Seek, SeekFrom, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
 use corten_sys::blkpg;
 
+use super::alone::wait_for;
 use super::attach::attach;
 use super::disk::{self, Content, Disk};
 use super::table::{Extent, TYPE_LINUX, Table};
+use super::wipe::write_zeros;
 use super::{
     EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, Volume,
     WIPED,
@@ -121,6 +123,7 @@ impl Partitions {
 
     /// Both, in the table and known to the kernel.
     fn ensure(disk: Disk) -> io::Result<Partitions> {
+        let _alone = wait_for(&disk.name);
         let mut device = OpenOptions::new()
             .read(true)
             .write(true)
@@ -184,7 +187,5 @@ pub(super) fn wipe_start<D: Write + Seek>(
     start: u64,
     length: u64,
 ) -> io::Result<()> {
-    device.seek(SeekFrom::Start(start))?;
-    io::copy(&mut io::repeat(0).take(length.min(WIPED)), device)?;
-    device.flush()
+    write_zeros(device, start, length.min(WIPED))
 }

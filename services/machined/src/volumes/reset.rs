@@ -71,19 +71,21 @@ impl Target {
         }
     }
 
-    /// Empties it.
+    /// Empties it; calls `alive` every now and then.
     ///
     /// # Errors
     /// It is not there, it cannot be written, or, but for the system disk, it is in use.
-    pub fn empty(&self) -> io::Result<()> {
+    pub fn empty(&self, alive: &dyn Fn()) -> io::Result<()> {
         match self {
             // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
-            Target::Partition(name) => wipe::partition(&device(name)?, *name != EPHEMERAL.name),
+            Target::Partition(name) => {
+                wipe::partition(&device(name)?, *name != EPHEMERAL.name, alive)
+            }
             Target::SystemDisk => {
                 let disk = writable_system_disk(Path::new("/sys")).map_err(io::Error::other)?;
-                wipe::system_disk(&disk.device())
+                wipe::system_disk(&disk.device(), alive)
             }
-            Target::Disk(name) => wipe::other_disk(&Path::new("/dev").join(name)),
+            Target::Disk(name) => wipe::other_disk(&Path::new("/dev").join(name), alive),
         }
     }
 }
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_emptied() {
         let missing = Target::Disk("no-such-disk".to_owned());
-        let error = missing.empty().unwrap_err();
+        let error = missing.empty(&|| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(missing.to_string(), "no-such-disk");
     }

@@ -1,17 +1,16 @@
 //! Emptying disks and partitions: which parts of them, in which order, and how.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use corten_sys::blkpg;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
 
-use super::table::Table;
-use super::{MIB, STATE, WIPED, disk};
+use super::alone::alone;
+use super::table::{Extent, Table};
+use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, while_busy};
 use crate::{console, sysfs};
 
 /// What holds secrets of the node; all of it is emptied, whatever the disk can.
@@ -20,11 +19,10 @@ const SECRET: [&str; 2] = [STATE.name, "META"];
 pub const STARTED_FROM: [&str; 2] = ["EFI", "BIOS"];
 /// Holds the partition table at either end of a disk, and what else is kept there by convention (RAID).
 const EDGE: u64 = MIB;
+/// As much as is emptied between two signs of life, in bytes: a slow card takes some ten seconds for it.
+const PIECE: u64 = 64 * MIB;
 /// As much as is written at a time.
 const CHUNK: usize = 1 << 20;
-/// udevd looks at what was written to, and the kernel does not forget a partition that somebody has open.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSES: u32 = 100;
 
 /// A part of a device that is emptied, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,14 +87,14 @@ fn rank(name: &str) -> usize {
 ///
 /// # Errors
 /// `EBUSY` while it is in use.
-pub(super) fn partition(device: &Path, whole: bool) -> io::Result<()> {
+pub(super) fn partition(device: &Path, whole: bool, alive: &dyn Fn()) -> io::Result<()> {
     let (mut file, length) = open(device)?;
     let part = if whole {
         Part::whole(0, length)
     } else {
         Part::beginning(0, length)
     };
-    empty(&mut file, part)
+    empty(&mut file, part, alive)
 }
 
 /// Empties the disk that carries the node. What still uses it, after all was ended and unmounted, is of no
@@ -104,7 +102,7 @@ pub(super) fn partition(device: &Path, whole: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be read or written; then what comes later in the order is as it was.
-pub(super) fn system_disk(device: &Path) -> io::Result<()> {
+pub(super) fn system_disk(device: &Path, alive: &dyn Fn()) -> io::Result<()> {
     let (mut file, length) = match open(device) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             console::warn(&format!(
@@ -118,7 +116,7 @@ pub(super) fn system_disk(device: &Path) -> io::Result<()> {
     };
     let table = Table::read(&mut file)?;
     for part in parts(Some(&table), length) {
-        empty(&mut file, part)?;
+        empty(&mut file, part, alive)?;
     }
     Ok(())
 }
@@ -127,11 +125,11 @@ pub(super) fn system_disk(device: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// `EBUSY` while something on it is in use.
-pub(super) fn other_disk(device: &Path) -> io::Result<()> {
+pub(super) fn other_disk(device: &Path, alive: &dyn Fn()) -> io::Result<()> {
     let (mut file, length) = open(device)?;
     let table = Table::read(&mut file).ok();
     for part in parts(table.as_ref(), length) {
-        empty(&mut file, part)?;
+        empty(&mut file, part, alive)?;
     }
     Ok(())
 }
@@ -156,23 +154,39 @@ impl DeviceWipe {
     /// `EBUSY` while it is in use.
     pub fn carry_out(&self) -> io::Result<()> {
         let devices = Path::new("/dev");
+        let disk = self.partition_of.as_ref().map(|(disk, _)| disk);
+        let _alone = alone(disk.unwrap_or(&self.device))?;
         let (mut file, length) = open(&devices.join(&self.device))?;
-        for part in self.parts(&mut file, length) {
-            empty(&mut file, part)?;
-        }
         match &self.partition_of {
-            None => {
-                for number in disk::numbers(Path::new("/sys"), &self.device) {
-                    forget(&file, number)?;
-                }
-            }
             Some((disk, number)) if self.drop_partition => {
+                // Nobody uses it, and nobody comes to use it once the kernel has forgotten it.
                 drop(file);
-                drop_partition(&devices.join(disk), *number)?;
+                return self.drop_partition(&devices.join(disk), *number);
             }
             Some(_) => {}
+            None => forget_all(&file, &disk::extents(Path::new("/sys"), &self.device))?,
         }
-        Ok(())
+        let parts = self.parts(&mut file, length);
+        parts
+            .iter()
+            .try_for_each(|part| empty(&mut file, *part, &|| ()))
+    }
+
+    fn drop_partition(&self, disk: &Path, number: u32) -> io::Result<()> {
+        let mut disk = OpenOptions::new().read(true).write(true).open(disk)?;
+        let mut table = Table::read(&mut disk)?;
+        let extent = table.remove(number)?;
+        forget_all(&disk, &[extent])?;
+        let parts = self.parts(&mut disk, extent.length);
+        let emptied = parts.iter().try_for_each(|part| {
+            let start = extent.start + part.start;
+            empty(&mut disk, Part { start, ..*part }, &|| ())
+        });
+        let done = emptied.and_then(|()| table.write(&mut disk, |disk| disk.sync_all()));
+        if done.is_err() {
+            let _ = blkpg::add(&disk, number, extent.start, extent.length);
+        }
+        done
     }
 
     fn parts(&self, file: &mut File, length: u64) -> Vec<Part> {
@@ -191,26 +205,17 @@ impl DeviceWipe {
     }
 }
 
-/// The kernel first: while it knows the partition, somebody may come to use it.
-fn drop_partition(disk: &Path, number: u32) -> io::Result<()> {
-    let mut disk = OpenOptions::new().read(true).write(true).open(disk)?;
-    let mut table = Table::read(&mut disk)?;
-    table.remove(number)?;
-    forget(&disk, number)?;
-    table.write(&mut disk, |disk| disk.sync_all())
-}
-
-fn forget(disk: &File, number: u32) -> io::Result<()> {
-    let mut pauses = 0;
-    loop {
-        match blkpg::remove(disk, number) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && pauses < PAUSES => {
-                pauses += 1;
-                thread::sleep(PAUSE);
+/// Makes the kernel forget all of these partitions, or none: it refuses when one is open.
+fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
+    for (at, partition) in partitions.iter().enumerate() {
+        if let Err(error) = while_busy(BUSY_PAUSE, || blkpg::remove(disk, partition.number)) {
+            for gone in partitions.iter().take(at) {
+                let _ = blkpg::add(disk, gone.number, gone.start, gone.length);
             }
-            done => return done,
+            return Err(error);
         }
     }
+    Ok(())
 }
 
 /// For nobody else as long as it is open; and how long it is, in bytes.
@@ -229,16 +234,23 @@ fn with_length(mut file: File) -> io::Result<(File, u64)> {
     Ok((file, length))
 }
 
-/// Makes a part read as zeros; it is on the disk when this returns.
-fn empty(file: &mut File, part: Part) -> io::Result<()> {
-    let length = if forgets(file) {
-        part.length
-    } else {
-        part.written
-    };
-    let by_itself = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    if fallocate(&*file, by_itself, part.start, length).is_err() {
-        write_zeros(file, part.start, part.written)?;
+/// Makes a part read as zeros, piece by piece; it is on the disk when this returns. `alive` is called between them.
+fn empty(file: &mut File, part: Part, alive: &dyn Fn()) -> io::Result<()> {
+    let mut forgets = forgets(file);
+    let length = |forgets| if forgets { part.length } else { part.written };
+    let mut done = 0;
+    while done < length(forgets) {
+        let (start, left) = (part.start + done, part.length - done);
+        let by_itself = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let mut piece = PIECE.min(left);
+        if !forgets || fallocate(&*file, by_itself, start, piece).is_err() {
+            forgets = false;
+            piece = PIECE.min(part.written.saturating_sub(done));
+            write_zeros(file, start, piece)?;
+        }
+        file.sync_data()?;
+        done += piece;
+        alive();
     }
     file.sync_all()
 }
@@ -260,16 +272,21 @@ fn forgets(file: &File) -> bool {
     })
 }
 
-fn write_zeros(file: &mut File, start: u64, length: u64) -> io::Result<()> {
-    file.seek(SeekFrom::Start(start))?;
+/// So many bytes from there on; they need not be on the disk yet.
+pub(super) fn write_zeros<D: Write + Seek>(
+    device: &mut D,
+    start: u64,
+    length: u64,
+) -> io::Result<()> {
+    device.seek(SeekFrom::Start(start))?;
     let zeros = vec![0; CHUNK];
     let mut left = length;
     while left > 0 {
         let next = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
-        file.write_all(zeros.get(..next).unwrap_or_default())?;
+        device.write_all(zeros.get(..next).unwrap_or_default())?;
         left -= next as u64;
     }
-    Ok(())
+    device.flush()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is left of a disk.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 
@@ -101,7 +102,7 @@ fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
     for forgets_by_itself in [true, false] {
         let file = node_disk();
         if forgets_by_itself {
-            system_disk(file.path()).unwrap();
+            system_disk(file.path(), &|| ()).unwrap();
         } else {
             let mut disk = file.reopen().unwrap();
             let table = Table::read(&mut disk).unwrap();
@@ -128,16 +129,16 @@ fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
 fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
-    system_disk(file.path()).unwrap_err();
+    system_disk(file.path(), &|| ()).unwrap_err();
     assert!(!is_zero(&fs::read(file.path()).unwrap()));
-    other_disk(file.path()).unwrap();
+    other_disk(file.path(), &|| ()).unwrap();
     assert!(is_zero(&fs::read(file.path()).unwrap()));
     // Shorter than what is usually emptied of one.
     fs::write(file.path(), [0xa5; 700]).unwrap();
-    other_disk(file.path()).unwrap();
+    other_disk(file.path(), &|| ()).unwrap();
     assert_eq!(fs::read(file.path()).unwrap(), [0; 700]);
     for missing in [other_disk, system_disk] {
-        missing(Path::new("/no/such/device")).unwrap_err();
+        missing(Path::new("/no/such/device"), &|| ()).unwrap_err();
     }
 }
 
@@ -145,9 +146,11 @@ fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
 fn a_wiped_partition_is_zeros_and_as_long_as_before() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 19 << 20]).unwrap();
-    partition(file.path(), true).unwrap();
+    let signs = Cell::new(0);
+    partition(file.path(), true, &|| signs.set(signs.get() + 1)).unwrap();
+    assert_eq!(signs.get(), 1);
     assert!(fs::read(file.path()).unwrap() == vec![0; 19 << 20]);
-    partition(Path::new("/no/such/device"), true).unwrap_err();
+    partition(Path::new("/no/such/device"), true, &|| ()).unwrap_err();
 }
 
 #[test]

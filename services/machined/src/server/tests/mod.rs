@@ -133,11 +133,11 @@ impl Node for Remembering {
         Ok(ended)
     }
 
-    fn wipe_device(&self, wipe: &DeviceWipe) -> Result<(), SubmitError> {
-        if wipe.device == "vdz" {
+    fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError> {
+        if wipes.iter().any(|wipe| wipe.device == "vdz") {
             return Err(SubmitError::Refused("vdz is mounted".to_owned()));
         }
-        self.wipes.lock().unwrap().push(wipe.clone());
+        self.wipes.lock().unwrap().extend(wipes.to_vec());
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use corten_api::machine::reset_request::WipeMode;
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_api::storage::storage_service_client::StorageServiceClient;
-use corten_resources::{Draft, Spec};
+use corten_resources::{Draft, Pointer, Spec};
 use tonic::Code;
 
 use super::{World, world};
@@ -170,6 +170,39 @@ async fn what_must_not_be_wiped_is_named_and_nothing_is_wiped() {
     // The node itself knows what the resources do not.
     let busy = ask(&world, vec![asked("vdz")]).await.unwrap_err();
     assert_eq!(busy.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn while_several_disks_look_like_the_nodes_each_may_be_it() {
+    let mut world = world();
+    put_disks(&world);
+    put_device(&world, "vda3", "vda", 3, "META", &[]);
+    put_device(&world, "vdz1", "vdz", 1, "EFI", &[]);
+    put_device(&world, "vdz3", "vdz", 3, "META", &[]);
+    world
+        .node
+        .store()
+        .destroy(&Pointer::of::<SystemDisk>(SystemDisk::ID), "")
+        .unwrap();
+    for device in ["vda", "vda1", "vda3", "vdz", "vdz1", "vdz3"] {
+        let all = api::BlockDeviceWipeDescriptor {
+            skip_secondary_check: true,
+            skip_volume_check: true,
+            ..asked(device)
+        };
+        let refused = ask(&world, vec![all]).await.unwrap_err();
+        assert!(refused.message().contains("carries the node"), "{refused}");
+    }
+    for disk in ["/dev/vda", "/dev/vdz"] {
+        let request = machine_api::ResetRequest {
+            user_disks_to_wipe: vec![disk.to_owned()],
+            mode: WipeMode::UserDisks.into(),
+            ..Default::default()
+        };
+        let refused = world.client.reset(request).await.unwrap_err();
+        assert!(refused.message().contains("carries the node"), "{refused}");
+    }
+    ask(&world, vec![asked("vdb")]).await.unwrap();
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub(super) fn start(device: &Path) -> Result<(), String> {
     swap::on(device).map_err(|error| format!("cannot swap to {shown}: {error}"))
 }
 
-/// Writes a new header, by the length of today; `false`: something else is there.
+/// Writes a header by the length of today, if it is not there; `false`: something else is.
 fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
     let mut file = OpenOptions::new().read(true).write(true).open(device)?;
     let length = file.seek(SeekFrom::End(0))?;
@@ -34,7 +34,12 @@ fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
     if !page.ends_with(swap::MAGIC) && page.iter().any(|byte| *byte != 0) {
         return Ok(false);
     }
-    let header = swap::header(length, page_size, *Uuid::new_v4().as_bytes())?;
+    let uuid = swap::uuid(&page).unwrap_or_else(|| *Uuid::new_v4().as_bytes());
+    let header = swap::header(length, page_size, uuid)?;
+    // udevd looks at what was written to, and what it says of it is a reason to try again.
+    if header == page {
+        return Ok(true);
+    }
     file.rewind()?;
     file.write_all(&header)?;
     file.sync_all()?;
@@ -72,12 +77,22 @@ mod tests {
     fn only_what_is_empty_or_was_swapped_to_gets_a_header() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), vec![0; 1 << 20]).unwrap();
-        for _ in 0..2 {
+        let area = || {
             assert!(prepare(file.path(), 4096).unwrap());
-            let area = fs::read(file.path()).unwrap();
-            assert!(area[..4096].ends_with(swap::MAGIC));
-            assert_eq!(area[1028..1032], 255_u32.to_ne_bytes());
-        }
+            fs::read(file.path()).unwrap()
+        };
+        let first = area();
+        assert!(first[..4096].ends_with(swap::MAGIC));
+        assert_eq!(first[1028..1032], 255_u32.to_ne_bytes());
+        let written = || fs::metadata(file.path()).unwrap().modified().unwrap();
+        let before = written();
+        assert!(area() == first && written() == before);
+        // Made longer, it is the same one still.
+        let longer = fs::File::options().write(true).open(file.path()).unwrap();
+        longer.set_len(2 << 20).unwrap();
+        let second = area();
+        assert_eq!(second[1028..1032], 511_u32.to_ne_bytes());
+        assert_eq!(swap::uuid(&second[..4096]), swap::uuid(&first[..4096]));
         let mut other = vec![0; 1 << 20];
         other[1080] = 0x53;
         fs::write(file.path(), &other).unwrap();

@@ -1,18 +1,19 @@
 //! What is done to disks and mounts for a user volume.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::Encryption;
 use corten_sys::{blkpg, mount};
 use tokio::task::spawn_blocking;
 
-use super::partition::{Change, Plan, Wish, has};
+use super::partition::{Change, Plan, Wish, has, is_zero};
 use super::{Facts, Kind, Mounting, Partition, Place, Purpose, Trouble, UserVolume, swap};
 use crate::console;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
+use crate::volumes::alone::{Alone, alone};
 use crate::volumes::attach::{attach, decrypt, mount_on};
 use crate::volumes::disk::{self, Content, Disk};
 use crate::volumes::{TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
@@ -138,12 +139,11 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
         grow: wanted.grow,
     };
     if let Some(disk) = disk_with(&wish, facts).map_err(failed)? {
-        let found = plan(&disk, &wish).and_then(|plan| {
+        let found = plan(&disk, &wish).and_then(|(alone, plan)| {
             if plan.change == Change::New {
-                let text = "its table has changed since the kernel read it; restart the node";
-                return Err(io::Error::other(text));
+                return Err(io::Error::other("its table has just changed"));
             }
-            carry_out(&disk, &plan)
+            carry_out(&disk, &plan, alone)
         });
         return found.map_err(|error| Trouble::Failed(format!("{}: {error}", disk.name)));
     }
@@ -161,8 +161,8 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
         let disk = Disk::new(name);
         match plan(&disk, &wish) {
             // A failure after this is none of choice: another disk would make a second volume of this name.
-            Ok(plan) => {
-                return carry_out(&disk, &plan)
+            Ok((alone, plan)) => {
+                return carry_out(&disk, &plan, alone)
                     .map_err(|error| Trouble::Failed(format!("{name}: {error}")));
             }
             Err(error) => why.push(format!("{name}: {error}")),
@@ -174,14 +174,12 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
     )))
 }
 
-/// The disk that has the partition: by the names the kernel knows, and by the tables on the disks, for of what was
-/// added in this boot it knows none.
+/// The disk that has the partition, by the tables on the disks: of what was added in this boot the kernel knows no
+/// name. A drive without a medium has nothing.
 fn disk_with(wish: &Wish<'_>, facts: &Facts) -> io::Result<Option<Disk>> {
-    if let Some(disk) = disk::the_disk_with(Path::new("/sys"), wish.label)? {
-        return Ok(Some(disk));
-    }
     let (mut with, mut unknown) = (Vec::new(), Vec::new());
-    for disk in facts.disks.iter().filter(|disk| !disk.cdrom) {
+    let disks = facts.disks.iter();
+    for disk in disks.filter(|disk| !disk.cdrom && disk.size > 0) {
         let disk = Disk::new(name(disk));
         let has = File::open(disk.device()).and_then(|mut file| has(&mut file, wish.label));
         match has {
@@ -211,12 +209,14 @@ fn name(disk: &block::Disk) -> &str {
     disk.dev_path.trim_start_matches("/dev/")
 }
 
-fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<Plan> {
-    Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)
+fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<(Alone, Plan)> {
+    let alone = alone(&disk.name)?;
+    let plan = Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)?;
+    Ok((alone, plan))
 }
 
-/// Writes the table, and tells the kernel of the partition.
-fn carry_out(disk: &Disk, plan: &Plan) -> io::Result<PathBuf> {
+/// Writes the table, and tells the kernel of the partition, while nobody else changes the disk.
+fn carry_out(disk: &Disk, plan: &Plan, _alone: Alone) -> io::Result<PathBuf> {
     let extent = plan.extent;
     let known = disk.partition(extent.number);
     if !plan.writes() && known.is_ok() {
@@ -247,8 +247,8 @@ async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String
     let may_be_opened = found == Content::Luks
         || found == Content::Nothing && {
             let device = device.to_owned();
-            let read = spawn_blocking(move || starts_with_zeros(&device)).await;
-            read.is_ok_and(|zeros| zeros.unwrap_or_default())
+            let read = spawn_blocking(move || is_zero(&mut File::open(device)?, 0, WIPED)).await;
+            read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
         };
     let opened = if may_be_opened {
         decrypt(id, device, Some(wanted)).await?
@@ -258,20 +258,6 @@ async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String
     opened
         .map(|opened| opened.device.display().to_string())
         .ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
-}
-
-/// Whether it is as it was when it was made: zeros where anything that is known would begin.
-fn starts_with_zeros(device: &Path) -> io::Result<bool> {
-    let mut file = File::open(device)?.take(WIPED);
-    let mut part = vec![0; 1 << 20];
-    loop {
-        let length = file.read(&mut part)?;
-        match part.get(..length) {
-            None | Some([]) => return Ok(true),
-            Some(read) if read.iter().any(|byte| *byte != 0) => return Ok(false),
-            Some(_) => {}
-        }
-    }
 }
 
 /// Mounts what somebody else made, and writes nothing to it by itself.
@@ -339,22 +325,6 @@ mod tests {
             flags: MountFlags::empty(),
             project_quota: false,
         }
-    }
-
-    #[test]
-    fn what_was_used_is_not_as_it_was_made() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut content = vec![0; usize::try_from(WIPED).unwrap() + 4096];
-        let is = |content: &[u8]| {
-            fs::write(file.path(), content).unwrap();
-            starts_with_zeros(file.path()).unwrap()
-        };
-        assert!(is(&[]) && is(&content));
-        *content.last_mut().unwrap() = 1;
-        assert!(is(&content), "behind what is zeroed anything may lie");
-        // Where btrfs has its superblock.
-        content[65_536] = 1;
-        assert!(!is(&content));
     }
 
     #[test]

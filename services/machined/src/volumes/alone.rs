@@ -1,0 +1,67 @@
+//! One change of a disk's partitions at a time: who reads a table, changes it and writes it has the disk alone, and
+//! so has who empties what such a table speaks of.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The disks that somebody has, by the kernel's names.
+static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static FREED: Condvar = Condvar::new();
+
+/// A disk that nobody else changes until this is dropped.
+#[derive(Debug)]
+pub struct Alone(String);
+
+/// Has a disk, by the kernel's name, alone.
+///
+/// # Errors
+/// `EBUSY`: somebody else has it, perhaps for hours.
+pub fn alone(disk: &str) -> io::Result<Alone> {
+    if taken().insert(disk.to_owned()) {
+        return Ok(Alone(disk.to_owned()));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "its partitions are being changed or wiped",
+    ))
+}
+
+/// The same, as soon as nobody else has it.
+pub fn wait_for(disk: &str) -> Alone {
+    let mut taken = taken();
+    while !taken.insert(disk.to_owned()) {
+        taken = FREED.wait(taken).unwrap_or_else(PoisonError::into_inner);
+    }
+    Alone(disk.to_owned())
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        taken().remove(&self.0);
+        FREED.notify_all();
+    }
+}
+
+fn taken() -> MutexGuard<'static, BTreeSet<String>> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_is_one_ones_alone_and_others_are_not_concerned() {
+        let first = alone("a-disk").unwrap();
+        let busy = alone("a-disk").unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        let _other = alone("another-disk").unwrap();
+        let next = thread::spawn(|| drop(wait_for("a-disk")));
+        drop(first);
+        next.join().unwrap();
+        alone("a-disk").unwrap();
+    }
+}
