@@ -87,7 +87,7 @@ fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs 
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
 
 repro: deps ## Build twice in different environments and compare every byte
-	CORTEN_ARCH=$(ARCH) cargo test --locked --workspace --test reproducible -- --ignored --nocapture
+	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
 bench: build image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
 	$(BIN)/bench

@@ -65,6 +65,12 @@ const WORKERS: usize = 2;
 /// Threads for reading files; each costs memory while it idles.
 const BLOCKING_THREADS: usize = 4;
 
+/// Threads whose end is an answer to who asked for them.
+const CONTAINED: [&str; 2] = [
+    corten_config::values::EXPRESSION_READER,
+    controllers::HTTP_PROBE,
+];
+
 /// The daemon's entry; `args` starts with the program's name. As process 1 it never returns.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if args.nth(1).as_deref() == Some(OsStr::new("--print")) {
@@ -78,11 +84,12 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     console::open(Path::new("/dev/kmsg"));
     // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
     std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
         // A controller's run ends, and its runtime says when it starts again.
         if corten_resources::controller::in_controller() {
             console::error(&format!("a controller has a bug: {panic}"));
-        } else if std::thread::current().name() == Some(corten_config::values::EXPRESSION_READER) {
-            console::error(&format!("the reader of expressions has a bug: {panic}"));
+        } else if let Some(name) = thread.name().filter(|name| CONTAINED.contains(name)) {
+            console::error(&format!("the {name} has a bug: {panic}"));
         } else {
             finish::fatal(&format!("machined has a bug: {panic}"))
         }

@@ -299,7 +299,7 @@ section! {
         Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "endpoint" endpoint: Endpoint = "Where", required;
-        Acted "timeout" timeout: Option<Duration> = "How long an answer may take; 1 minute or less";
+        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
     }
 }
 

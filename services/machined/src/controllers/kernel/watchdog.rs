@@ -119,18 +119,11 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::volumes::user::tests::document;
 
     #[tokio::test]
     async fn what_nobody_feeds_is_not_shown() {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
-             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
-             apiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog7\n"
-        );
-        let document = Document::parse(text.as_bytes());
-        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let document = document("WatchdogTimerConfig\ndevice: /dev/watchdog7");
         let config = watch::Sender::new(Some(document));
         let timer = WatchdogTimer {
             config: config.subscribe(),

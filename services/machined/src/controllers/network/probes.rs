@@ -18,6 +18,8 @@ use crate::https;
 use crate::resources::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
 use crate::resources::network_spec::Layer;
 
+/// The name of the threads that ask web servers: a panic there is a failed probe.
+pub(crate) const HTTP_PROBE: &str = "web server probe";
 /// Where the config does not say.
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -206,7 +208,8 @@ impl Attempt {
                 // An answer of 400 and more is an error.
                 let ask = move || drop(tell.send(agent.get(&url).call().map(drop)));
                 // Of the runtime's threads for what blocks, silent servers would hold all.
-                let thread = thread::Builder::new().name("probe".to_owned()).spawn(ask);
+                let thread = thread::Builder::new().name(HTTP_PROBE.to_owned());
+                let thread = thread.spawn(ask);
                 thread.map_err(|error| format!("no thread: {error}"))?;
                 let asked = told.await.map_err(|_| "it was not asked".to_owned())?;
                 asked.map_err(|error| error.to_string())
