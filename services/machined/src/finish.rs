@@ -85,6 +85,8 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
     {
         console::warn(&format!("cannot write down why this boot ends: {error}"));
     }
+    let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();
+    volumes::user::forget(state, &ends);
     for target in mounted_by_us(mount_table::now()) {
         if mount::unmount(&target).is_err() {
             let _ = mount::detach(&target);

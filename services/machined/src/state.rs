@@ -1,6 +1,7 @@
 //! The node as the API sees it: views out, a config or an action in.
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -20,7 +21,7 @@ use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::supervisor::Supervisor;
-use crate::volumes::{self, DeviceWipe, Opened, Target};
+use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 
@@ -244,12 +245,14 @@ impl Node for NodeState {
             self.check_not_ending()?;
             let device = &wipe.device;
             console::say(&format!("{device} is being wiped, as the API was asked to"));
+            let ends = wipe.ends();
             wipe.carry_out().map_err(|error| match error.kind() {
                 ErrorKind::ResourceBusy => SubmitError::Refused(format!(
                     "{device} is mounted, or open, or a part of something that is in use"
                 )),
                 _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
             })?;
+            volumes::user::forget(Path::new(STATE.target), &ends);
             console::say(&format!("{device} is wiped"));
         }
         Ok(())

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use uuid::Uuid;
+
 use super::disk::{self, Disk};
 use super::table::Table;
 use super::{EPHEMERAL, STATE, device, wipe};
@@ -68,6 +70,15 @@ impl Target {
             }
             // The server has looked it up.
             Target::Disk(_) => Ok(()),
+        }
+    }
+
+    /// The ids of the partitions of other disks that are gone afterwards.
+    #[must_use]
+    pub fn ends(&self) -> Vec<Uuid> {
+        match self {
+            Target::Disk(name) => wipe::partitions_on(&Path::new("/dev").join(name), |_| true),
+            Target::Partition(_) | Target::SystemDisk => Vec::new(),
         }
     }
 

@@ -120,6 +120,21 @@ impl Table {
         Some(self.extent(number, entry))
     }
 
+    /// The partition with this id.
+    #[must_use]
+    pub fn find_id(&self, id: Uuid) -> Option<Extent> {
+        let mut used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
+        let (number, entry) =
+            used.find(|(_, entry)| entry.unique_partition_guid == id.to_bytes_le())?;
+        Some(self.extent(number, entry))
+    }
+
+    /// The id of a partition that is there.
+    #[must_use]
+    pub fn id(&self, extent: Extent) -> Uuid {
+        Uuid::from_bytes_le(self.gpt[extent.number].unique_partition_guid)
+    }
+
     /// Every partition: its name, and where it lies.
     pub fn partitions(&self) -> impl Iterator<Item = (&str, Extent)> {
         let used = self.gpt.iter().filter(|(_, entry)| entry.is_used());

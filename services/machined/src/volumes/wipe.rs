@@ -7,6 +7,7 @@ use std::path::Path;
 
 use corten_sys::blkpg;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
+use uuid::Uuid;
 
 use super::alone::alone;
 use super::table::{Extent, Table};
@@ -172,6 +173,18 @@ impl DeviceWipe {
             .try_for_each(|part| empty(&mut file, *part, &|| ()))
     }
 
+    /// The ids of the partitions that are gone afterwards.
+    #[must_use]
+    pub fn ends(&self) -> Vec<Uuid> {
+        let devices = Path::new("/dev");
+        match &self.partition_of {
+            None => partitions_on(&devices.join(&self.device), |_| true),
+            Some((disk, number)) => partitions_on(&devices.join(disk), |extent| {
+                self.drop_partition && extent.number == *number
+            }),
+        }
+    }
+
     fn drop_partition(&self, disk: &Path, number: u32) -> io::Result<()> {
         let mut disk = OpenOptions::new().read(true).write(true).open(disk)?;
         let mut table = Table::read(&mut disk)?;
@@ -203,6 +216,15 @@ impl DeviceWipe {
         }
         parts
     }
+}
+
+/// The ids of those partitions of a disk that are meant; none of one that cannot be read.
+pub(super) fn partitions_on(disk: &Path, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
+    let table = File::open(disk).and_then(|mut disk| Table::read(&mut disk));
+    let Ok(table) = table else { return Vec::new() };
+    let extents = table.partitions().map(|(_, extent)| extent);
+    let meant = extents.filter(|extent| is_meant(*extent));
+    meant.map(|extent| table.id(extent)).collect()
 }
 
 /// Makes the kernel forget all of these partitions, or none: it refuses when one is open.

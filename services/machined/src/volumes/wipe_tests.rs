@@ -166,7 +166,19 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         wipe.carry_out().unwrap();
         file.reopen().unwrap()
     };
-    let mut disk = wipe(&node_disk(), false, None);
+    let whole = node_disk();
+    let mut ends = DeviceWipe {
+        device: whole.path().to_str().unwrap().to_owned(),
+        partition_of: None,
+        zeros: false,
+        drop_partition: false,
+    };
+    assert_eq!(ends.ends().len(), PARTITIONS.len());
+    ends.partition_of = Some((ends.device.clone(), 4));
+    assert!(ends.ends().is_empty(), "it stays in the table");
+    ends.drop_partition = true;
+    assert_eq!(ends.ends(), [Uuid::from_bytes_le([4; 16])]);
+    let mut disk = wipe(&whole, false, None);
     Table::read(&mut disk).unwrap_err();
     for (name, ..) in PARTITIONS {
         assert_eq!(content(&disk, name)[0], 0, "{name}");

@@ -39,6 +39,8 @@ pub(in crate::controllers) trait Outside:
         volume: &UserVolume,
         place: &Place,
     ) -> impl Future<Output = Result<(), String>> + Send;
+    /// [`World::forget_others`].
+    fn forget_others(&self, wanted: &[UserVolume]) -> impl Future<Output = ()> + Send;
 }
 
 impl Outside for World {
@@ -48,6 +50,10 @@ impl Outside for World {
 
     async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
         World::release(self, volume, place).await
+    }
+
+    async fn forget_others(&self, wanted: &[UserVolume]) {
+        World::forget_others(self, wanted).await;
     }
 }
 
@@ -116,6 +122,9 @@ impl<O: Outside> Controller for UserVolumes<O> {
             let facts = facts(context)?;
             kept.release(&self.outside, &wanted).await;
             if is_time(context)? {
+                if config.is_some() {
+                    self.outside.forget_others(&wanted).await;
+                }
                 kept.attach(&self.outside, &wanted, &facts).await;
             }
             context.start_outputs();

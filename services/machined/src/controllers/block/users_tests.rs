@@ -17,6 +17,7 @@ struct State {
     asked: Vec<String>,
     troubles: BTreeMap<String, Trouble>,
     busy: BTreeSet<String>,
+    known: Vec<String>,
 }
 
 impl Outside for Fake {
@@ -40,6 +41,11 @@ impl Outside for Fake {
             return Err("it is in use".to_owned());
         }
         Ok(())
+    }
+
+    async fn forget_others(&self, wanted: &[UserVolume]) {
+        let ids = wanted.iter().map(|volume| volume.id.clone());
+        self.0.lock().unwrap().known = ids.collect();
     }
 }
 
@@ -189,6 +195,7 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
     ))));
     node.until_phase("u-b", "ready").await;
     assert_eq!(fake.asked(), ["attach u-b of 1"]);
+    assert_eq!(fake.0.lock().unwrap().known, ["u-data", "u-b"]);
     fake.0.lock().unwrap().troubles.clear();
     node.disk("vdc");
     node.until_phase("u-data", "ready").await;
@@ -220,6 +227,7 @@ async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
     let asked = node.fake.asked();
     assert_eq!(asked.first().unwrap(), "release u-data");
     assert!(asked.last().unwrap().starts_with("attach e-data"));
+    assert_eq!(node.fake.0.lock().unwrap().known, ["e-data"]);
 }
 
 #[tokio::test]

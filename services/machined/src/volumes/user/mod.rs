@@ -1,10 +1,11 @@
 //! The volumes of users: partitions on disks that selectors choose, directories, and file systems that exist
 //! already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
 //!
-//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, and what is done to
-//! disks and mounts in `world.rs`; the controller `block.UserVolumeController` decides when.
+//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, which one was its
+//! in `known.rs`, and what is done to disks and mounts in `world.rs`; the controller `block.UserVolumeController` decides when.
 
 mod choose;
+mod known;
 mod partition;
 mod swap;
 mod world;
@@ -20,6 +21,7 @@ use corten_sys::mount::MountFlags;
 use super::{MIB, SMALLEST_XFS, Volume, WIPED};
 
 pub use choose::Facts;
+pub use known::forget;
 pub use swap::stop_swapping;
 pub use world::World;
 

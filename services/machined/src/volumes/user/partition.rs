@@ -24,6 +24,8 @@ const MAGIC: &[u8; 8] = b"EFI PART";
 pub struct Wish<'a> {
     /// The partition's name.
     pub label: &'a str,
+    /// The one that was this one's; without it, any of this name.
+    pub id: Option<Uuid>,
     /// Its type in the table.
     pub kind: Uuid,
     /// At least so many bytes.
@@ -50,6 +52,8 @@ pub enum Change {
 pub struct Plan {
     /// The partition.
     pub extent: Extent,
+    /// Its id.
+    pub id: Uuid,
     /// What is done to it.
     pub change: Change,
     table: Table,
@@ -78,15 +82,19 @@ impl Plan {
             MaxSize::Bytes(bytes) => bytes,
             MaxSize::Percent(percent) => table.disk_length() / 100 * u64::from(percent),
         });
-        let (extent, change) = match table.find(wish.label) {
+        let by_name = table.find(wish.label);
+        let found = wish.id.map_or(by_name, |id| table.find_id(id));
+        let (extent, change) = match found {
             Some(found) => {
-                let larger = wish.grow.then(|| table.grow(wish.label, most)).flatten();
+                let grow = wish.grow && by_name == Some(found);
+                let larger = grow.then(|| table.grow(wish.label, most)).flatten();
                 larger.map_or((found, Change::None), |larger| (larger, Change::Grown))
             }
             None => (append(&mut table, wish, most)?, Change::New),
         };
         Ok(Plan {
             extent,
+            id: table.id(extent),
             change,
             table,
             is_unprotected,
@@ -121,16 +129,19 @@ impl Plan {
     }
 }
 
-/// Whether a disk has a partition of this name; one that is not partitioned in our way has none.
+/// The ids of the partitions of this name on a disk; one that is not partitioned in our way has none.
 ///
 /// # Errors
 /// It cannot be read, or has a table that is damaged.
-pub fn has<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<bool> {
+pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
     let first = FirstSector::of(disk)?;
     match Table::read(disk) {
-        Ok(table) => Ok(table.find(label).is_some()),
+        Ok(table) => {
+            let of_name = table.partitions().filter(|(name, _)| *name == label);
+            Ok(of_name.map(|(_, extent)| table.id(extent)).collect())
+        }
         Err(error) if first == FirstSector::Protective => Err(error),
-        Err(_) => Ok(false),
+        Err(_) => Ok(Vec::new()),
     }
 }
 

@@ -13,6 +13,7 @@ fn empty() -> Cursor<Vec<u8>> {
 fn wish(label: &str) -> Wish<'_> {
     Wish {
         label,
+        id: None,
         kind: TYPE_LINUX,
         least: 8 * MIB,
         most: Some(MaxSize::Bytes(20 * MIB)),
@@ -128,23 +129,31 @@ fn a_disk_that_holds_something_is_left_alone() {
 
 #[test]
 fn a_partition_is_looked_for_on_disks_of_every_kind() {
+    let found = |disk: &mut Cursor<Vec<u8>>| ids(disk, "u-a").unwrap();
     let mut disk = empty();
-    assert!(!has(&mut disk, "u-a").unwrap(), "empty");
+    assert!(found(&mut disk).is_empty(), "empty");
     disk.get_mut()[..4].copy_from_slice(b"XFSB");
-    assert!(!has(&mut disk, "u-a").unwrap(), "a file system");
+    assert!(found(&mut disk).is_empty(), "a file system");
     let mut disk = empty();
     disk.get_mut()[450] = 0x83;
     disk.get_mut()[510..512].copy_from_slice(&[0x55, 0xaa]);
-    assert!(!has(&mut disk, "u-a").unwrap(), "a table of MBR");
+    assert!(found(&mut disk).is_empty(), "a table of MBR");
     let mut disk = empty();
-    make(&mut disk, &wish("u-a"));
-    assert!(has(&mut disk, "u-a").unwrap());
-    assert!(!has(&mut disk, "u-b").unwrap());
+    let made = make(&mut disk, &wish("u-a"));
+    make(&mut disk, &wish("u-b"));
+    assert_eq!(found(&mut disk), [made.id]);
+    // It is its id that counts, not its name.
+    let known = Wish {
+        id: Some(made.id),
+        ..wish("renamed")
+    };
+    let again = Plan::on(&mut disk, 512, &known).unwrap();
+    assert_eq!((again.extent, again.id), (made.extent, made.id));
     // Both copies of the table: what was in it nobody knows.
     disk.get_mut()[512..520].fill(0);
     disk.get_mut()[LENGTH - 512..LENGTH - 504].fill(0);
-    has(&mut disk, "u-a").unwrap_err();
-    has(&mut Cursor::new(vec![]), "u-a").unwrap_err();
+    ids(&mut disk, "u-a").unwrap_err();
+    ids(&mut Cursor::new(vec![]), "u-a").unwrap_err();
 }
 
 #[test]

@@ -8,15 +8,17 @@ use corten_config::kinds::Encryption;
 use corten_sys::{blkpg, mount};
 use tokio::task::spawn_blocking;
 
-use super::partition::{Change, Plan, Wish, has, is_zero};
+use super::known::{self, Seen};
+use super::partition::{Change, Plan, Wish, ids, is_zero};
 use super::{Facts, Kind, Mounting, Partition, Place, Purpose, Trouble, UserVolume, swap};
 use crate::console;
+use crate::durable;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
 use crate::volumes::attach::{attach, decrypt, mount_on};
 use crate::volumes::disk::{self, Content, Disk};
-use crate::volumes::{TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
+use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
 
 /// What the partition of a volume may hold already, as udevd names it.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
@@ -67,6 +69,13 @@ impl World {
         spawn_blocking(move || release(&volume, &place))
             .await
             .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    /// Forgets which partitions are those of other volumes than these, whose disks may be gone.
+    pub async fn forget_others(&self, wanted: &[UserVolume]) {
+        let wanted = wanted.to_vec();
+        let forget = move || known::forget_others(Path::new(STATE.target), &wanted);
+        let _ = spawn_blocking(forget).await;
     }
 
     async fn partition(
@@ -127,9 +136,10 @@ impl World {
 
 /// The device of its partition: where there is one of its name, or else on the first disk that can have it.
 fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, Trouble> {
-    let failed = |error: io::Error| Trouble::Failed(error.to_string());
+    let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
+        id: known::partition(state, id),
         kind: match wanted.purpose {
             Purpose::FileSystem | Purpose::Raw => TYPE_LINUX,
             Purpose::Swap => TYPE_SWAP,
@@ -138,7 +148,16 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
         most: wanted.most,
         grow: wanted.grow,
     };
-    if let Some(disk) = disk_with(&wish, facts).map_err(failed)? {
+    let carry_out = |disk: &Disk, plan: &Plan, alone: Alone| {
+        let device = carry_out(disk, plan, alone)?;
+        // In memory it would be no more than what the disks say.
+        if durable::is_volume(state) {
+            known::remember(state, id, plan.id);
+        }
+        Ok(device)
+    };
+    if let Some(disk) = known::disk_of(id, wish.id, &look(id, facts))? {
+        let disk = Disk::new(disk);
         let found = plan(&disk, &wish).and_then(|(alone, plan)| {
             if plan.change == Change::New {
                 return Err(io::Error::other("its table has just changed"));
@@ -163,7 +182,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
             // A failure after this is none of choice: another disk would make a second volume of this name.
             Ok((alone, plan)) => {
                 return carry_out(&disk, &plan, alone)
-                    .map_err(|error| Trouble::Failed(format!("{name}: {error}")));
+                    .map_err(|error: io::Error| Trouble::Failed(format!("{name}: {error}")));
             }
             Err(error) => why.push(format!("{name}: {error}")),
         }
@@ -174,34 +193,20 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
     )))
 }
 
-/// The disk that has the partition, by the tables on the disks: of what was added in this boot the kernel knows no
-/// name. A drive without a medium has nothing.
-fn disk_with(wish: &Wish<'_>, facts: &Facts) -> io::Result<Option<Disk>> {
-    let (mut with, mut unknown) = (Vec::new(), Vec::new());
+/// What the tables on the disks say; of a partition that was added in this boot the kernel knows no name. A drive
+/// without a medium has nothing.
+fn look(label: &str, facts: &Facts) -> Vec<Seen> {
     let disks = facts.disks.iter();
-    for disk in disks.filter(|disk| !disk.cdrom && disk.size > 0) {
-        let disk = Disk::new(name(disk));
-        let has = File::open(disk.device()).and_then(|mut file| has(&mut file, wish.label));
-        match has {
-            Ok(true) => with.push(disk),
-            Ok(false) => {}
-            Err(error) => unknown.push(format!("{}: {error}", disk.name)),
-        }
-    }
-    let mut with = with.into_iter();
-    match (with.next(), with.next()) {
-        (Some(one), Some(other)) => Err(io::Error::other(format!(
-            "the disks {} and {} both have a partition {}; wipe one of them",
-            one.name, other.name, wish.label
-        ))),
-        (Some(one), None) => Ok(Some(one)),
-        (None, _) if unknown.is_empty() => Ok(None),
-        // A second one, made elsewhere, would take its place.
-        (None, _) => Err(io::Error::other(format!(
-            "it may be on a disk that cannot be read: {}; mend, wipe or take out that disk",
-            unknown.join("; ")
-        ))),
-    }
+    disks
+        .filter(|disk| !disk.cdrom && disk.size > 0)
+        .map(|disk| {
+            let device = Disk::new(name(disk)).device();
+            Seen {
+                disk: name(disk).to_owned(),
+                partitions: File::open(device).and_then(|mut file| ids(&mut file, label)),
+            }
+        })
+        .collect()
 }
 
 /// As the kernel calls it.

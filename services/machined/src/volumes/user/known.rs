@@ -1,0 +1,199 @@
+//! Which partition is which volume's, by the ids in the tables of the disks, kept in STATE: a volume that was there
+//! once is found again or waited for. It is not made a second time because its disk comes late, and nothing is taken
+//! for it because it has its name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use uuid::Uuid;
+
+use super::{Trouble, UserVolume};
+use crate::console;
+use crate::durable;
+
+/// A map, in JSON, from volumes to the ids of their partitions.
+const FILE: &str = "user-volumes.json";
+
+/// The partitions of a volume's name that are on a disk, by the kernel's name; or why that cannot be told.
+#[derive(Debug)]
+pub struct Seen {
+    /// The disk.
+    pub disk: String,
+    /// What is on it.
+    pub partitions: io::Result<Vec<Uuid>>,
+}
+
+/// The disk with the partition of a volume, of which this one is known; `None`: it is on no disk, and may be made.
+///
+/// # Errors
+/// It is not to be made, for there is one already, or may be.
+pub fn disk_of<'a>(
+    volume: &str,
+    known: Option<Uuid>,
+    seen: &'a [Seen],
+) -> Result<Option<&'a str>, Trouble> {
+    let (mut with, mut unknown) = (Vec::new(), Vec::new());
+    for Seen { disk, partitions } in seen {
+        match partitions {
+            Ok(ids) => with.extend(
+                ids.iter()
+                    .filter(|id| known.is_none_or(|known| known == **id))
+                    .map(|_| disk.as_str()),
+            ),
+            Err(error) => unknown.push(format!("{disk}: {error}")),
+        }
+    }
+    match (with.as_slice(), known) {
+        ([one], _) => Ok(Some(one)),
+        ([], _) if !unknown.is_empty() => Err(Trouble::Failed(format!(
+            "it may be on a disk that cannot be read: {}; mend, wipe or take out that disk",
+            unknown.join("; ")
+        ))),
+        ([], None) => Ok(None),
+        ([], Some(id)) => Err(Trouble::Missing(format!(
+            "its partition {id} is on none of the disks; if it is gone for good, take {volume} out of the config \
+             and put it back"
+        ))),
+        (several, _) => Err(Trouble::Failed(format!(
+            "there are several partitions {volume}, on {}; wipe all but one",
+            several.join(" and ")
+        ))),
+    }
+}
+
+/// The partition that was this volume's.
+#[must_use]
+pub fn partition(state: &Path, volume: &str) -> Option<Uuid> {
+    read(state)
+        .get(volume)
+        .and_then(|id| Uuid::parse_str(id).ok())
+}
+
+/// From now on this partition is the volume's.
+pub fn remember(state: &Path, volume: &str, partition: Uuid) {
+    let mut known = read(state);
+    let id = partition.to_string();
+    if known.get(volume) != Some(&id) {
+        known.insert(volume.to_owned(), id);
+        write(state, &known);
+    }
+}
+
+/// Forgets the volumes that are wanted no more, whose disks may be gone for good.
+pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
+    retain(state, |volume, _| wanted.iter().any(|one| one.id == volume));
+}
+
+/// Forgets the volumes whose partitions were wiped: they are made anew.
+pub fn forget(state: &Path, partitions: &[Uuid]) {
+    retain(state, |_, id| {
+        !Uuid::parse_str(id).is_ok_and(|id| partitions.contains(&id))
+    });
+}
+
+fn retain(state: &Path, keep: impl Fn(&str, &str) -> bool) {
+    let mut known = read(state);
+    let before = known.len();
+    known.retain(|volume, id| keep(volume, id));
+    if known.len() != before {
+        write(state, &known);
+    }
+}
+
+fn read(state: &Path) -> BTreeMap<String, String> {
+    let path = state.join(FILE);
+    let read = fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    match read {
+        Ok(known) => known,
+        Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+        Err(error) => {
+            let what = "volumes of users are found by their names";
+            console::warn(&format!("{}: {error}; {what}", path.display()));
+            BTreeMap::new()
+        }
+    }
+}
+
+fn write(state: &Path, known: &BTreeMap<String, String>) {
+    let written = serde_json::to_vec(known).map_err(io::Error::from);
+    if let Err(error) = written.and_then(|text| durable::replace(state, FILE, &text)) {
+        console::warn(&format!("{}: {error}", state.join(FILE).display()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::user::tests::document;
+    use crate::volumes::user::wanted;
+
+    const ONE: Uuid = Uuid::from_u128(1);
+    const TWO: Uuid = Uuid::from_u128(2);
+
+    fn seen(disk: &str, partitions: &[Uuid]) -> Seen {
+        Seen {
+            disk: disk.to_owned(),
+            partitions: Ok(partitions.to_vec()),
+        }
+    }
+
+    fn broken(disk: &str) -> Seen {
+        Seen {
+            disk: disk.to_owned(),
+            partitions: Err(io::Error::other("broken")),
+        }
+    }
+
+    fn failure(known: Option<Uuid>, seen: &[Seen]) -> String {
+        match disk_of("u-data", known, seen).unwrap_err() {
+            Trouble::Failed(why) => why,
+            Trouble::Missing(why) => panic!("only missing: {why}"),
+        }
+    }
+
+    #[test]
+    fn a_volume_is_made_only_where_it_cannot_be_already() {
+        let none = [seen("vda", &[]), seen("vdb", &[])];
+        assert_eq!(disk_of("u-data", None, &none), Ok(None));
+        let one = [seen("vda", &[]), seen("vdb", &[ONE]), broken("vdc")];
+        assert_eq!(disk_of("u-data", None, &one), Ok(Some("vdb")));
+        assert_eq!(disk_of("u-data", Some(ONE), &one), Ok(Some("vdb")));
+        // The disk of the one that is known is late; another disk has one of its name.
+        let trouble = disk_of("u-data", Some(TWO), &one[..2]).unwrap_err();
+        let Trouble::Missing(why) = trouble else {
+            panic!("{trouble:?}")
+        };
+        assert!(why.contains(&TWO.to_string()) && why.contains("put it back"));
+        assert!(failure(Some(TWO), &one).contains("vdc: broken"));
+        assert!(failure(None, &[seen("vda", &[]), broken("vdc")]).contains("vdc: broken"));
+        // By its name alone nobody can tell which it is.
+        let two = [seen("vda", &[ONE]), seen("vdb", &[TWO])];
+        assert!(failure(None, &two).contains("on vda and vdb"));
+        assert_eq!(disk_of("u-data", Some(TWO), &two), Ok(Some("vdb")));
+        assert!(failure(None, &[seen("vda", &[ONE, TWO])]).contains("several"));
+    }
+
+    #[test]
+    fn what_is_remembered_is_forgotten_with_the_config() {
+        let state = tempfile::tempdir().unwrap();
+        let known = |volume| partition(state.path(), volume);
+        assert_eq!(known("u-data"), None);
+        remember(state.path(), "u-data", ONE);
+        remember(state.path(), "u-old", TWO);
+        assert_eq!((known("u-data"), known("u-old")), (Some(ONE), Some(TWO)));
+        let selector = "provisioning: {diskSelector: {match: '!system_disk'}}";
+        let config = document(&format!("UserVolumeConfig\nname: data\n{selector}"));
+        forget_others(state.path(), &wanted(&config));
+        assert_eq!((known("u-data"), known("u-old")), (Some(ONE), None));
+        forget(state.path(), &[TWO]);
+        assert_eq!(known("u-data"), Some(ONE));
+        forget(state.path(), &[TWO, ONE]);
+        assert_eq!(known("u-data"), None);
+        fs::write(state.path().join(FILE), "{\"u-data\": \"x\"").unwrap();
+        assert_eq!(known("u-data"), None);
+        remember(state.path(), "u-data", TWO);
+        assert_eq!(known("u-data"), Some(TWO));
+    }
+}
