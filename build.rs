@@ -26,9 +26,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         files.into_iter().partition(|f| f.starts_with(&internal));
     // The public API is wide: a server implements what it can, the generated
     // rest answers UNIMPLEMENTED. Our own few methods are all implemented.
+    // Resources that are long lists of numbers are shown as they are sent.
+    let shown = "#[derive(serde::Serialize)] #[serde(rename_all = \"camelCase\")]";
     tonic_prost_build::configure()
         .emit_rerun_if_changed(false)
         .generate_default_stubs(true)
+        .message_attribute(".talos.resource.definitions.perf", shown)
+        .message_attribute(".machine.CPUStat", shown)
         .include_file("public.rs")
         .compile_fds(protox::compile(&public, [root])?)?;
     tonic_prost_build::configure()

@@ -63,6 +63,8 @@ pub struct ServiceView {
     pub id: String,
     /// Its state.
     pub state: ServiceState,
+    /// Its first process, while it runs.
+    pub pid: Option<u32>,
     /// `None` until the first health answer.
     pub healthy: Option<bool>,
     /// The last health check's message, empty when healthy.

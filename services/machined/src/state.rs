@@ -73,6 +73,7 @@ impl NodeState {
         let own = ServiceView {
             id: "machined".to_owned(),
             state: ServiceState::Running,
+            pid: Some(1),
             healthy: Some(true),
             health_message: String::new(),
             health_changed: now,

@@ -8,18 +8,30 @@ use corten_sys::sysctl;
 
 use crate::console;
 
+/// Where they are.
+pub const DIRECTORY: &str = "/etc/sysctl.d";
+
 /// One line of such a file.
 #[derive(Debug, PartialEq, Eq)]
-struct Setting {
-    key: String,
-    value: String,
+pub struct Setting {
+    /// The parameter's name.
+    pub key: String,
+    /// What is written.
+    pub value: String,
     /// A leading `-`: no complaint when it cannot be set.
-    quiet: bool,
+    pub quiet: bool,
 }
 
-/// Sets everything the files of `directory` ask for, in the lexical order of their names; returns how many
-/// are set. One that cannot be set is told and passed over.
+/// Sets everything the files of `directory` ask for; returns how many are set. One that cannot be set is
+/// told and passed over.
 pub fn apply(directory: &Path, proc_sys: &Path) -> usize {
+    let settings = read(directory);
+    let works = |setting: &&Setting| apply_one(setting, proc_sys);
+    settings.iter().filter(works).count()
+}
+
+/// Everything the files of `directory` ask for, in the lexical order of their names.
+pub fn read(directory: &Path) -> Vec<Setting> {
     let mut files: Vec<_> = fs::read_dir(directory)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
@@ -28,18 +40,14 @@ pub fn apply(directory: &Path, proc_sys: &Path) -> usize {
             .is_some_and(|extension| extension == "conf")
     });
     files.sort();
-    let mut set = 0;
+    let mut settings = Vec::new();
     for file in files {
         match fs::read_to_string(&file) {
-            Ok(text) => {
-                let settings = parse(&text);
-                let works = |setting: &&Setting| apply_one(setting, proc_sys);
-                set += settings.iter().filter(works).count();
-            }
+            Ok(text) => settings.extend(parse(&text)),
             Err(error) => console::warn(&format!("cannot read {}: {error}", file.display())),
         }
     }
-    set
+    settings
 }
 
 fn apply_one(setting: &Setting, proc_sys: &Path) -> bool {

@@ -7,6 +7,7 @@ mod adjtime;
 mod block;
 mod conditions;
 mod config;
+mod devices;
 mod extensions;
 mod facts;
 mod files;
@@ -20,6 +21,7 @@ mod meta;
 mod netlink;
 mod network;
 mod node_address;
+mod perf;
 mod secrets;
 mod security;
 mod services;
@@ -130,6 +132,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         config: config.clone(),
     })?;
     runtime.add(adjtime::Adjtime)?;
+    runtime.add(perf::Stats {
+        proc: "/proc".into(),
+    })?;
+    runtime.add(devices::Devices)?;
     network(&mut runtime, sources.network, sources.config)?;
     Ok(runtime)
 }
@@ -157,6 +163,9 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(block::mounts::Mounts {
         mounts: sources.mounts.clone(),
     })?;
+    runtime.add(block::swap::Swaps {
+        proc: "/proc".into(),
+    })?;
     runtime.add(security::Security {
         root: "/".into(),
         mounts: sources.mounts.clone(),
@@ -167,6 +176,7 @@ fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(kernel::param_config::ParamConfig {
         config: sources.config.clone(),
     })?;
+    runtime.add(kernel::param_defaults::ParamDefaults::default())?;
     runtime.add(kernel::params::Params::default())?;
     runtime.add(kernel::modules::ModuleConfig {
         config: sources.config.clone(),

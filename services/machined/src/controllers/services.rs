@@ -1,11 +1,13 @@
 //! The supervisor's services, as resources.
 
+use std::fs;
+
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
 use crate::node::{ServiceState, ServiceView};
-use crate::resources::runtime::Service;
+use crate::resources::runtime::{Service, ServicePid};
 use crate::services::{OPTIONAL, extension};
 
 #[derive(Debug, Clone)]
@@ -19,7 +21,10 @@ impl Controller for Services {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<Service>()]
+        vec![
+            Output::exclusive::<Service>(),
+            Output::exclusive::<ServicePid>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -29,6 +34,9 @@ impl Controller for Services {
             context.start_outputs();
             for view in views.iter().filter(|view| !is_off(view)) {
                 context.put(Draft::new(&view.id, status(view)))?;
+                if let Some(process) = view.pid.map(process) {
+                    context.put(Draft::new(&view.id, process))?;
+                }
             }
             // Whoever reads this is served by it.
             let machined = Service {
@@ -38,6 +46,7 @@ impl Controller for Services {
             };
             context.put(Draft::new("machined", machined))?;
             context.remove_others::<Service>()?;
+            context.remove_others::<ServicePid>()?;
             // The supervisor is gone only when machined ends.
             if self.views.changed().await.is_err() {
                 return Ok(());
@@ -64,22 +73,62 @@ fn status(view: &ServiceView) -> Service {
     }
 }
 
+fn process(pid: u32) -> ServicePid {
+    // It may have ended already.
+    let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap_or_default();
+    ServicePid {
+        pid,
+        mount_namespace: namespace.to_string_lossy().into_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
+    use corten_resources::Store;
+    use corten_resources::controller::Runtime;
+
     use super::*;
 
-    #[test]
-    fn an_optional_service_is_missed_only_when_it_is_wanted() {
-        let view = |id: &str, state| ServiceView {
+    fn view(id: &str, state: ServiceState) -> ServiceView {
+        ServiceView {
             id: id.to_owned(),
             state,
+            pid: None,
             healthy: None,
             health_message: String::new(),
             health_changed: SystemTime::now(),
             events: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_is_shown_as_long_as_it_runs() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let pid = std::process::id();
+        let running = ServiceView {
+            pid: Some(pid),
+            ..view("apid", ServiceState::Running)
         };
+        let stopped = view("udevd", ServiceState::Failed);
+        let views = watch::Sender::new(vec![running, stopped]);
+        let services = Services {
+            views: views.subscribe(),
+        };
+        drop(views);
+        runtime.add(services).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        let shown = store.get_as::<ServicePid>("apid").unwrap();
+        assert_eq!(shown.pid, pid);
+        assert!(shown.mount_namespace.starts_with("mnt:["));
+        assert!(store.get_as::<Service>("udevd").is_some());
+        assert!(store.get_as::<ServicePid>("udevd").is_none());
+    }
+
+    #[test]
+    fn an_optional_service_is_missed_only_when_it_is_wanted() {
         assert!(is_off(&view("registryd", ServiceState::Initialized)));
         assert!(is_off(&view("registryd", ServiceState::Finished)));
         assert!(!is_off(&view("registryd", ServiceState::Waiting)));

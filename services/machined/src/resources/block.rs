@@ -231,3 +231,51 @@ impl Spec for DiscoveredVolume {
         Some(message.encode_to_vec())
     }
 }
+
+/// What the kernel swaps to; its id is the device's path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SwapStatus {
+    /// `/dev/dm-1`.
+    pub device: String,
+    /// `partition` or `file`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// In bytes.
+    pub size: u64,
+    /// The same for people.
+    pub size_human: String,
+    /// In bytes.
+    pub used: u64,
+    /// The same for people.
+    pub used_human: String,
+    /// The highest is used first; below 0 the kernel chose it.
+    pub priority: i32,
+}
+
+impl Spec for SwapStatus {
+    const DEFINITION: Definition = open(
+        "SwapStatuses.block.talos.dev",
+        NAMESPACE,
+        &["swap", "swaps"],
+        &[
+            column("Device", ".device"),
+            column("Size", ".sizeHuman"),
+            column("Used", ".usedHuman"),
+            column("Priority", ".priority"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::SwapStatusSpec {
+            device: self.device.clone(),
+            size_bytes: self.size,
+            size_human: self.size_human.clone(),
+            used_bytes: self.used,
+            used_human: self.used_human.clone(),
+            priority: self.priority,
+            r#type: self.kind.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}

@@ -25,6 +25,31 @@ pub struct KernelParamSpec {
 
 impl Spec for KernelParamSpec {
     const DEFINITION: Definition = open("KernelParamSpecs.runtime.talos.dev", NAMESPACE, &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::KernelParamSpecSpec {
+            value: self.value.clone(),
+            ignore_errors: self.ignore_errors,
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A value the image sets at boot, before any the config wants; ids are those of [`KernelParamSpec`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KernelParamDefaultSpec(pub KernelParamSpec);
+
+impl Spec for KernelParamDefaultSpec {
+    const DEFINITION: Definition = open(
+        "KernelParamDefaultSpecs.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        self.0.to_proto()
+    }
 }
 
 /// What became of a [`KernelParamSpec`]; same id.

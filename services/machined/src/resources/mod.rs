@@ -20,6 +20,7 @@ pub mod network_probe;
 pub mod network_rule;
 pub mod network_spec;
 pub mod network_wireguard;
+pub mod perf;
 pub mod prefix;
 pub mod runtime;
 pub mod secrets;

@@ -111,6 +111,59 @@ impl Spec for Service {
     }
 }
 
+/// The process of a service that runs; its id is the service's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicePid {
+    /// Of its first process.
+    pub pid: u32,
+    /// As the kernel names it: `mnt:[4026531841]` (namespaces(7)).
+    pub mount_namespace: String,
+}
+
+impl Spec for ServicePid {
+    const DEFINITION: Definition = open(
+        "ServicePIDs.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("PID", ".pid")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::ServicePidSpec {
+            pid: self.pid.try_into().unwrap_or_default(),
+            mount_namespace: self.mount_namespace.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// The devices the machine was started with are known; id [`DevicesStatus::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DevicesStatus {
+    /// There is none before.
+    pub ready: bool,
+}
+
+impl DevicesStatus {
+    /// There is one.
+    pub const ID: &str = "devices";
+}
+
+impl Spec for DevicesStatus {
+    const DEFINITION: Definition = open(
+        "DevicesStatuses.runtime.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Ready", ".ready")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let ready = self.ready;
+        Some(wire::DevicesStatusSpec { ready }.encode_to_vec())
+    }
+}
+
 /// A value of META; its id is the tag as `0x0a`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetaKey {

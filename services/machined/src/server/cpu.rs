@@ -1,5 +1,7 @@
 //! Processors: `/proc/loadavg`, `/proc/stat`, `/proc/cpuinfo`.
 
+use std::path::Path;
+
 use corten_api::machine as api;
 use tonic::Status;
 
@@ -28,10 +30,14 @@ pub(super) fn load(paths: &Paths) -> Result<api::LoadAvgResponse, Status> {
 }
 
 pub(super) fn system_stat(paths: &Paths) -> Result<api::SystemStatResponse, Status> {
-    let text = procfile::text(&paths.proc, "stat")?;
     Ok(api::SystemStatResponse {
-        messages: vec![parse_stat(&text)],
+        messages: vec![stat(&paths.proc)?],
     })
+}
+
+/// What the processors did since the boot; `proc` is where the process file system is.
+pub(crate) fn stat(proc: &Path) -> Result<api::SystemStat, Status> {
+    procfile::text(proc, "stat").map(|text| parse_stat(&text))
 }
 
 fn parse_stat(text: &str) -> api::SystemStat {

@@ -1,6 +1,7 @@
 //! Memory: `/proc/meminfo`, every value in kB as it stands there.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use corten_api::machine as api;
 use tonic::Status;
@@ -8,14 +9,18 @@ use tonic::Status;
 use super::{Paths, procfile};
 
 pub(super) fn memory(paths: &Paths) -> Result<api::MemoryResponse, Status> {
-    let text = procfile::text(&paths.proc, "meminfo")?;
     let memory = api::Memory {
         metadata: None,
-        meminfo: Some(parse(&text)),
+        meminfo: Some(info(&paths.proc)?),
     };
     Ok(api::MemoryResponse {
         messages: vec![memory],
     })
+}
+
+/// What the memory is used for; `proc` is where the process file system is.
+pub(crate) fn info(proc: &Path) -> Result<api::MemInfo, Status> {
+    procfile::text(proc, "meminfo").map(|text| parse(&text))
 }
 
 fn parse(text: &str) -> api::MemInfo {

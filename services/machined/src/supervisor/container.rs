@@ -6,7 +6,7 @@ use std::fs::DirBuilder;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -79,13 +79,21 @@ pub struct Started {
 
 /// The shell's hold on a container.
 #[derive(Debug)]
-pub(super) struct Handle(mpsc::UnboundedSender<Signal>);
+pub(super) struct Handle {
+    signals: mpsc::UnboundedSender<Signal>,
+    pid: Arc<OnceLock<u32>>,
+}
 
 impl Handle {
     /// Signals it, as soon as containerd can be reached. What is still being started is given up.
     pub(super) fn signal(&self, signal: Signal) {
         // It may have ended meanwhile.
-        let _ = self.0.send(signal);
+        let _ = self.signals.send(signal);
+    }
+
+    /// Its first process, once it is started.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid.get().copied()
     }
 }
 
@@ -98,6 +106,7 @@ pub(super) fn start(
     runtime: Arc<dyn Runtime>,
     told: mpsc::UnboundedSender<(Id, Event)>,
 ) -> Handle {
+    let pid = Arc::new(OnceLock::new());
     let follower = Follower {
         id: spec.id.clone(),
         container: container.clone(),
@@ -107,10 +116,11 @@ pub(super) fn start(
         logs: logs.clone(),
         runtime,
         told,
+        pid: pid.clone(),
     };
     let (signals, heard) = mpsc::unbounded_channel();
     tokio::spawn(follower.run(heard));
-    Handle(signals)
+    Handle { signals, pid }
 }
 
 struct Follower {
@@ -122,6 +132,7 @@ struct Follower {
     logs: logs::Sender,
     runtime: Arc<dyn Runtime>,
     told: mpsc::UnboundedSender<(Id, Event)>,
+    pid: Arc<OnceLock<u32>>,
 }
 
 impl Follower {
@@ -149,6 +160,8 @@ impl Follower {
         let outcome = tokio::select! {
             started = self.start(&bundle) => match started {
                 Ok(started) => {
+                    // There is one start to a follower.
+                    let _ = self.pid.set(started.pid);
                     self.tell(Event::Ready(self.say(started)));
                     self.until_end(&mut signals).await
                 }

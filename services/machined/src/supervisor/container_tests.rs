@@ -248,6 +248,7 @@ async fn a_container_starts_speaks_ends_and_starts_again() {
         world.until_up("x").await,
         "Started task x (PID 101) for container x"
     );
+    world.until("x", |view| view.pid == Some(101)).await;
     assert_eq!(
         world.logs.next_line().await,
         ("x".to_owned(), "hello from 101".to_owned())
@@ -259,7 +260,14 @@ async fn a_container_starts_speaks_ends_and_starts_again() {
     world
         .until_said("x", "Started task x (PID 102) for container x")
         .await;
+    world.until("x", |view| view.pid == Some(102)).await;
     assert_eq!(world.logs.next_line().await.1, "hello from 102");
+    let stopped = world.supervisor.control("x", Control::Stop);
+    timeout(Duration::from_secs(20), stopped)
+        .await
+        .unwrap()
+        .unwrap();
+    world.until("x", |view| view.pid.is_none()).await;
 }
 
 #[tokio::test]

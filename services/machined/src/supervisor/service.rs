@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use corten_api::machine as api;
 
 use super::container::Handle;
-use super::policy::State;
+use super::policy::{Runs, State};
 use crate::console;
 use crate::node::{ServiceEvent, ServiceState, ServiceView};
 use crate::services::ServiceSpec;
@@ -28,6 +28,7 @@ impl Service {
         let view = ServiceView {
             id: spec.id.to_string(),
             state: ServiceState::Initialized,
+            pid: None,
             healthy: None,
             health_message: String::new(),
             health_changed: SystemTime::now(),
@@ -39,6 +40,19 @@ impl Service {
             state: State::Initialized,
             view,
             history: VecDeque::new(),
+        }
+    }
+
+    /// What the API shows.
+    pub(super) fn shown(&self) -> ServiceView {
+        let pid = match self.state.runs() {
+            Some(Runs::Process(pid)) => Some(pid),
+            Some(Runs::Container) => self.container.as_ref().and_then(Handle::pid),
+            None => None,
+        };
+        ServiceView {
+            pid,
+            ..self.view.clone()
         }
     }
 

@@ -343,11 +343,7 @@ impl Shell {
     }
 
     fn publish(&self) {
-        let now: Vec<_> = self
-            .services
-            .iter()
-            .map(|service| service.view.clone())
-            .collect();
+        let now: Vec<_> = self.services.iter().map(Service::shown).collect();
         let changed = |old: &Vec<ServiceView>| {
             old.len() != now.len()
                 || old.iter().zip(&now).any(|(old, new)| {

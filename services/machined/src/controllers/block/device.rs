@@ -252,16 +252,25 @@ fn known_name(found: &str) -> &str {
     }
 }
 
-/// Decimal units, one digit after the point below ten of them.
+/// Decimal units, as of disks.
 fn pretty(bytes: u64) -> String {
-    let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    in_units(bytes, 1000, ["kB", "MB", "GB", "TB", "PB", "EB"])
+}
+
+/// Binary units, as of memory.
+pub(super) fn pretty_binary(bytes: u64) -> String {
+    in_units(bytes, 1024, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
+/// One digit after the point below ten of a unit; each is `step` of the one before.
+fn in_units(bytes: u64, step: u64, units: [&str; 6]) -> String {
     let mut shown = (bytes, 0, "B");
     for unit in units {
         let (whole, _, _) = shown;
-        if whole < 1000 {
+        if whole < step {
             break;
         }
-        shown = (whole / 1000, whole % 1000, unit);
+        shown = (whole / step, whole % step * 1000 / step, unit);
     }
     let (whole, thousandths, unit) = shown;
     if whole >= 10 || unit == "B" {
@@ -290,6 +299,16 @@ mod tests {
             (9_960_000, "10.0 MB"),
         ] {
             assert_eq!(pretty(bytes), text);
+        }
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (1_048_571_904, "1000 MiB"),
+            (2 << 30, "2.0 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(pretty_binary(bytes), text);
         }
     }
 

@@ -4,6 +4,7 @@ pub(super) mod config;
 mod device;
 pub(super) mod mounts;
 mod record;
+pub(super) mod swap;
 pub(super) mod users;
 pub(super) mod volumes;
 

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::config::{label, mount_spec};
 use crate::console;
+use crate::controllers::devices::UDEVD;
 use crate::resources::block::{DiscoveredVolume, Disk, SystemDisk};
 use crate::resources::runtime::Service;
 use crate::resources::volume::VolumeStatus;
@@ -21,7 +22,6 @@ use crate::volumes::user::{Facts, Kind, Place, Trouble, UserVolume, World, wante
 
 /// Between attempts to unmount what is in use.
 const AGAIN: Duration = Duration::from_secs(15);
-const UDEVD: &str = "udevd";
 
 /// Who does what is to be done; a test's does nothing.
 pub(in crate::controllers) trait Outside:

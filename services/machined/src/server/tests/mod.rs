@@ -73,6 +73,7 @@ impl Node for Remembering {
         let service = |id: &str| ServiceView {
             id: id.into(),
             state: ServiceState::Running,
+            pid: None,
             healthy: None,
             health_message: String::new(),
             health_changed: at,

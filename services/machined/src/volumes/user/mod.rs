@@ -22,7 +22,7 @@ use super::{MIB, SMALLEST_XFS, Volume, WIPED};
 
 pub use choose::Facts;
 pub use known::forget;
-pub use swap::stop_swapping;
+pub use swap::{areas, stop_swapping};
 pub use world::World;
 
 const MOUNTED_BELOW: &str = "/var/mnt";

@@ -56,17 +56,49 @@ pub(super) fn stop(device: &Path) -> Result<(), String> {
 
 /// Swaps to nothing any more.
 pub fn stop_swapping() {
-    for device in devices(&fs::read_to_string(IN_USE).unwrap_or_default()) {
+    for area in areas(&fs::read_to_string(IN_USE).unwrap_or_default()) {
+        let device = area.device;
         if let Err(why) = stop(Path::new(device)) {
             console::warn(&format!("{device}: {why}"));
         }
     }
 }
 
-/// The first word of each line but the first.
-fn devices(swaps: &str) -> impl Iterator<Item = &str> {
-    let lines = swaps.lines().skip(1);
-    lines.filter_map(|line| line.split_whitespace().next())
+/// What is swapped to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area<'a> {
+    /// Its path.
+    pub device: &'a str,
+    /// `partition` or `file`.
+    pub kind: &'a str,
+    /// In bytes.
+    pub size: u64,
+    /// In bytes.
+    pub used: u64,
+    /// The highest is used first.
+    pub priority: i32,
+}
+
+/// Reads the kernel's list; what is no number in it counts as 0.
+pub fn areas(swaps: &str) -> impl Iterator<Item = Area<'_>> {
+    // A line of headings comes first.
+    swaps.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (device, kind) = (words.next()?, words.next().unwrap_or_default());
+        let mut bytes = || {
+            let kib = words.next().and_then(|word| word.parse::<u64>().ok());
+            kib.unwrap_or_default().saturating_mul(1024)
+        };
+        let (size, used) = (bytes(), bytes());
+        let priority = words.next().and_then(|word| word.parse().ok());
+        Some(Area {
+            device,
+            kind,
+            size,
+            used,
+            priority: priority.unwrap_or_default(),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -106,7 +138,18 @@ mod tests {
     fn the_kernels_list_is_read() {
         let list = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
                     /dev/dm-1                               partition\t1023996\t\t0\t\t-2\n";
-        assert_eq!(devices(list).collect::<Vec<_>>(), ["/dev/dm-1"]);
-        assert_eq!(devices("").count(), 0);
+        let area = Area {
+            device: "/dev/dm-1",
+            kind: "partition",
+            size: 1_023_996 * 1024,
+            used: 0,
+            priority: -2,
+        };
+        assert_eq!(areas(list).collect::<Vec<_>>(), [area]);
+        assert_eq!(areas("").count(), 0);
+        let odd = "Filename\n\n/dev/vda5\n/dev/vda6 file 18446744073709551615 -1 x\n";
+        let odd: Vec<_> = areas(odd).collect();
+        assert_eq!((odd[0].device, odd[0].size), ("/dev/vda5", 0));
+        assert_eq!((odd[1].size, odd[1].used), (u64::MAX, 0));
     }
 }

@@ -1,0 +1,113 @@
+//! What the kernel swaps to; it tells nobody when that changes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::time::sleep;
+
+use super::device::pretty_binary;
+use crate::resources::block::SwapStatus;
+use crate::resources::volume::VolumeStatus;
+use crate::volumes::user::areas;
+
+/// Between looks (the reference's number).
+const PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Swaps {
+    /// `/proc`, except in tests.
+    pub(in crate::controllers) proc: PathBuf,
+}
+
+impl Controller for Swaps {
+    fn name(&self) -> &'static str {
+        "block.SwapStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        // The node swaps to nothing but volumes.
+        vec![Input::of::<VolumeStatus>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<SwapStatus>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                () = sleep(PAUSE) => {}
+            }
+            // A kernel that cannot swap has no such file.
+            let list = fs::read_to_string(self.proc.join("swaps")).unwrap_or_default();
+            context.start_outputs();
+            for area in areas(&list) {
+                let status = SwapStatus {
+                    device: area.device.to_owned(),
+                    kind: area.kind.to_owned(),
+                    size: area.size,
+                    size_human: pretty_binary(area.size),
+                    used: area.used,
+                    used_human: pretty_binary(area.used),
+                    priority: area.priority,
+                };
+                context.put(Draft::new(area.device, status))?;
+            }
+            context.remove_others::<SwapStatus>()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const DEVICE: &str = "/dev/dm-1";
+
+    async fn until(store: &Store, done: impl Fn(Option<&SwapStatus>) -> bool) {
+        let pointer = Pointer::of::<SwapStatus>(DEVICE);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            while !done(store.get_as::<SwapStatus>(DEVICE).as_deref()) {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_swapped_to_is_shown_as_long_as_it_is() {
+        let proc = tempfile::tempdir().unwrap();
+        let list = proc.path().join("swaps");
+        let line = "/dev/dm-1 partition 1023996 2048 -2\n";
+        fs::write(&list, format!("Filename Type Size Used Priority\n{line}")).unwrap();
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let swaps = Swaps {
+            proc: proc.path().to_owned(),
+        };
+        runtime.add(swaps).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, |status| status.is_some()).await;
+        let status = store.get_as::<SwapStatus>(DEVICE).unwrap();
+        assert_eq!((status.size, status.used), (1_048_571_904, 2 << 20));
+        assert_eq!(
+            (&*status.size_human, &*status.used_human),
+            ("1000 MiB", "2.0 MiB")
+        );
+        assert_eq!((&*status.kind, status.priority), ("partition", -2));
+        // It goes with its volume.
+        fs::remove_file(&list).unwrap();
+        let volume = Draft::new("s-a", VolumeStatus::default());
+        store.put(volume, "").unwrap();
+        until(&store, |status| status.is_none()).await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Kernel parameters, from the image. The boot sets them, long before anything is asked here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
+
+use crate::boot::sysctls;
+use crate::resources::kernel::{KernelParamDefaultSpec, KernelParamSpec};
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct ParamDefaults {
+    /// [`sysctls::DIRECTORY`], or a test's.
+    pub(in crate::controllers) directory: PathBuf,
+}
+
+impl Default for ParamDefaults {
+    fn default() -> ParamDefaults {
+        ParamDefaults {
+            directory: sysctls::DIRECTORY.into(),
+        }
+    }
+}
+
+impl Controller for ParamDefaults {
+    fn name(&self) -> &'static str {
+        "runtime.KernelParamDefaultsController"
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<KernelParamDefaultSpec>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        // Of two for one parameter the later is in force.
+        let settings = sysctls::read(&self.directory).into_iter();
+        let last: BTreeMap<_, _> = settings
+            .map(|setting| (format!("proc.sys.{}", setting.key), setting))
+            .collect();
+        for (id, setting) in last {
+            let spec = KernelParamSpec {
+                value: setting.value,
+                ignore_errors: setting.quiet,
+            };
+            context.put(Draft::new(&id, KernelParamDefaultSpec(spec)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{AnySpec as _, Store};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_image_sets_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("10-a.conf"), "net.a = 1\nnet.b = 1\n").unwrap();
+        fs::write(directory.path().join("20-b.conf"), "-net.a = 2 3\n").unwrap();
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let defaults = ParamDefaults {
+            directory: directory.path().to_owned(),
+        };
+        runtime.add(defaults).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        let shown = |id: &str| store.get_as::<KernelParamDefaultSpec>(id).unwrap();
+        let spec = KernelParamSpec {
+            value: "2 3".to_owned(),
+            ignore_errors: true,
+        };
+        assert_eq!(shown("proc.sys.net.a").0, spec);
+        assert!(!shown("proc.sys.net.b").0.ignore_errors);
+        let yaml = shown("proc.sys.net.a").to_yaml().unwrap();
+        assert!(yaml.contains("2 3\nignoreErrors: true"), "{yaml}");
+    }
+}

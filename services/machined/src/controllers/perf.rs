@@ -1,0 +1,77 @@
+//! What the processors and the memory are used for; the kernel tells nobody when that changes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
+use tokio::time::sleep;
+
+use crate::resources::perf::{CpuStat, MemoryStat};
+use crate::server::{cpu, memory};
+
+/// Between looks (the reference's number).
+const PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Stats {
+    /// `/proc`, except in tests.
+    pub(super) proc: PathBuf,
+}
+
+impl Controller for Stats {
+    fn name(&self) -> &'static str {
+        "perf.StatsController"
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<CpuStat>(),
+            Output::exclusive::<MemoryStat>(),
+        ]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let cpu = CpuStat::from(cpu::stat(&self.proc)?);
+            let memory = MemoryStat::try_from(memory::info(&self.proc)?)?;
+            context.put(Draft::new(CpuStat::ID, cpu))?;
+            context.put(Draft::new(MemoryStat::ID, memory))?;
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{AnySpec as _, Pointer, Start, Store};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn processors_and_memory_are_shown() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::write(proc.path().join("stat"), "cpu 250 0 100\ncpu0 250 0 100\n").unwrap();
+        let meminfo = "MemTotal: 100 kB\nMemFree: 40 kB\n";
+        fs::write(proc.path().join("meminfo"), meminfo).unwrap();
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let stats = Stats {
+            proc: proc.path().to_owned(),
+        };
+        runtime.add(stats).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let pointer = Pointer::of::<MemoryStat>(MemoryStat::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        while store.get_as::<MemoryStat>(MemoryStat::ID).is_none() {
+            watcher.next().await.unwrap();
+        }
+        let memory = store.get_as::<MemoryStat>(MemoryStat::ID).unwrap();
+        assert!(memory.to_yaml().unwrap().contains("used: 60\n"));
+        let cpu = store.get_as::<CpuStat>(CpuStat::ID).unwrap();
+        assert_eq!(cpu.to_yaml().unwrap().matches("user: 2.5\n").count(), 2);
+    }
+}
