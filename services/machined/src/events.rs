@@ -213,7 +213,7 @@ impl Reader {
     /// The next event, now or later.
     ///
     /// # Errors
-    /// It is no longer kept.
+    /// It is no longer kept; the next call goes on with the oldest that is.
     pub async fn next(&mut self) -> Result<Arc<Event>, FellBehind> {
         loop {
             let next = self.next;
@@ -223,6 +223,7 @@ impl Reader {
             if let Some(lost) = history.dropped.checked_sub(next)
                 && lost > 0
             {
+                self.next = history.dropped;
                 return Err(FellBehind(lost));
             }
             let at = usize::try_from(next.saturating_sub(history.dropped)).unwrap_or(usize::MAX);
@@ -302,6 +303,7 @@ mod tests {
         let mut slow = events.read(From::Now);
         (0..HISTORY + 3).for_each(|number| events.publish("", &phase(number)));
         assert_eq!(slow.next().await, Err(FellBehind(3)));
+        assert_eq!(name(&mut slow).await.unwrap(), "3");
         assert_eq!(
             name(&mut events.read(From::Last(HISTORY + 9)))
                 .await

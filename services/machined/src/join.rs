@@ -129,7 +129,7 @@ async fn ask_one(
 }
 
 /// Host and port as a URL has them.
-fn authority(host: &str, port: u16) -> String {
+pub(crate) fn authority(host: &str, port: u16) -> String {
     match host.parse() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
         _ => format!("{host}:{port}"),

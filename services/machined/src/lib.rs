@@ -11,7 +11,7 @@
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
 //! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node
-//! that cannot sign, trustd of the control plane.
+//! that cannot sign, trustd of the control plane; the config's receiver of events.
 //! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the
 //! controllers; everything else
 //! needs to be process 1.

@@ -136,7 +136,7 @@ kinds! {
     Later single ZswapConfig;
     Held  single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;
-    Later single EventSinkConfig;
+    Acted single EventSinkConfig;
     Acted single WatchdogTimerConfig;
     Later named  TrustedRootsConfig;
     Later single EnvironmentConfig;

@@ -26,7 +26,7 @@ fn check_kmsg(_: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A receiver of events.
+    /// A receiver of the node's events: gRPC without TLS, service `events.EventSinkService`.
     pub struct EventSinkConfig {
         Acted "endpoint" endpoint: Endpoint = "Where", required;
     }

@@ -8,6 +8,7 @@ mod block;
 mod conditions;
 mod config;
 mod devices;
+mod event_sink;
 mod extensions;
 mod facts;
 mod files;
@@ -37,6 +38,7 @@ use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
 use tokio::sync::watch;
 
 use crate::console;
+use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::mount_table::Mount;
 use crate::network::Setup;
@@ -81,6 +83,8 @@ pub struct Sources {
     pub modules: watch::Receiver<u64>,
     /// What services of extensions have of the machine config.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
+    /// What happens on the node.
+    pub events: Events,
 }
 
 /// All of them, not yet running.
@@ -113,6 +117,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(kmsg_log::KmsgLogs {
         config: config.clone(),
     })?;
+    runtime.add(event_sink::EventSinks {
+        config: config.clone(),
+    })?;
+    runtime.add(event_sink::EventSender::new(&sources.events))?;
     runtime.add(conditions::ServiceConditions {
         conditions: sources.conditions,
     })?;
@@ -308,6 +316,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         pci: watch::Sender::default().subscribe(),
         modules: watch::Sender::default().subscribe(),
         extension_configs: watch::Sender::default().subscribe(),
+        events: Events::default(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())
 }

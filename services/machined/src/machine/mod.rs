@@ -195,6 +195,7 @@ impl Machine {
             pci: uevents::follow("pci"),
             modules: uevents::follow("module"),
             extension_configs: self.extensions.in_place.subscribe(),
+            events: self.node.events().clone(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;

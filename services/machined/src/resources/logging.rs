@@ -1,7 +1,7 @@
-//! Where logs go beside the node.
+//! Where logs and events go beside the node.
 
 use corten_api::common::Url;
-use corten_api::talos::resource::definitions::runtime::KmsgLogConfigSpec;
+use corten_api::talos::resource::definitions::runtime::{EventSinkConfigSpec, KmsgLogConfigSpec};
 use corten_resources::{Definition, Spec};
 use prost::Message as _;
 use serde::Serialize;
@@ -29,5 +29,26 @@ impl Spec for KmsgLogConfig {
         };
         let destinations = self.destinations.iter().map(url).collect();
         Some(KmsgLogConfigSpec { destinations }.encode_to_vec())
+    }
+}
+
+/// Who receives events; id [`EventSinkConfig::ID`]. There is none when nobody does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventSinkConfig {
+    /// `host:port`, an IPv6 address in brackets.
+    pub endpoint: String,
+}
+
+impl EventSinkConfig {
+    /// There is one.
+    pub const ID: &str = "event-sink";
+}
+
+impl Spec for EventSinkConfig {
+    const DEFINITION: Definition = open("EventSinkConfigs.runtime.talos.dev", "runtime", &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let endpoint = self.endpoint.clone();
+        Some(EventSinkConfigSpec { endpoint }.encode_to_vec())
     }
 }

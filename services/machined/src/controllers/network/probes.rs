@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use ureq::Agent;
 
 use crate::https;
+use crate::join::authority;
 use crate::resources::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
 use crate::resources::network_spec::Layer;
 
@@ -59,13 +60,8 @@ impl Controller for ProbeConfig {
 fn wanted(config: &Document) -> Vec<ProbeSpec> {
     let tcp = config.all::<TCPProbeConfig>().map(|config| {
         let endpoint = &config.endpoint;
-        let host = if endpoint.host.contains(':') {
-            format!("[{}]", endpoint.host)
-        } else {
-            endpoint.host.clone()
-        };
         let target = Target::Tcp(TcpProbe {
-            endpoint: format!("{host}:{}", endpoint.port),
+            endpoint: authority(&endpoint.host, endpoint.port),
             timeout: unless_zero(config.timeout, TIMEOUT),
         });
         (config.interval, config.failure_threshold, target)

@@ -1,0 +1,234 @@
+use std::future::pending;
+use std::ops::Range;
+
+use corten_api::events::EventResponse;
+use corten_api::events::event_sink_service_server::{EventSinkService, EventSinkServiceServer};
+use corten_api::machine as api;
+use corten_resources::controller::Runtime;
+use corten_resources::{Pointer, Start, Store};
+use prost::Message as _;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response};
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+enum Answer {
+    Accept,
+    Refuse,
+    Never,
+}
+
+#[derive(Clone)]
+struct Sink {
+    got: watch::Sender<Vec<EventRequest>>,
+    asked: watch::Sender<usize>,
+    /// What it does with each call.
+    answer: fn(usize) -> Answer,
+}
+
+#[tonic::async_trait]
+impl EventSinkService for Sink {
+    async fn publish(
+        &self,
+        request: Request<EventRequest>,
+    ) -> Result<Response<EventResponse>, Status> {
+        let number = *self.asked.borrow();
+        self.asked.send_modify(|asked| *asked += 1);
+        match (self.answer)(number) {
+            Answer::Accept => self.got.send_modify(|got| got.push(request.into_inner())),
+            Answer::Refuse => return Err(Status::unavailable("full\n[corten] all is well")),
+            Answer::Never => pending().await,
+        }
+        Ok(Response::new(EventResponse {}))
+    }
+}
+
+impl Sink {
+    fn serve(listener: TcpListener, answer: fn(usize) -> Answer) -> Sink {
+        let sink = Sink {
+            got: watch::Sender::default(),
+            asked: watch::Sender::default(),
+            answer,
+        };
+        let server = Server::builder()
+            .add_service(EventSinkServiceServer::new(sink.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        sink
+    }
+
+    /// Waits for so many, and compares them all.
+    async fn has(&self, expected: Range<usize>) {
+        let mut got = self.got.subscribe();
+        let enough = got.wait_for(|got| got.len() >= expected.len());
+        let got = timeout(DEADLINE, enough).await.unwrap().unwrap().clone();
+        let phases: Vec<usize> = got.iter().map(phase).collect();
+        assert_eq!(phases, expected.collect::<Vec<_>>());
+    }
+}
+
+/// Its number, when it is whole.
+fn phase(event: &EventRequest) -> usize {
+    assert!(events::Id::parse(&event.id).is_some(), "{event:?}");
+    assert_eq!(event.actor_id, "somebody");
+    let data = event.data.as_ref().unwrap();
+    assert_eq!(data.type_url, "talos/runtime/machine.PhaseEvent");
+    let phase = api::PhaseEvent::decode(data.value.as_slice()).unwrap();
+    phase.phase.parse().unwrap()
+}
+
+struct World {
+    store: Store,
+    events: Events,
+    config: watch::Sender<Option<Document>>,
+}
+
+impl World {
+    fn new() -> World {
+        let world = World {
+            store: Store::new(),
+            events: Events::default(),
+            config: watch::Sender::new(None),
+        };
+        let network = NetworkStatus {
+            address_ready: true,
+            ..NetworkStatus::default()
+        };
+        let mut runtime = Runtime::new(world.store.clone());
+        let sinks = EventSinks {
+            config: world.config.subscribe(),
+        };
+        runtime.add(sinks).unwrap();
+        runtime.add(EventSender::new(&world.events)).unwrap();
+        let network = Draft::new(NetworkStatus::ID, network);
+        world.store.put(network, "").unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        world
+    }
+
+    fn publish(&self, numbers: Range<usize>) {
+        for number in numbers {
+            let event = api::PhaseEvent {
+                phase: number.to_string(),
+                action: 0,
+            };
+            self.events.publish("somebody", &event);
+        }
+    }
+
+    fn send_to(&self, listener: &TcpListener) -> String {
+        let endpoint = listener.local_addr().unwrap().to_string();
+        self.config.send_replace(Some(config(&endpoint)));
+        endpoint
+    }
+
+    async fn shows(&self, endpoint: Option<&str>) {
+        let pointer = Pointer::of::<EventSinkConfig>(EventSinkConfig::ID);
+        let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            loop {
+                let shown = self.store.get_as::<EventSinkConfig>(EventSinkConfig::ID);
+                if shown.as_ref().map(|shown| shown.endpoint.as_str()) == endpoint {
+                    return;
+                }
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(DEADLINE, reached).await.unwrap();
+    }
+}
+
+fn config(endpoint: &str) -> Document {
+    let crt = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    let text = format!(
+        "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
+         cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
+         apiVersion: v1alpha1\nkind: EventSinkConfig\nendpoint: '{endpoint}'\n"
+    );
+    Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+async fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+#[tokio::test]
+async fn a_sink_that_comes_late_has_all_of_this_boot() {
+    let (world, listener) = (World::new(), listener().await);
+    world.publish(0..3);
+    let endpoint = world.send_to(&listener);
+    world.shows(Some(&endpoint)).await;
+    // It is reached, and there is nobody.
+    for _ in 0..2 {
+        let connection = timeout(DEADLINE, listener.accept()).await.unwrap();
+        drop(connection.unwrap());
+    }
+    world.publish(3..5);
+    let sink = Sink::serve(listener, |_| Answer::Accept);
+    sink.has(0..5).await;
+    world.publish(5..7);
+    sink.has(0..7).await;
+}
+
+#[tokio::test]
+async fn what_a_sink_refuses_is_sent_again() {
+    let (world, listener) = (World::new(), listener().await);
+    world.send_to(&listener);
+    let sink = Sink::serve(listener, |call| match call {
+        0 | 2 => Answer::Refuse,
+        _ => Answer::Accept,
+    });
+    world.publish(0..3);
+    sink.has(0..3).await;
+    assert_eq!(*sink.asked.borrow(), 5);
+}
+
+#[tokio::test]
+async fn another_sink_goes_on_where_the_first_was() {
+    let (world, first, second) = (World::new(), listener().await, listener().await);
+    world.send_to(&first);
+    let first = Sink::serve(first, |call| match call {
+        0 | 1 => Answer::Accept,
+        _ => Answer::Never,
+    });
+    world.publish(0..3);
+    let mut asked = first.asked.subscribe();
+    let stalled = asked.wait_for(|asked| *asked == 3);
+    timeout(DEADLINE, stalled).await.unwrap().unwrap();
+    // Nobody waits for a sink that does not answer.
+    world.publish(3..5);
+    let endpoint = world.send_to(&second);
+    let second = Sink::serve(second, |_| Answer::Accept);
+    second.has(2..5).await;
+    first.has(0..2).await;
+    world.shows(Some(&endpoint)).await;
+    world.config.send_replace(None);
+    world.shows(None).await;
+}
+
+#[test]
+fn the_config_comes_before_the_kernels_parameter() {
+    let line = Cmdline::parse("quiet talos.events.sink=10.0.0.8:1");
+    let document = config("[fd00::9]:4000");
+    for (document, line, endpoint) in [
+        (Some(&document), &line, Some("[fd00::9]:4000")),
+        (None, &line, Some("10.0.0.8:1")),
+        (None, &Cmdline::parse("corten.events.sink="), None),
+        (None, &Cmdline::default(), None),
+    ] {
+        assert_eq!(wanted(document, line).as_deref(), endpoint);
+    }
+}
+
+#[test]
+fn a_refusal_is_told_in_one_short_line() {
+    let words = format!("full\n[corten] all is well{}", "x".repeat(9000));
+    let told = SinkError::from(Status::unavailable(words)).to_string();
+    assert!(told.starts_with("it answers Unavailable: full[corten] all is well"));
+    assert!(told.len() < 300, "{told}");
+    assert!(!told.contains('\n'), "{told}");
+}
