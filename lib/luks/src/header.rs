@@ -199,11 +199,8 @@ impl Luks {
             return Ok(None);
         };
         let name = slot.to_string();
-        let digests = self.metadata.digests.values();
-        let Some(digest) = digests
-            .into_iter()
-            .find(|digest| digest.keyslots.contains(&name))
-        else {
+        let mut digests = self.metadata.digests_of_data();
+        let Some(digest) = digests.find(|digest| digest.keyslots.contains(&name)) else {
             return Ok(None);
         };
         let key = keyslot::read(device, &keyslot, passphrase, self.room(), self.memory)?;

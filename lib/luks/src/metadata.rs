@@ -147,13 +147,14 @@ impl Metadata {
     pub(crate) fn parse(json: &str) -> Result<Metadata, LuksError> {
         let metadata: Metadata = serde_json::from_str(json)
             .map_err(|error| unsupported(format!("JSON that is not of its form: {error}")))?;
-        if let Some(asked) = metadata.config.more.get("requirements") {
-            let mandatory = asked.get("mandatory").and_then(Value::as_array);
-            if mandatory.is_some_and(|all| !all.is_empty()) {
-                return Err(unsupported(format!("the requirements {asked}")));
-            }
+        let asks_for = |asked: &Value| match asked {
+            Value::Object(kinds) => kinds.values().any(|kind| *kind != Value::Array(vec![])),
+            _ => true,
+        };
+        match metadata.config.more.get("requirements") {
+            Some(asked) if asks_for(asked) => Err(unsupported(format!("the requirements {asked}"))),
+            _ => Ok(metadata),
         }
-        Ok(metadata)
     }
 
     /// The data: one part, encrypted by the kernel's device mapper.
@@ -175,6 +176,9 @@ impl Metadata {
         if !matches!(raw.sector_size, 512 | 1024 | 2048 | 4096) {
             return Err(unsupported(format!("sectors of {} bytes", raw.sector_size)));
         }
+        if !raw.offset.is_multiple_of(raw.sector_size.into()) {
+            return Err(unsupported("a segment that starts within a sector"));
+        }
         let size = match raw.size.as_str() {
             "dynamic" => None,
             size => Some(
@@ -191,9 +195,17 @@ impl Metadata {
         })
     }
 
+    /// What the key of the data is known by. There may be digests of other keys, which belong to no segment.
+    pub(crate) fn digests_of_data(&self) -> impl Iterator<Item = &Digest> {
+        let data = self.segments.keys().next();
+        let is_of_data =
+            move |digest: &&Digest| data.is_some_and(|id| digest.segments.contains(id));
+        self.digests.values().filter(is_of_data)
+    }
+
     /// The slots that hold the key of the data, in order.
     pub(crate) fn slots(&self) -> Vec<u8> {
-        let mut slots: Vec<u8> = (self.digests.values())
+        let mut slots: Vec<u8> = (self.digests_of_data())
             .flat_map(|digest| &digest.keyslots)
             .filter(|slot| self.keyslots.contains_key(*slot))
             .filter_map(|slot| slot.parse().ok().filter(|slot| *slot < SLOTS))

@@ -343,6 +343,11 @@ fn what_a_header_must_not_say_is_refused_by_name() {
         ),
         (r#""sector_size":512"#, r#""sector_size":520"#, "520 bytes"),
         (
+            r#""offset":"16777216""#,
+            r#""offset":"16777217""#,
+            "within a sector",
+        ),
+        (
             r#""segments":{"#,
             r#""segments":{"1":{},"#,
             "exactly one segment",
@@ -352,11 +357,30 @@ fn what_a_header_must_not_say_is_refused_by_name() {
             r#""requirements":{"mandatory":["x"]},"json_size":"#,
             "requirements",
         ),
+        (
+            r#""json_size":"#,
+            r#""requirements":["x"],"json_size":"#,
+            "requirements",
+        ),
         ("{", "[", "not of its form"),
     ] {
         let error = Luks::read(&replaced(from, to)).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
     }
+}
+
+#[test]
+fn a_key_that_is_not_the_datas_opens_nothing() {
+    let device = replaced(r#""segments":["0"]"#, r#""segments":[]"#);
+    let luks = read(&device);
+    assert!(luks.slots().is_empty());
+    assert!(luks.unlock(&device, 0, b"one").unwrap().is_none());
+    // Nothing that is asked for is as good as no requirements.
+    let nothing = replaced(
+        r#""json_size":"#,
+        r#""requirements":{"mandatory":[]},"json_size":"#,
+    );
+    assert_eq!(read(&nothing).slots(), [0]);
 }
 
 #[test]
