@@ -7,7 +7,7 @@ use std::path::Path;
 
 use corten_config::kinds::Encryption;
 use corten_sys::mount;
-use tokio::task::spawn_blocking;
+use tokio::task::{block_in_place, spawn_blocking};
 
 use super::disk::{self, Content};
 use super::encryption::Decrypted;
@@ -33,7 +33,7 @@ pub(super) async fn attach(
         .as_ref()
         .map_or(device, |decrypted| decrypted.device.as_path());
     let shown = device.display().to_string();
-    let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let found = content(device)?;
     match found {
         Content::Xfs => {}
         Content::Nothing => make_file_system(supervisor, volume, &shown).await?,
@@ -68,8 +68,7 @@ pub(super) async fn decrypt(
     wanted: Option<&Encryption>,
 ) -> Result<Option<Decrypted>, String> {
     let shown = partition.display();
-    let found =
-        disk::content(partition).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let found = content(partition)?;
     let (open, wanted): (Open, _) = match (found, wanted) {
         (Content::Nothing, Some(wanted)) => (encryption::make, wanted.clone()),
         (Content::Luks, Some(wanted)) => (encryption::open, wanted.clone()),
@@ -111,12 +110,21 @@ async fn make_file_system(
     supervisor.run("mkfs.xfs", &arguments).await
 }
 
+/// A disk may take its time to answer, or for ever: the runtime's threads go on.
+pub(super) fn content(device: &Path) -> Result<Content, String> {
+    block_in_place(|| disk::content(device))
+        .map_err(|error| format!("cannot read {}: {error}", device.display()))
+}
+
+/// What was written to a log before a power cut is written to its place first, which may take minutes.
 pub(super) fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
-    mount::mount(
-        device,
-        Path::new(volume.target),
-        "xfs",
-        volume.flags,
-        volume.options,
-    )
+    block_in_place(|| {
+        mount::mount(
+            device,
+            Path::new(volume.target),
+            "xfs",
+            volume.flags,
+            volume.options,
+        )
+    })
 }

@@ -264,10 +264,12 @@ fn empty(file: &mut File, part: Part, alive: &dyn Fn()) -> io::Result<()> {
     while done < length(forgets) {
         let (start, left) = (part.start + done, part.length - done);
         let by_itself = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let mut piece = PIECE.min(left);
+        // A header goes before the keys it speaks of: a power cut leaves no volume that nothing opens.
+        let most = if done == 0 { EDGE } else { PIECE };
+        let mut piece = most.min(left);
         if !forgets || fallocate(&*file, by_itself, start, piece).is_err() {
             forgets = false;
-            piece = PIECE.min(part.written.saturating_sub(done));
+            piece = most.min(part.written.saturating_sub(done));
             write_zeros(file, start, piece)?;
         }
         file.sync_data()?;

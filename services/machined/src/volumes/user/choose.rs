@@ -4,7 +4,7 @@ use corten_config::values::{DiskFacts, Expression, VolumeFacts};
 
 use super::Trouble;
 use crate::resources::block::{DiscoveredVolume, Disk};
-use crate::volumes::WIPEABLE;
+use crate::volumes::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};
 
 /// What kinds of file systems can be mounted that the node did not make.
 const MOUNTABLE: [&str; 5] = ["xfs", "ext4", "vfat", "iso9660", "squashfs"];
@@ -82,10 +82,12 @@ impl Facts {
         self.volumes.iter().find(|one| one.dev_path == device)
     }
 
-    /// Whether it is a partition with the node's own data.
+    /// Whether it is a partition of the node's own: its data, or what it starts from.
     fn is_own(&self, volume: &DiscoveredVolume) -> bool {
         let on_system_disk = self.disk_of(volume) == Some(self.system_disk.as_str());
-        on_system_disk && WIPEABLE.contains(&volume.partition_label.as_str())
+        let label = volume.partition_label.as_str();
+        let own = WIPEABLE.iter().chain(&STARTED_FROM).chain(&[IMAGE_CACHE]);
+        on_system_disk && own.into_iter().any(|name| *name == label)
     }
 
     /// The device of the disk it lies on.
@@ -198,6 +200,7 @@ mod tests {
                 volume("sda", 1, "ext4", "old"),
                 volume("sdb", 0, "btrfs", ""),
                 volume("vda", 0, "gpt", ""),
+                volume("vda", 1, "vfat", "EFI"),
                 volume("vda", 4, "xfs", "STATE"),
             ],
             system_disk: "/dev/vda".to_owned(),
@@ -246,8 +249,10 @@ mod tests {
         assert_eq!(existing("volume.name == 'ext4'").unwrap(), "/dev/sda1");
         let on_sata = "disk.transport == 'sata' && volume.partition_label == 'old'";
         assert_eq!(existing(on_sata).unwrap(), "/dev/sda1");
-        let own = existing("volume.partition_label == 'STATE'").unwrap_err();
-        assert!(matches!(own, Trouble::Missing(_)), "{own:?}");
+        for own in ["STATE", "EFI"] {
+            let refused = existing(&format!("volume.partition_label == '{own}'")).unwrap_err();
+            assert!(matches!(refused, Trouble::Missing(_)), "{refused:?}");
+        }
         for (text, why) in [
             ("volume.name == 'btrfs'", "/dev/sdb holds btrfs"),
             ("volume.name == 'gpt'", "means several, /dev/sda, /dev/vda"),

@@ -146,7 +146,8 @@ pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
 }
 
 fn append(table: &mut Table, wish: &Wish<'_>, most: Option<u64>) -> io::Result<Extent> {
-    let least = wish.least.next_multiple_of(MIB);
+    // What is larger than any disk has no room either.
+    let least = wish.least.checked_next_multiple_of(MIB).unwrap_or(u64::MAX);
     let length = most.unwrap_or(u64::MAX).min(table.room());
     if length < least {
         let (has, needs) = (length / MIB, least / MIB);

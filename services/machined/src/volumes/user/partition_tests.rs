@@ -79,6 +79,12 @@ fn sizes_are_kept_to() {
     };
     let why = refusal(&mut disk, &too_large);
     assert_eq!(why, "it has 31 MiB for it, and 40 are needed");
+    let larger_than_any = Wish {
+        least: u64::MAX,
+        most: None,
+        ..wish("u-b")
+    };
+    refusal(&mut disk, &larger_than_any);
     let rest = Wish {
         most: None,
         ..wish("u-b")

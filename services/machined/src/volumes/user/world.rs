@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use corten_config::kinds::Encryption;
 use corten_sys::{blkpg, mount};
-use tokio::task::spawn_blocking;
+use tokio::task::{block_in_place, spawn_blocking};
 
 use super::known::{self, Seen};
 use super::partition::{Change, Plan, Wish, ids, is_zero};
@@ -16,8 +16,8 @@ use crate::durable;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
-use crate::volumes::attach::{attach, decrypt, mount_on};
-use crate::volumes::disk::{self, Content, Disk};
+use crate::volumes::attach::{attach, content, decrypt, mount_on};
+use crate::volumes::disk::{Content, Disk};
 use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
 
 /// What the partition of a volume may hold already, as udevd names it.
@@ -39,7 +39,7 @@ impl World {
             Kind::Directory => make_target(volume.mounting.as_ref()).map(|()| Place::default()),
             Kind::Existing(selector) => {
                 let found = facts.volume_for(selector)?;
-                mount_existing(volume, &found.dev_path, &found.name)
+                block_in_place(|| mount_existing(volume, &found.dev_path, &found.name))
             }
             Kind::Partition(partition) => {
                 let device = self.partition(volume, partition, facts).await?;
@@ -105,7 +105,7 @@ impl World {
                 None => device.display().to_string(),
             };
             if partition.purpose == Purpose::Swap {
-                swap::start(Path::new(&opened))?;
+                block_in_place(|| swap::start(Path::new(&opened)))?;
             }
             return Ok(opened);
         };
@@ -247,7 +247,7 @@ fn carry_out(disk: &Disk, plan: &Plan, _alone: Alone) -> io::Result<PathBuf> {
 /// An encrypted partition without a file system: the device of what is in it.
 async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String, String> {
     let shown = device.display();
-    let found = disk::content(device).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let found = content(device)?;
     // Whoever uses it as it is may have left its first page empty.
     let may_be_opened = found == Content::Luks
         || found == Content::Nothing && {
@@ -301,8 +301,12 @@ fn release(volume: &UserVolume, place: &Place) -> Result<(), String> {
         && volume.kind != Kind::Directory
     {
         match mount::unmount(Path::new(target)) {
-            // Not mounted: only what was opened is left.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            // Not mounted, or its directory is gone: only what was opened is left.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
+                ) => {}
             done => done.map_err(|error| format!("{target} cannot be unmounted: {error}"))?,
         }
     }
