@@ -6,9 +6,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// What a write that was cut off leaves behind; the next one starts it anew.
 pub const UNFINISHED: &str = ".unfinished";
+/// Held while a file is replaced: all of a directory share [`UNFINISHED`].
+static REPLACING: Mutex<()> = Mutex::new(());
 
 /// Whether something is mounted there; what is written elsewhere would be gone after a reboot.
 #[must_use]
@@ -24,6 +27,7 @@ pub fn is_volume(mount_point: &Path) -> bool {
 /// # Errors
 /// The volume is full or broken; the file is what it was.
 pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let _alone = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = directory.join(UNFINISHED);
     let written = OpenOptions::new()
         .write(true)
@@ -106,7 +110,26 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn files_of_a_directory_are_replaced_at_once_and_none_gets_anothers_content() {
+        let directory = tempfile::tempdir().unwrap();
+        thread::scope(|scope| {
+            for name in ["config.yaml", "user-volumes.json"] {
+                let path = directory.path();
+                scope.spawn(move || {
+                    let text = name.repeat(10_000);
+                    for _ in 0..100 {
+                        replace(path, name, text.as_bytes()).unwrap();
+                        assert!(fs::read_to_string(path.join(name)).unwrap() == text);
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn only_a_mounted_volume_keeps_anything() {
