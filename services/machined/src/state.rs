@@ -246,14 +246,14 @@ impl Node for NodeState {
             self.check_not_ending()?;
             let device = &wipe.device;
             console::say(&format!("{device} is being wiped, as the API was asked to"));
-            let ends = wipe.ends();
+            // Before: what is wanted there is looked at again as soon as the disk has changed.
+            volumes::user::forget(Path::new(STATE.target), &wipe.ends());
             wipe.carry_out().map_err(|error| match error.kind() {
                 ErrorKind::ResourceBusy => SubmitError::Refused(format!(
                     "{device} is mounted, or open, or a part of something that is in use"
                 )),
                 _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
             })?;
-            volumes::user::forget(Path::new(STATE.target), &ends);
             console::say(&format!("{device} is wiped"));
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use uuid::Uuid;
 
@@ -15,6 +16,8 @@ use crate::durable;
 
 /// A map, in JSON, from volumes to the ids of their partitions.
 const FILE: &str = "user-volumes.json";
+/// Held from reading to writing: volumes are made and wiped by threads of their own.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// The partitions of a volume's name that are on a disk, by the kernel's name; or why that cannot be told.
 #[derive(Debug)]
@@ -73,31 +76,33 @@ pub fn partition(state: &Path, volume: &str) -> Option<Uuid> {
 
 /// From now on this partition is the volume's.
 pub fn remember(state: &Path, volume: &str, partition: Uuid) {
-    let mut known = read(state);
-    let id = partition.to_string();
-    if known.get(volume) != Some(&id) {
-        known.insert(volume.to_owned(), id);
-        write(state, &known);
-    }
+    change(state, |known| {
+        known.insert(volume.to_owned(), partition.to_string());
+    });
 }
 
 /// Forgets the volumes that are wanted no more, whose disks may be gone for good.
 pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
-    retain(state, |volume, _| wanted.iter().any(|one| one.id == volume));
+    change(state, |known| {
+        known.retain(|volume, _| wanted.iter().any(|one| one.id == *volume));
+    });
 }
 
 /// Forgets the volumes whose partitions were wiped: they are made anew.
 pub fn forget(state: &Path, partitions: &[Uuid]) {
-    retain(state, |_, id| {
-        !Uuid::parse_str(id).is_ok_and(|id| partitions.contains(&id))
-    });
+    if partitions.is_empty() {
+        return;
+    }
+    let is_gone = |id: &str| Uuid::parse_str(id).is_ok_and(|id| partitions.contains(&id));
+    change(state, |known| known.retain(|_, id| !is_gone(id)));
 }
 
-fn retain(state: &Path, keep: impl Fn(&str, &str) -> bool) {
-    let mut known = read(state);
-    let before = known.len();
-    known.retain(|volume, id| keep(volume, id));
-    if known.len() != before {
+fn change(state: &Path, change: impl FnOnce(&mut BTreeMap<String, String>)) {
+    let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = read(state);
+    let mut known = before.clone();
+    change(&mut known);
+    if known != before {
         write(state, &known);
     }
 }
@@ -149,7 +154,7 @@ mod tests {
     fn failure(known: Option<Uuid>, seen: &[Seen]) -> String {
         match disk_of("u-data", known, seen).unwrap_err() {
             Trouble::Failed(why) => why,
-            Trouble::Missing(why) => panic!("only missing: {why}"),
+            other => panic!("{other:?}"),
         }
     }
 
