@@ -152,7 +152,7 @@ impl Partitions {
         };
         let state = extent(STATE.name, Some(STATE_LENGTH), &mut table)?;
         let mut ephemeral = extent(EPHEMERAL.name, None, &mut table)?;
-        let grown = table.grow(EPHEMERAL.name, None);
+        let grown = table.grow(ephemeral, None);
         if let Some(larger) = grown {
             ephemeral = larger;
         }

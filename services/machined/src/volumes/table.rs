@@ -207,10 +207,9 @@ impl Table {
         })
     }
 
-    /// Lets the partition of this name reach to the end of the disk, or be `most` bytes long, if it is the
+    /// Lets a partition that is there reach to the end of the disk, or be `most` bytes long, if it is the
     /// last one and there is more than a MiB to gain.
-    pub fn grow(&mut self, name: &str, most: Option<u64>) -> Option<Extent> {
-        let old = self.find(name)?;
+    pub fn grow(&mut self, old: Extent, most: Option<u64>) -> Option<Extent> {
         let most = most.map_or(u64::MAX, |most| most / ALIGNMENT * ALIGNMENT);
         let end = self.end().min(old.start.saturating_add(most));
         let is_last = (old.start + old.length).next_multiple_of(ALIGNMENT) == self.behind_last();
@@ -310,8 +309,8 @@ impl FirstSector {
         if sector.iter().all(|byte| *byte == 0) {
             return Ok(FirstSector::Empty);
         }
-        let mut kinds = sector.iter().skip(MBR_FIRST + MBR_KIND).step_by(MBR_RECORD);
-        let is_protective = kinds.by_ref().take(4).any(|kind| *kind == MBR_PROTECTIVE);
+        let kinds = sector.iter().skip(MBR_FIRST + MBR_KIND).step_by(MBR_RECORD);
+        let is_protective = kinds.take(4).any(|kind| *kind == MBR_PROTECTIVE);
         Ok(if is_protective && sector.ends_with(&MBR_END) {
             FirstSector::Protective
         } else {

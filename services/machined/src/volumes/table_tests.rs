@@ -49,12 +49,14 @@ fn partitions_are_added_and_grow_with_the_disk() {
     disk.get_mut().resize(100 << 20, 0);
     let mut table = Table::read(&mut disk).unwrap();
     assert_eq!(table.find("STATE"), Some(state));
-    assert_eq!(table.grow("STATE", None), None);
-    let limited = table.grow("EPHEMERAL", Some(60 * MIB + 5));
+    assert_eq!(table.grow(state, None), None);
+    let limited = table.grow(rest, Some(60 * MIB + 5));
     assert_eq!(limited.unwrap().length, 60 * MIB);
-    assert_eq!(table.grow("EPHEMERAL", Some(60 * MIB)), None);
-    assert_eq!(table.grow("EPHEMERAL", None).unwrap().length, 87 * MIB);
-    assert_eq!(table.grow("EPHEMERAL", None), None);
+    let larger = limited.unwrap();
+    assert_eq!(table.grow(larger, Some(60 * MIB)), None);
+    let largest = table.grow(larger, None).unwrap();
+    assert_eq!(largest.length, 87 * MIB);
+    assert_eq!(table.grow(largest, None), None);
     assert_eq!(table.find("EPHEMERAL").unwrap().length, 87 * MIB);
 
     let second = table.remove(2).unwrap();

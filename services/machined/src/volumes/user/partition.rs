@@ -82,12 +82,11 @@ impl Plan {
             MaxSize::Bytes(bytes) => bytes,
             MaxSize::Percent(percent) => table.disk_length() / 100 * u64::from(percent),
         });
-        let by_name = table.find(wish.label);
-        let found = wish.id.map_or(by_name, |id| table.find_id(id));
+        let by_name = || table.find(wish.label);
+        let found = wish.id.map_or_else(by_name, |id| table.find_id(id));
         let (extent, change) = match found {
             Some(found) => {
-                let grow = wish.grow && by_name == Some(found);
-                let larger = grow.then(|| table.grow(wish.label, most)).flatten();
+                let larger = wish.grow.then(|| table.grow(found, most)).flatten();
                 larger.map_or((found, Change::None), |larger| (larger, Change::Grown))
             }
             None => (append(&mut table, wish, most)?, Change::New),
