@@ -20,7 +20,7 @@ use crate::resources::volume::VolumeStatus;
 use crate::volumes::EPHEMERAL;
 use crate::volumes::user::{Facts, Kind, Place, Trouble, UserVolume, World, wanted};
 
-/// Between attempts to unmount what is in use.
+/// Between attempts at what is in use.
 const AGAIN: Duration = Duration::from_secs(15);
 
 /// Who does what is to be done; a test's does nothing.
@@ -89,6 +89,12 @@ struct Tried {
     trouble: Trouble,
 }
 
+impl Tried {
+    fn is_busy(&self) -> bool {
+        matches!(self.trouble, Trouble::Busy(_))
+    }
+}
+
 impl<O: Outside> Controller for UserVolumes<O> {
     fn name(&self) -> &'static str {
         "block.UserVolumeController"
@@ -110,8 +116,10 @@ impl<O: Outside> Controller for UserVolumes<O> {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let mut kept = self.kept.clone().lock_owned().await;
+        // Whose partitions are kept in mind, beside no others.
+        let mut known: Option<Vec<UserVolume>> = None;
         loop {
-            let pending = kept.held.values().any(|held| held.stays.is_some());
+            let pending = kept.is_pending();
             tokio::select! {
                 () = context.event() => {}
                 Ok(()) = self.config.changed() => {}
@@ -122,8 +130,9 @@ impl<O: Outside> Controller for UserVolumes<O> {
             let facts = facts(context)?;
             kept.release(&self.outside, &wanted).await;
             if is_time(context)? {
-                if config.is_some() {
+                if config.is_some() && known.as_ref() != Some(&wanted) {
                     self.outside.forget_others(&wanted).await;
+                    known = Some(wanted.clone());
                 }
                 kept.attach(&self.outside, &wanted, &facts).await;
             }
@@ -162,6 +171,12 @@ fn is_time(context: &Context) -> Result<bool, Failure> {
 }
 
 impl Kept {
+    /// Whether there is something to be tried again though nothing is different.
+    fn is_pending(&self) -> bool {
+        let stays = self.held.values().any(|held| held.stays.is_some());
+        stays || self.tried.values().any(Tried::is_busy)
+    }
+
     /// Lets go what is no longer wanted, or wanted otherwise: that makes room for what comes.
     async fn release(&mut self, outside: &impl Outside, wanted: &[UserVolume]) {
         let mut gone = Vec::new();
@@ -193,8 +208,9 @@ impl Kept {
         for volume in wanted {
             let id = &volume.id;
             let before = self.tried.get(id);
-            let is_same =
-                before.is_some_and(|tried| tried.volume == *volume && tried.facts == *facts);
+            let is_same = before.is_some_and(|tried| {
+                tried.volume == *volume && tried.facts == *facts && !tried.is_busy()
+            });
             if is_same || self.held.contains_key(id) || self.is_taken(volume) {
                 continue;
             }
@@ -269,6 +285,7 @@ impl Kept {
                 status.phase = "missing";
                 status.error_message.clone_from(why);
             }
+            Some(Trouble::Busy(why)) => status.error_message.clone_from(why),
             Some(Trouble::Failed(why)) => {
                 status.phase = "failed";
                 status.pre_fail_phase = "waiting";

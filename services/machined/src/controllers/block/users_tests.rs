@@ -203,6 +203,25 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
 }
 
 #[tokio::test]
+async fn a_disk_that_somebody_else_changes_is_waited_for() {
+    let node = Node::start(document(DATA));
+    let busy = Trouble::Busy("vdb: it is being wiped".to_owned());
+    let id = "u-data".to_owned();
+    node.fake.0.lock().unwrap().troubles.insert(id, busy);
+    node.come_up();
+    node.until("u-data", |status| {
+        status.is_some_and(|status| status.error_message == "vdb: it is being wiped")
+    })
+    .await;
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!(status.phase, "waiting");
+    node.fake.0.lock().unwrap().troubles.clear();
+    // Nothing is different.
+    node.config.send_modify(|_| {});
+    node.until_phase("u-data", "ready").await;
+}
+
+#[tokio::test]
 async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
     let node = Node::up(document(DATA));
     node.until_phase("u-data", "ready").await;

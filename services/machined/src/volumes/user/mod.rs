@@ -102,6 +102,8 @@ pub struct Place {
 pub enum Trouble {
     /// A disk may come yet.
     Missing(String),
+    /// Its disk is being changed by somebody else: it is tried again soon.
+    Busy(String),
     /// Somebody has to do something.
     Failed(String),
 }

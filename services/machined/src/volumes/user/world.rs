@@ -158,7 +158,8 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
     };
     if let Some(disk) = known::disk_of(id, wish.id, &look(id, facts))? {
         let disk = Disk::new(disk);
-        let found = plan(&disk, &wish).and_then(|(alone, plan)| {
+        let alone = have(&disk)?;
+        let found = plan(&disk, &wish).and_then(|plan| {
             if plan.change == Change::New {
                 return Err(io::Error::other("its table has just changed"));
             }
@@ -178,9 +179,10 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
             continue;
         }
         let disk = Disk::new(name);
+        let alone = have(&disk)?;
         match plan(&disk, &wish) {
             // A failure after this is none of choice: another disk would make a second volume of this name.
-            Ok((alone, plan)) => {
+            Ok(plan) => {
                 return carry_out(&disk, &plan, alone)
                     .map_err(|error: io::Error| Trouble::Failed(format!("{name}: {error}")));
             }
@@ -214,10 +216,12 @@ fn name(disk: &block::Disk) -> &str {
     disk.dev_path.trim_start_matches("/dev/")
 }
 
-fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<(Alone, Plan)> {
-    let alone = alone(&disk.name)?;
-    let plan = Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)?;
-    Ok((alone, plan))
+fn have(disk: &Disk) -> Result<Alone, Trouble> {
+    alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
+}
+
+fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<Plan> {
+    Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)
 }
 
 /// Writes the table, and tells the kernel of the partition, while nobody else changes the disk.
