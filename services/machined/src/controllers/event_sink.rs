@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::transport::{self, Channel, Endpoint};
 
+use super::next_wishes;
 use crate::cmdline::Cmdline;
 use crate::console;
 use crate::events::{self, Event, Events, Reader};
@@ -55,13 +56,7 @@ impl Controller for EventSinks {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         loop {
-            tokio::select! {
-                () = context.event() => {}
-                Ok(()) = self.config.changed() => {}
-            }
-            let config = self.config.borrow_and_update().clone();
-            let line = context.get::<KernelCmdline>(KernelCmdline::ID)?;
-            let line = line.map_or_else(Cmdline::default, |line| Cmdline::parse(&line.cmdline));
+            let (config, line) = next_wishes(&mut self.config, context).await?;
             context.start_outputs();
             if let Some(endpoint) = wanted(config.as_ref(), &line) {
                 context.put(Draft::new(

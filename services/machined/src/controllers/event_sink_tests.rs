@@ -13,6 +13,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response};
 
 use super::*;
+use crate::volumes::user::tests::document;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -143,13 +144,7 @@ impl World {
 }
 
 fn config(endpoint: &str) -> Document {
-    let crt = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-    let text = format!(
-        "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
-         cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
-         apiVersion: v1alpha1\nkind: EventSinkConfig\nendpoint: '{endpoint}'\n"
-    );
-    Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    document(&format!("EventSinkConfig\nendpoint: '{endpoint}'"))
 }
 
 async fn listener() -> TcpListener {
@@ -213,14 +208,14 @@ async fn another_sink_goes_on_where_the_first_was() {
 #[test]
 fn the_config_comes_before_the_kernels_parameter() {
     let line = Cmdline::parse("quiet talos.events.sink=10.0.0.8:1");
-    let document = config("[fd00::9]:4000");
-    for (document, line, endpoint) in [
-        (Some(&document), &line, Some("[fd00::9]:4000")),
+    let configured = config("[fd00::9]:4000");
+    for (config, line, endpoint) in [
+        (Some(&configured), &line, Some("[fd00::9]:4000")),
         (None, &line, Some("10.0.0.8:1")),
         (None, &Cmdline::parse("corten.events.sink="), None),
         (None, &Cmdline::default(), None),
     ] {
-        assert_eq!(wanted(document, line).as_deref(), endpoint);
+        assert_eq!(wanted(config, line).as_deref(), endpoint);
     }
 }
 

@@ -5,7 +5,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::cmdline::Cmdline;
+use super::next_wishes;
 use crate::logging;
 use crate::resources::logging::KmsgLogConfig;
 use crate::resources::runtime::KernelCmdline;
@@ -30,13 +30,7 @@ impl Controller for KmsgLogs {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         loop {
-            tokio::select! {
-                () = context.event() => {}
-                Ok(()) = self.config.changed() => {}
-            }
-            let config = self.config.borrow_and_update().clone();
-            let line = context.get::<KernelCmdline>(KernelCmdline::ID)?;
-            let line = line.map_or_else(Cmdline::default, |line| Cmdline::parse(&line.cmdline));
+            let (config, line) = next_wishes(&mut self.config, context).await?;
             let destinations = logging::kernel_receivers(config.as_ref(), &line);
             context.start_outputs();
             if !destinations.is_empty() {

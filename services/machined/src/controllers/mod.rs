@@ -34,9 +34,10 @@ use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
 use corten_meta::Values;
 use corten_resources::Store;
-use corten_resources::controller::{Graph, GraphError, Notice, Runtime};
+use corten_resources::controller::{Context, Failure, Graph, GraphError, Notice, Runtime};
 use tokio::sync::watch;
 
+use crate::cmdline::Cmdline;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
@@ -46,6 +47,7 @@ use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+use crate::resources::runtime::KernelCmdline;
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
 use crate::volumes::Progress;
@@ -85,6 +87,21 @@ pub struct Sources {
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
     /// What happens on the node.
     pub events: Events,
+}
+
+/// Waits until there may be something new to want; what the config and the kernel's parameters are then.
+async fn next_wishes(
+    config: &mut watch::Receiver<Option<Document>>,
+    context: &mut Context,
+) -> Result<(Option<Document>, Cmdline), Failure> {
+    tokio::select! {
+        () = context.event() => {}
+        Ok(()) = config.changed() => {}
+    }
+    let config = config.borrow_and_update().clone();
+    let line = context.get::<KernelCmdline>(KernelCmdline::ID)?;
+    let line = line.map_or_else(Cmdline::default, |line| Cmdline::parse(&line.cmdline));
+    Ok((config, line))
 }
 
 /// All of them, not yet running.
