@@ -10,8 +10,8 @@ use crate::arch::Arch;
 use crate::error::Result;
 use crate::image::sbom::Component;
 use crate::kernel::{self, source::SourceLock};
-use crate::lock::Lock;
-use crate::rootfs::rust;
+use crate::lock::{Lock, SOURCE};
+use crate::rootfs::{libkmod, rust};
 use crate::tool::Tool;
 
 /// The crates whose programs are in the image.
@@ -33,6 +33,7 @@ pub fn debian(lock: &Lock, arch: Arch) -> Vec<Component> {
         sha256: Some(package.sha256.clone()),
     };
     lock.packages("rootfs", arch.names().debian)
+        .chain(lock.packages(libkmod::PURPOSE, SOURCE))
         .map(component)
         .collect()
 }

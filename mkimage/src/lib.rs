@@ -16,6 +16,7 @@ pub mod deb;
 pub mod error;
 pub mod fetch;
 pub mod image;
+pub mod index;
 pub mod interrupt;
 pub mod kernel;
 pub mod keys;
@@ -27,6 +28,7 @@ pub mod report;
 pub mod rootfs;
 pub mod tool;
 pub mod tree;
+pub mod untar;
 
 /// The last part of a path, as text.
 pub(crate) fn file_name(path: &std::path::Path) -> String {

@@ -11,6 +11,8 @@ use crate::error::{Failure, Remedy as _, Result};
 
 /// The lock of everything but the kernel's source, from the root of the tree.
 pub const PACKAGES: &str = "rootfs/packages.lock";
+/// The architecture of a package that is the upstream source of others.
+pub const SOURCE: &str = "source";
 
 /// One locked package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +22,8 @@ pub struct Package {
     pub name: String,
     /// Its exact version.
     pub version: String,
-    /// Debian's architecture name: `amd64`, `arm64` or `all`.
+    /// Debian's architecture name: `amd64`, `arm64` or `all`; or `source`, of which the lock has the
+    /// upstream tarball.
     pub arch: String,
     /// The suite it was taken from, such as `trixie`.
     pub suite: String,

@@ -37,6 +37,9 @@ const LOADERS: [&str; 5] = [
     "usr/lib/ld-linux-aarch64.so.1",
 ];
 
+/// How the names of compressed modules end (kmod); the image's libkmod unpacks none.
+const COMPRESSED: [&str; 3] = [".ko.gz", ".ko.xz", ".ko.zst"];
+
 /// The longest path.
 const LONGEST: usize = 4096;
 const SET_ID: u32 = 0o6000;
@@ -97,6 +100,13 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
         } else {
             Ok(())
         };
+    }
+    let is_compressed = COMPRESSED.iter().any(|ending| path.ends_with(ending));
+    if is_within(path, "usr/lib/modules") && is_compressed {
+        return Err(problem(
+            "the node loads no compressed modules",
+            "unpack it: the extension is compressed as a whole",
+        ));
     }
     if mode & SET_ID != 0 {
         return Err(problem(
@@ -176,6 +186,15 @@ mod tests {
         assert!(refused("opt", Kind::Directory, 0o755).contains("nothing there"));
         assert!(refused("usr/bin/nvme", Kind::Directory, 0o755).contains("nothing there"));
         assert!(refused("lib64/ld-linux-x86-64.so.2", Kind::File, 0o755).contains("loader"));
+    }
+
+    #[test]
+    fn modules_are_not_compressed() {
+        for bad in ["a.ko.xz", "a.ko.zst", "extra/a.ko.gz"] {
+            let path = format!("usr/lib/modules/6.12.1/{bad}");
+            assert!(refused(&path, Kind::File, 0o644).contains("unpack it"));
+        }
+        check("usr/local/share/a.ko.xz", Kind::File, 0o644).unwrap();
     }
 
     #[test]

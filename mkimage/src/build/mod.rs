@@ -3,6 +3,7 @@
 mod layers;
 mod outputs;
 mod place;
+mod programs;
 mod prune;
 mod steps;
 mod verify;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::programs::{self, Programs};
 use super::{Options, layers};
 use crate::arch::Arch;
 use crate::archive::Substitution;
@@ -23,7 +24,7 @@ use crate::rootfs::rust::{self, CargoProfile};
 use crate::rootfs::squashfs::{self, Effort};
 use crate::rootfs::toolchain::{self, Compilers, Locked, Trees};
 use crate::rootfs::tree::{self, Sources};
-use crate::rootfs::{REVISION, check, go};
+use crate::rootfs::{REVISION, check, go, libkmod};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
@@ -55,18 +56,18 @@ impl Context {
         format!("{}{}", self.release.stem(), output.suffix())
     }
 
-    fn arch(&self) -> Arch {
+    pub(super) fn arch(&self) -> Arch {
         self.release.arch
     }
 
-    fn cargo_profile(&self) -> CargoProfile {
+    pub(super) fn cargo_profile(&self) -> CargoProfile {
         match self.options.profile.quick {
             true => CargoProfile::Quick,
             false => CargoProfile::Release,
         }
     }
 
-    fn source(&self, path: &str) -> PathBuf {
+    pub(super) fn source(&self, path: &str) -> PathBuf {
         self.options.source.join(path)
     }
 
@@ -88,21 +89,6 @@ impl Context {
         packages
             .map(|p| Ok((p.name.clone(), self.fetcher.package(p)?)))
             .collect()
-    }
-}
-
-/// The steps whose trees the compilers start from, as [`Trees`].
-#[derive(Debug, Clone)]
-pub struct Programs {
-    toolchain: Handle,
-    sysroot: Handle,
-    build_sysroot: Handle,
-}
-
-impl Programs {
-    /// Adds them to the key of a step that compiles.
-    fn key(&self, key: KeyBuilder) -> KeyBuilder {
-        key.step(&self.toolchain.key).step(&self.sysroot.key)
     }
 }
 
@@ -145,10 +131,11 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         sysroot,
         build_sysroot,
     };
-    let go = go_programs(recipe, context, &programs, &go_tools)?;
-    let daemons = daemons(recipe, context, &programs)?;
+    let go = programs::go_programs(recipe, context, &programs, &go_tools)?;
+    let daemons = programs::daemons(recipe, context, &programs)?;
     let kernel = kernel(recipe, context)?;
-    let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &tools])?;
+    let libkmod = programs::libkmod(recipe, context, &programs)?;
+    let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &libkmod, &tools])?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
@@ -219,76 +206,11 @@ fn packages<'a>(
     })
 }
 
-/// containerd, its shim, runc and the CNI plugins.
-fn go_programs<'a>(
-    recipe: &mut Recipe<'a>,
-    context: &'a Context,
-    programs: &Programs,
-    go_tools: &Handle,
-) -> Result<Handle> {
-    let module = context.source("rootfs/go");
-    let key = programs.key(KeyBuilder::new("go")).step(&go_tools.key);
-    let key = go::Inputs::key(&module, context.arch(), key)?.finish();
-    let (programs, go_tools) = (programs.clone(), go_tools.clone());
-    Ok(recipe.add("go", key, move |built, out, scratch| {
-        let compilers = context.compilers(built, &programs)?;
-        let inputs = go::Inputs {
-            go: built.dir(&go_tools),
-            module: &module,
-            compilers: &compilers,
-            cache: &context.options.cache.root().join("go"),
-        };
-        inputs.fetch(context.options.offline)?;
-        inputs.build(out, scratch)
-    }))
-}
-
-/// `init`, the multi-call binary and `udevd`.
-fn daemons<'a>(
-    recipe: &mut Recipe<'a>,
-    context: &'a Context,
-    programs: &Programs,
-) -> Result<Handle> {
-    let version = &context.release.version;
-    let programs = programs.clone();
-    let key_of = {
-        let arch = context.arch().to_string();
-        let profile = context.cargo_profile();
-        let programs = programs.clone();
-        move |sources: &Path| {
-            let key = programs.key(KeyBuilder::new("daemons"));
-            let key = rust::Inputs::key(sources, version, key)?;
-            let key = key.add("arch", &arch).add("profile", profile.name());
-            Ok::<_, anyhow::Error>(key.finish())
-        }
-    };
-    let key = key_of(&context.options.source)?;
-    Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
-        let compilers = context.compilers(built, &programs)?;
-        let inputs = rust::Inputs {
-            workspace: &context.options.source,
-            compilers: &compilers,
-            version,
-            profile: context.cargo_profile(),
-            target: &context.options.cache.root().join("cargo"),
-        };
-        inputs.fetch(context.options.offline)?;
-        let _alone = context.options.cache.lock("cargo")?;
-        if key_of(&inputs.copy()?)? != key {
-            return Err(Failure::new(
-                "the sources changed after the build began",
-                "build again",
-            ));
-        }
-        inputs.build(out)
-    }))
-}
-
 /// The file tree by its manifest, checked, as a squashfs.
 fn rootfs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [kernel, go, daemons, tools]: [&Handle; 4],
+    [kernel, go, daemons, libkmod, tools]: [&Handle; 5],
 ) -> Result<Handle> {
     let debian = context.arch().names().debian;
     let effort = match context.options.profile.quick {
@@ -307,10 +229,10 @@ fn rootfs<'a>(
     for package in context.lock.packages("rootfs", debian) {
         key = key.add("deb", &package.sha256);
     }
-    for input in [kernel, go, daemons, tools] {
+    for input in [kernel, go, daemons, libkmod, tools] {
         key = key.step(&input.key);
     }
-    let (kernel, go) = (kernel.clone(), go.clone());
+    let (kernel, go, libkmod) = (kernel.clone(), go.clone(), libkmod.clone());
     let (daemons, tools) = (daemons.clone(), tools.clone());
     Ok(
         recipe.add("rootfs", key.finish(), move |built, out, scratch| {
@@ -324,6 +246,7 @@ fn rootfs<'a>(
                 packages: &context.fetch("rootfs", debian)?,
                 go: built.dir(&go),
                 cargo: built.dir(&daemons),
+                c: built.dir(&libkmod),
                 modules: Some(&modules),
                 arch: context.arch(),
                 version: &context.release.version,

@@ -1,7 +1,6 @@
 //! The kernel's source lock, and the unpacked tree it leads to.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -12,6 +11,7 @@ use crate::deb;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::lock::Package;
 use crate::tool::Tool;
+use crate::untar;
 
 /// `kernel-config/source.lock`.
 #[derive(Debug, Clone, Deserialize)]
@@ -128,14 +128,14 @@ impl Source {
                 if sha256 != lock.tarball_sha256 {
                     return Err(mismatch(&file.display().to_string(), &sha256, lock));
                 }
-                extract(fs::File::open(file)?, tree, wanted)?;
+                untar::unpack(fs::File::open(file)?, tree, wanted)?;
             }
             Self::Package(file) => {
                 let mut found = false;
                 deb::for_each_entry(file, |path, _, _, content| {
                     if path == lock.tarball {
                         found = true;
-                        extract(content, tree, &wanted)?;
+                        untar::unpack(content, tree, &wanted)?;
                     }
                     Ok(())
                 })?;
@@ -165,35 +165,6 @@ pub fn of_config(path: &Path) -> bool {
                 .starts_with("include/asm")
         })
         || path.starts_with("tools/build")
-}
-
-/// Unpacks an xz tarball without its first path component.
-fn extract(from: impl Read, tree: &Path, wanted: impl Fn(&Path) -> bool) -> Result<()> {
-    let decoder = liblzma::read::XzDecoder::new(std::io::BufReader::with_capacity(1 << 20, from));
-    let mut archive = tar::Archive::new(decoder);
-    fs::create_dir_all(tree)?;
-    for entry in archive
-        .entries()
-        .context("reading the kernel's source tarball")?
-    {
-        let mut entry = entry.context("reading the kernel's source tarball")?;
-        let path: PathBuf = entry.path()?.components().skip(1).collect();
-        if path.as_os_str().is_empty() || path.components().any(|part| part.as_os_str() == "..") {
-            continue;
-        }
-        if entry.header().entry_type().is_dir() || !wanted(&path) {
-            continue;
-        }
-        let target = tree.join(&path);
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        entry.unpack(&target).or_fail(
-            format!("unpacking the kernel's source to {}", target.display()),
-            "free disk space (the kernel's source needs 2 GB) and try again",
-        )?;
-    }
-    Ok(())
 }
 
 /// Applies every patch in `dir` to the files that are in `tree`.

@@ -22,6 +22,8 @@ pub enum Source {
     Go(String),
     /// `cargo:NAME`: a program of this workspace.
     Cargo(String),
+    /// `c:NAME`: a library built from its C sources, see [`libkmod`](super::libkmod).
+    C(String),
     /// `repo:PATH`: a file of this repository.
     Repo(String),
     /// `generated:NAME`: made by the builder, see [`Generated`].
@@ -235,6 +237,7 @@ fn source(text: &str) -> std::result::Result<Source, String> {
         }
         "go" => Source::Go(rest.to_owned()),
         "cargo" => Source::Cargo(rest.to_owned()),
+        "c" => Source::C(rest.to_owned()),
         "repo" => {
             check_path(rest)?;
             Source::Repo(rest.to_owned())

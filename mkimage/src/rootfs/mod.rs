@@ -1,15 +1,16 @@
 //! The root file system: a manifest names every file, and nothing else gets in.
 //!
 //! `rootfs/manifest.toml` is read by [`manifest`]; [`toolchain`] unpacks the locked compilers and
-//! image tools, [`go`] (with [`cni`]) and [`rust`] build the programs, [`tree`] puts the files
-//! together, [`check`] refuses what must not be in an image, [`listing`] prints it for the golden
-//! file and [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of
+//! image tools, [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build what is not taken from packages,
+//! [`tree`] puts the files together, [`check`] refuses what must not be in an image, [`listing`] prints
+//! it for the golden file and [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of
 //! those that are not files in [`REVISION`].
 
 pub mod certs;
 pub mod check;
 pub mod cni;
 pub mod go;
+pub mod libkmod;
 pub mod listing;
 pub mod manifest;
 pub mod rust;

@@ -8,7 +8,7 @@ use crate::arch::Arch;
 use crate::lock::Lock;
 use crate::rootfs::manifest::{Content, Manifest, Source};
 use crate::rootfs::tree::{Kind, Node, Tree};
-use crate::rootfs::{check, go, listing, rust};
+use crate::rootfs::{check, go, libkmod, listing, rust};
 
 fn repo(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -77,6 +77,7 @@ fn every_file_has_a_source_that_can_exist() {
                 .any(|locked| locked.name == *package),
             Source::Go(name) => go::programs().contains(&name.as_str()),
             Source::Cargo(name) => rust::programs().contains(&name.as_str()),
+            Source::C(name) => name == libkmod::LIBRARY,
             Source::Repo(path) => repo(path).is_file(),
             Source::Generated(_) => true,
         };
@@ -123,6 +124,10 @@ fn a_package_is_locked_once_for_each_use() {
                 assert!(same, "{} differs between sysroot and image", linked.name);
             }
         }
+    }
+    let source = libkmod::source(&lock).unwrap();
+    for linked in lock.packages.iter().filter(|p| p.name == "libkmod-dev") {
+        assert_eq!(linked.version, source.version, "{}", linked.arch);
     }
     // One source, one version: the architectures' images hold the same programs.
     for one in lock.packages.iter().filter(|one| one.arch == "arm64") {

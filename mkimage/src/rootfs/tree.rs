@@ -53,6 +53,8 @@ pub struct Sources<'a> {
     pub go: &'a Path,
     /// Output of the cargo build.
     pub cargo: &'a Path,
+    /// Output of the build of libkmod.
+    pub c: &'a Path,
     /// The kernel's modules: a directory that holds `<release>/`. Without it the image has none.
     pub modules: Option<&'a Path>,
     /// What the image is built for.
@@ -163,6 +165,7 @@ fn file(
             .unwrap_or_default(),
         Source::Go(name) => sources.go.join(name),
         Source::Cargo(name) => sources.cargo.join(name),
+        Source::C(name) => sources.c.join(name),
         Source::Repo(path) => sources.repo.join(path),
         Source::Generated(what) => {
             let path = scratch.join(entry.path.replace('/', "-"));

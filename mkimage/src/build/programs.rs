@@ -1,0 +1,114 @@
+//! The steps that compile what is in the image beside the kernel.
+
+use std::path::Path;
+
+use super::steps::Context;
+use crate::cache::KeyBuilder;
+use crate::error::{Failure, Result};
+use crate::recipe::{Handle, Recipe};
+use crate::rootfs::{go, libkmod, rust};
+
+/// The steps whose trees the compilers start from, as [`Trees`].
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The compilers.
+    pub toolchain: Handle,
+    /// What is compiled and linked against.
+    pub sysroot: Handle,
+    /// The same for the build machine.
+    pub build_sysroot: Handle,
+}
+
+impl Programs {
+    /// Adds them to the key of a step that compiles.
+    fn key(&self, key: KeyBuilder) -> KeyBuilder {
+        key.step(&self.toolchain.key).step(&self.sysroot.key)
+    }
+}
+
+/// containerd, its shim, runc and the CNI plugins.
+pub fn go_programs<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    programs: &Programs,
+    go_tools: &Handle,
+) -> Result<Handle> {
+    let module = context.source("rootfs/go");
+    let key = programs.key(KeyBuilder::new("go")).step(&go_tools.key);
+    let key = go::Inputs::key(&module, context.arch(), key)?.finish();
+    let (programs, go_tools) = (programs.clone(), go_tools.clone());
+    Ok(recipe.add("go", key, move |built, out, scratch| {
+        let compilers = context.compilers(built, &programs)?;
+        let inputs = go::Inputs {
+            go: built.dir(&go_tools),
+            module: &module,
+            compilers: &compilers,
+            cache: &context.options.cache.root().join("go"),
+        };
+        inputs.fetch(context.options.offline)?;
+        inputs.build(out, scratch)
+    }))
+}
+
+/// `init`, the multi-call binary and `udevd`.
+pub fn daemons<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    programs: &Programs,
+) -> Result<Handle> {
+    let version = &context.release.version;
+    let programs = programs.clone();
+    let key_of = {
+        let arch = context.arch().to_string();
+        let profile = context.cargo_profile();
+        let programs = programs.clone();
+        move |sources: &Path| {
+            let key = programs.key(KeyBuilder::new("daemons"));
+            let key = rust::Inputs::key(sources, version, key)?;
+            let key = key.add("arch", &arch).add("profile", profile.name());
+            Ok::<_, anyhow::Error>(key.finish())
+        }
+    };
+    let key = key_of(&context.options.source)?;
+    Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
+        let compilers = context.compilers(built, &programs)?;
+        let inputs = rust::Inputs {
+            workspace: &context.options.source,
+            compilers: &compilers,
+            version,
+            profile: context.cargo_profile(),
+            target: &context.options.cache.root().join("cargo"),
+        };
+        inputs.fetch(context.options.offline)?;
+        let _alone = context.options.cache.lock("cargo")?;
+        if key_of(&inputs.copy()?)? != key {
+            return Err(Failure::new(
+                "the sources changed after the build began",
+                "build again",
+            ));
+        }
+        inputs.build(out)
+    }))
+}
+
+/// libkmod, which `udevd` loads.
+pub fn libkmod<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    programs: &Programs,
+) -> Result<Handle> {
+    let source = libkmod::source(&context.lock)?;
+    let key = programs
+        .key(KeyBuilder::new("libkmod"))
+        .add("recipe", libkmod::RECIPE)
+        .add("source", &source.sha256)
+        .add("arch", context.arch().to_string());
+    let programs = programs.clone();
+    Ok(
+        recipe.add("libkmod", key.finish(), move |built, out, scratch| {
+            let tarball = context.fetcher.package(source)?;
+            let compilers = context.compilers(built, &programs)?;
+            libkmod::build(&tarball, &compilers, out, scratch)
+        }),
+    )
+}

@@ -1,0 +1,157 @@
+//! Builds libkmod from its source, for udevd.
+//!
+//! Debian's libkmod unpacks compressed modules and shows who signed them; so it needs OpenSSL, zlib and
+//! zstd, 7.5 MB that nothing else in the image has a use for. The image's modules are not compressed, and
+//! it is the kernel that checks signatures.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::error::{Failure, Result};
+use crate::lock::{Lock, Package, SOURCE};
+use crate::rootfs::toolchain::Compilers;
+use crate::tool::Tool;
+use crate::untar;
+
+/// The library's name in the output of the step.
+pub const LIBRARY: &str = "libkmod.so.2";
+/// What the lock calls packages for this use.
+pub const PURPOSE: &str = "libkmod";
+/// The version of what this module does; a change of how the library is built raises it.
+pub const RECIPE: &str = "1";
+
+/// The parts of the source that the library is made of.
+const PARTS: [&str; 2] = ["libkmod", "shared"];
+/// Sources of what is left out.
+const LEFT_OUT: [&str; 3] = ["-xz.c", "-zlib.c", "-zstd.c"];
+
+/// What its build system would find out about the compiler and the C library, and is told of features and
+/// directories (kmod, `meson.build`).
+const CONFIG: &str = r#"#define _GNU_SOURCE 1
+#define ENABLE_DEBUG 0
+#define ENABLE_ELFDBG 0
+#define ENABLE_LOGGING 1
+#define ENABLE_OPENSSL 0
+#define ENABLE_XZ 0
+#define ENABLE_ZLIB 0
+#define ENABLE_ZSTD 0
+#define DISTCONFDIR "/usr/lib"
+#define MODULE_DIRECTORY "/lib/modules"
+#define SYSCONFDIR "/etc"
+#define HAVE_DECL_BASENAME 1
+#define HAVE_NORETURN 1
+#define HAVE_SECURE_GETENV 1
+#define HAVE_STATIC_ASSERT 1
+#define HAVE_STRUCT_STAT_ST_MTIM 1
+#define HAVE___BUILTIN_UADDLL_OVERFLOW 1
+#define HAVE___BUILTIN_UADDL_OVERFLOW 1
+#define HAVE___BUILTIN_UADD_OVERFLOW 1
+#define HAVE___BUILTIN_UMULLL_OVERFLOW 1
+#define HAVE___BUILTIN_UMULL_OVERFLOW 1
+#define HAVE___BUILTIN_UMUL_OVERFLOW 1
+"#;
+
+/// How it is compiled: as Debian hardens its libraries, and with nothing of the build machine in it.
+const COMPILE: [&str; 14] = [
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fstack-protector-strong",
+    "-fstack-clash-protection",
+    "-D_FORTIFY_SOURCE=3",
+    "-Wundef",
+    "-Werror",
+    "-include",
+    "config.h",
+    "-I.",
+];
+/// How it is linked.
+const LINK: [&str; 8] = [
+    "-shared",
+    "-Wl,--version-script=libkmod/libkmod.sym",
+    "-Wl,-soname,libkmod.so.2",
+    "-Wl,--gc-sections",
+    "-Wl,--no-undefined",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
+    "-Wl,--build-id=none",
+    "-Wl,--strip-all",
+];
+
+/// The upstream source that the lock names.
+pub fn source(lock: &Lock) -> Result<&Package> {
+    lock.packages(PURPOSE, SOURCE).next().ok_or_else(|| {
+        Failure::new(
+            format!("rootfs/packages.lock names no source for {PURPOSE}"),
+            "restore its entry from version control",
+        )
+    })
+}
+
+/// Builds the library from the upstream tarball into `out`.
+pub fn build(tarball: &Path, compilers: &Compilers, out: &Path, scratch: &Path) -> Result<()> {
+    let tree = scratch.join("kmod");
+    let file = fs::File::open(tarball).with_context(|| tarball.display().to_string())?;
+    untar::unpack(file, &tree, |path| {
+        PARTS.iter().any(|part| path.starts_with(part))
+    })?;
+    fs::write(tree.join("config.h"), CONFIG)?;
+    Tool::new(compilers.c())
+        .dir(&tree)
+        .args(COMPILE)
+        .args(LINK)
+        .arg("-o")
+        .arg(out.join(LIBRARY))
+        .args(sources(&tree)?)
+        .run()
+        .context("building libkmod")
+}
+
+/// The C files of the library below `tree`, sorted.
+fn sources(tree: &Path) -> Result<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    for part in PARTS {
+        for entry in fs::read_dir(tree.join(part)).with_context(|| format!("no {part} in kmod"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".c") && !LEFT_OUT.iter().any(|end| name.ends_with(end)) {
+                sources.push(Path::new(part).join(name));
+            }
+        }
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_names_a_source_for_every_architecture() {
+        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let lock = Lock::read(&lock.join(crate::lock::PACKAGES)).unwrap();
+        assert_eq!(source(&lock).unwrap().name, "kmod");
+        source(&Lock::default()).unwrap_err();
+    }
+
+    #[test]
+    fn what_unpacks_compressed_modules_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in [
+            "libkmod/libkmod.c",
+            "libkmod/libkmod-file-xz.c",
+            "libkmod/libkmod.h",
+            "shared/util.c",
+        ] {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let expected = ["libkmod/libkmod.c", "shared/util.c"].map(PathBuf::from);
+        assert_eq!(sources(dir.path()).unwrap(), expected);
+    }
+}
