@@ -178,6 +178,7 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     })?;
     runtime.add(block::users::UserVolumes {
         config: sources.config.clone(),
+        mounts: sources.mounts.clone(),
         outside: World(sources.supervisor.clone()),
         kept: Arc::default(),
     })?;

@@ -96,6 +96,9 @@ pub struct Disk {
     pub rotational: bool,
     /// Its other names in `/dev`.
     pub symlinks: Vec<String>,
+    /// The kernel's number of it, which no other disk gets in this boot; 0: it tells none.
+    #[serde(skip)]
+    pub sequence: u64,
 }
 
 impl Spec for Disk {

@@ -179,6 +179,7 @@ impl Device {
             transport: self.transport().to_owned(),
             rotational: text("queue/rotational") == "1",
             symlinks: self.record.symlinks.clone(),
+            sequence: number("diskseq"),
         })
     }
 
@@ -325,6 +326,7 @@ mod tests {
             ("dev", "254:0\n"),
             ("size", "16777216\n"),
             ("ro", "0\n"),
+            ("diskseq", "9\n"),
             ("serial", "disk-1\n"),
             ("queue/rotational", "1\n"),
             ("queue/logical_block_size", "512\n"),
@@ -369,6 +371,7 @@ mod tests {
         let disk = vda.disk.as_ref().unwrap();
         assert_eq!(disk.pretty_size, "8.6 GB");
         assert_eq!((disk.io_size, disk.sector_size), (512, 512));
+        assert_eq!(disk.sequence, 9);
         assert_eq!((&*disk.transport, &*disk.serial), ("virtio", "disk-1"));
         assert_eq!(disk.bus_path, "/pci0000:00/0000:00:04.0/virtio1");
         assert_eq!(disk.symlinks, ["/dev/disk/by-path/x"]);

@@ -2,6 +2,7 @@
 
 pub(super) mod config;
 mod device;
+pub(super) mod kept;
 pub(super) mod mounts;
 mod record;
 pub(super) mod swap;

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex as Shared;
 
 use corten_resources::controller::Runtime;
@@ -17,6 +17,7 @@ struct State {
     asked: Vec<String>,
     troubles: BTreeMap<String, Trouble>,
     busy: BTreeSet<String>,
+    unmounted: bool,
     known: Vec<String>,
 }
 
@@ -25,22 +26,27 @@ impl Outside for Fake {
         let mut state = self.0.lock().unwrap();
         let disks = facts.disks.len();
         state.asked.push(format!("attach {} of {disks}", volume.id));
+        state.unmounted = false;
         match state.troubles.get(&volume.id) {
             Some(trouble) => Err(trouble.clone()),
             None => Ok(Place {
                 device: "/dev/vdb1".to_owned(),
                 opened: "/dev/vdb1".to_owned(),
+                sequence: facts.disks.first().map(|disk| disk.sequence),
             }),
         }
     }
 
     async fn release(&self, volume: &UserVolume, _: &Place) -> Result<(), String> {
-        let mut state = self.0.lock().unwrap();
-        state.asked.push(format!("release {}", volume.id));
-        if state.busy.contains(&volume.id) {
-            return Err("it is in use".to_owned());
-        }
-        Ok(())
+        self.end("release", volume)
+    }
+
+    async fn abandon(&self, volume: &UserVolume, _: &Place) -> Result<(), String> {
+        self.end("abandon", volume)
+    }
+
+    fn is_mounted(&self, _: &UserVolume, _: &Place) -> bool {
+        !self.0.lock().unwrap().unmounted
     }
 
     async fn forget_others(&self, wanted: &[UserVolume]) {
@@ -50,6 +56,23 @@ impl Outside for Fake {
 }
 
 impl Fake {
+    fn end(&self, how: &str, volume: &UserVolume) -> Result<(), String> {
+        let mut state = self.0.lock().unwrap();
+        state.asked.push(format!("{how} {}", volume.id));
+        if state.busy.contains(&volume.id) {
+            return Err("it is in use".to_owned());
+        }
+        Ok(())
+    }
+
+    /// From now on this becomes of the volume; `None`: it is there.
+    fn answer(&self, volume: &str, trouble: Option<Trouble>) {
+        let mut state = self.0.lock().unwrap();
+        state.troubles.remove(volume);
+        let trouble = trouble.map(|trouble| (volume.to_owned(), trouble));
+        state.troubles.extend(trouble);
+    }
+
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }
@@ -59,6 +82,7 @@ struct Node {
     store: Store,
     fake: Fake,
     config: watch::Sender<Option<Document>>,
+    mounts: watch::Sender<Vec<Mount>>,
 }
 
 const DATA: &str =
@@ -67,10 +91,11 @@ const DATA: &str =
 impl Node {
     fn start(document: Document) -> Node {
         let (config, fake) = (watch::Sender::new(Some(document)), Fake::default());
-        let store = Store::new();
+        let (store, mounts) = (Store::new(), watch::Sender::default());
         let mut runtime = Runtime::new(store.clone());
         let users = UserVolumes {
             config: config.subscribe(),
+            mounts: mounts.subscribe(),
             outside: fake.clone(),
             kept: Arc::default(),
         };
@@ -80,6 +105,7 @@ impl Node {
             store,
             fake,
             config,
+            mounts,
         }
     }
 
@@ -114,11 +140,33 @@ impl Node {
     }
 
     fn disk(&self, name: &str) {
+        self.numbered_disk(name, 0);
+    }
+
+    fn numbered_disk(&self, name: &str, sequence: u64) {
         let disk = Disk {
             dev_path: format!("/dev/{name}"),
+            sequence,
             ..Disk::default()
         };
         self.put(name, disk);
+    }
+
+    fn partition(&self) {
+        let found = DiscoveredVolume {
+            dev_path: "/dev/vdb1".to_owned(),
+            kind: "partition",
+            parent: "vdb".to_owned(),
+            size: 1 << 30,
+            name: "xfs".to_owned(),
+            partition_index: 1,
+            ..DiscoveredVolume::default()
+        };
+        self.put("vdb1", found);
+    }
+
+    fn pull<S: corten_resources::Spec>(&self, id: &str) {
+        self.store.destroy(&Pointer::of::<S>(id), "").unwrap();
     }
 
     async fn until(&self, volume: &str, done: impl Fn(Option<&VolumeStatus>) -> bool) {
@@ -150,16 +198,7 @@ async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
 
     let node = Node::up(document(DATA));
     node.until_phase("u-data", "ready").await;
-    let found = DiscoveredVolume {
-        dev_path: "/dev/vdb1".to_owned(),
-        kind: "partition",
-        parent: "vdb".to_owned(),
-        size: 1 << 30,
-        name: "xfs".to_owned(),
-        partition_index: 1,
-        ..DiscoveredVolume::default()
-    };
-    node.put("vdb1", found);
+    node.partition();
     node.until("u-data", |status| {
         status.is_some_and(|status| status.size == 1 << 30)
     })
@@ -262,4 +301,91 @@ async fn another_way_to_mount_it_takes_effect_at_once() {
     })
     .await;
     assert_eq!(node.fake.asked(), ["release u-data", "attach u-data of 0"]);
+}
+
+fn missing() -> Option<Trouble> {
+    let why = "its partition is on none of the disks";
+    Some(Trouble::Missing(why.to_owned()))
+}
+
+#[tokio::test]
+async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
+    let node = Node::start(document(DATA));
+    node.numbered_disk("vdb", 7);
+    node.come_up();
+    node.until_phase("u-data", "ready").await;
+    node.fake.asked();
+    node.fake.answer("u-data", missing());
+    node.pull::<Disk>("vdb");
+    node.until_phase("u-data", "missing").await;
+    assert_eq!(node.fake.asked(), ["abandon u-data", "attach u-data of 0"]);
+    node.fake.answer("u-data", None);
+    node.numbered_disk("vdb", 8);
+    node.until_phase("u-data", "ready").await;
+
+    // Another one of its name, between two looks.
+    node.fake.asked();
+    node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
+    node.numbered_disk("vdb", 9);
+    node.until_phase("u-data", "failed").await;
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!(
+        status.error_message,
+        "its disk or partition is gone; it is in use"
+    );
+    // What is left of the one before is in its way.
+    node.fake.0.lock().unwrap().busy.clear();
+    node.config.send_modify(|_| {});
+    node.until_phase("u-data", "ready").await;
+    let asked = node.fake.asked();
+    let (last, before) = asked.split_last().unwrap();
+    assert!(last.starts_with("attach u-data"), "{asked:?}");
+    assert!(
+        before.iter().all(|one| one == "abandon u-data"),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
+    let node = Node::start(document(DATA));
+    node.disk("vdb");
+    node.come_up();
+    node.until_phase("u-data", "ready").await;
+    node.partition();
+    node.until("u-data", |status| {
+        status.is_some_and(|status| status.size == 1 << 30)
+    })
+    .await;
+    node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
+    node.pull::<DiscoveredVolume>("vdb1");
+    node.until_phase("u-data", "failed").await;
+    // The one that is there now is not the one that was mounted.
+    node.partition();
+    node.config.send_replace(Some(document(&format!(
+        "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"
+    ))));
+    node.until_phase("u-b", "ready").await;
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!((status.phase, &*status.location), ("failed", ""));
+    node.fake.0.lock().unwrap().busy.clear();
+    node.fake.answer("u-data", missing());
+    node.config.send_modify(|_| {});
+    node.until_phase("u-data", "missing").await;
+}
+
+#[tokio::test]
+async fn what_somebody_has_unmounted_is_mounted_again() {
+    let node = Node::up(document(DATA));
+    node.until_phase("u-data", "ready").await;
+    node.fake.asked();
+    let why = Trouble::Failed("it is damaged".to_owned());
+    node.fake.answer("u-data", Some(why));
+    node.fake.0.lock().unwrap().unmounted = true;
+    node.mounts.send_modify(|_| {});
+    node.until_phase("u-data", "failed").await;
+    assert_eq!(node.fake.asked(), ["release u-data", "attach u-data of 0"]);
+    node.fake.answer("u-data", None);
+    node.disk("vdb");
+    node.until_phase("u-data", "ready").await;
 }

@@ -82,6 +82,12 @@ impl Facts {
         self.volumes.iter().find(|one| one.dev_path == device)
     }
 
+    /// The kernel's number of a disk, by its device.
+    pub(super) fn sequence(&self, device: &str) -> Option<u64> {
+        let disk = self.disks.iter().find(|disk| disk.dev_path == device);
+        disk.map(|disk| disk.sequence)
+    }
+
     /// Whether it is a partition of the node's own: its data, or what it starts from.
     fn is_own(&self, volume: &DiscoveredVolume) -> bool {
         let on_system_disk = self.disk_of(volume) == Some(self.system_disk.as_str());
@@ -91,7 +97,7 @@ impl Facts {
     }
 
     /// The device of the disk it lies on.
-    fn disk_of<'a>(&'a self, volume: &'a DiscoveredVolume) -> Option<&'a str> {
+    pub(super) fn disk_of<'a>(&'a self, volume: &'a DiscoveredVolume) -> Option<&'a str> {
         if volume.parent.is_empty() {
             return Some(&volume.dev_path);
         }

@@ -2,10 +2,12 @@
 //! already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
 //!
 //! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, which one was its
-//! in `known.rs`, and what is done to disks and mounts in `world.rs`; the controller `block.UserVolumeController` decides when.
+//! in `known.rs`, what is done to disks in `world.rs`, and to mounts in `mounts.rs`; the controller
+//! `block.UserVolumeController` decides when.
 
 mod choose;
 mod known;
+mod mounts;
 mod partition;
 mod swap;
 mod world;
@@ -95,6 +97,8 @@ pub struct Place {
     pub device: String,
     /// What is mounted of it: another one when it is encrypted.
     pub opened: String,
+    /// The kernel's number of its disk; none of a directory.
+    pub sequence: Option<u64>,
 }
 
 /// Why a volume is not there.

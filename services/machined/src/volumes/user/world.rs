@@ -1,22 +1,22 @@
-//! What is done to disks and mounts for a user volume.
+//! What is done to disks for a user volume.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::Encryption;
-use corten_sys::{blkpg, mount};
+use corten_sys::blkpg;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::known::{self, Seen};
 use super::partition::{Change, Plan, Wish, ids, is_zero};
-use super::{Facts, Kind, Mounting, Partition, Place, Purpose, Trouble, UserVolume, swap};
+use super::{Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, mounts, swap};
 use crate::console;
 use crate::durable;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
-use crate::volumes::attach::{attach, content, decrypt, mount_on};
+use crate::volumes::attach::{attach, content, decrypt};
 use crate::volumes::disk::{Content, Disk};
 use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
 
@@ -36,17 +36,27 @@ impl World {
     /// Why it is not there; then nothing of it is mounted or open.
     pub async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
         let done = match &volume.kind {
-            Kind::Directory => make_target(volume.mounting.as_ref()).map(|()| Place::default()),
+            Kind::Directory => {
+                mounts::make_target(volume.mounting.as_ref()).map(|()| Place::default())
+            }
             Kind::Existing(selector) => {
                 let found = facts.volume_for(selector)?;
-                block_in_place(|| mount_existing(volume, &found.dev_path, &found.name))
+                let device = &found.dev_path;
+                let mounted =
+                    block_in_place(|| mounts::mount_existing(volume, device, &found.name));
+                mounted.map(|()| Place {
+                    device: device.clone(),
+                    opened: device.clone(),
+                    sequence: facts.disk_of(found).and_then(|disk| facts.sequence(disk)),
+                })
             }
             Kind::Partition(partition) => {
-                let device = self.partition(volume, partition, facts).await?;
+                let (disk, device) = self.partition(volume, partition, facts).await?;
                 let opened = self.open(volume, partition, &device, facts).await;
                 opened.map(|opened| Place {
                     device: device.display().to_string(),
                     opened,
+                    sequence: facts.sequence(&disk.device().display().to_string()),
                 })
             }
         };
@@ -66,9 +76,26 @@ impl World {
     /// It is in use.
     pub async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
         let (volume, place) = (volume.clone(), place.clone());
-        spawn_blocking(move || release(&volume, &place))
+        spawn_blocking(move || mounts::release(&volume, &place))
             .await
             .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    /// Takes out of the tree what is left of one whose disk is gone, in use or not.
+    ///
+    /// # Errors
+    /// Somebody uses it still: until they end, it cannot come back.
+    pub async fn abandon(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
+        let (volume, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || mounts::abandon(&volume, &place))
+            .await
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    /// Whether one that was mounted there is so still; of what is not mounted nothing is missing.
+    #[must_use]
+    pub fn is_mounted(&self, volume: &UserVolume, place: &Place) -> bool {
+        mounts::is_mounted(volume, place)
     }
 
     /// Forgets which partitions are those of other volumes than these, whose disks may be gone.
@@ -83,7 +110,7 @@ impl World {
         volume: &UserVolume,
         partition: &Partition,
         facts: &Facts,
-    ) -> Result<PathBuf, Trouble> {
+    ) -> Result<(Disk, PathBuf), Trouble> {
         let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
         spawn_blocking(move || find_or_make(&id, &wanted, &facts))
             .await
@@ -117,7 +144,7 @@ impl World {
             ));
         }
         let supervisor = self.0.as_ref().ok_or("nobody makes file systems here")?;
-        make_target(volume.mounting.as_ref())?;
+        mounts::make_target(volume.mounting.as_ref())?;
         let mut by = None;
         attach(supervisor, &made, device, encryption, &mut by).await?;
         // One that fills its partition is left as it is.
@@ -134,8 +161,8 @@ impl World {
     }
 }
 
-/// The device of its partition: where there is one of its name, or else on the first disk that can have it.
-fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, Trouble> {
+/// The device of its partition, and its disk: where there is one of its name, or else the first that can have it.
+fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Disk, PathBuf), Trouble> {
     let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
@@ -148,7 +175,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
         most: wanted.most,
         grow: wanted.grow,
     };
-    let carry_out = |disk: &Disk, plan: &Plan, alone: Alone| {
+    let carry_out = |disk: &Disk, plan: &Plan, alone: Alone| -> io::Result<PathBuf> {
         let device = carry_out(disk, plan, alone)?;
         // In memory it would be no more than what the disks say.
         if durable::is_volume(state) {
@@ -165,7 +192,10 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
             }
             carry_out(&disk, &plan, alone)
         });
-        return found.map_err(|error| Trouble::Failed(format!("{}: {error}", disk.name)));
+        return match found {
+            Ok(device) => Ok((disk, device)),
+            Err(error) => Err(Trouble::Failed(format!("{}: {error}", disk.name))),
+        };
     }
     let mut why = Vec::new();
     for candidate in facts.disks_for(&wanted.selector)? {
@@ -183,8 +213,10 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<PathBuf, 
         match plan(&disk, &wish) {
             // A failure after this is none of choice: another disk would make a second volume of this name.
             Ok(plan) => {
-                return carry_out(&disk, &plan, alone)
-                    .map_err(|error: io::Error| Trouble::Failed(format!("{name}: {error}")));
+                return match carry_out(&disk, &plan, alone) {
+                    Ok(device) => Ok((disk, device)),
+                    Err(error) => Err(Trouble::Failed(format!("{name}: {error}"))),
+                };
             }
             Err(error) => why.push(format!("{name}: {error}")),
         }
@@ -267,91 +299,4 @@ async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String
     opened
         .map(|opened| opened.device.display().to_string())
         .ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
-}
-
-/// Mounts what somebody else made, and writes nothing to it by itself.
-fn mount_existing(volume: &UserVolume, device: &str, kind: &str) -> Result<Place, String> {
-    let Some(Mounting { target, flags, .. }) = &volume.mounting else {
-        return Ok(Place::default());
-    };
-    make_target(volume.mounting.as_ref())?;
-    mount::mount(Path::new(device), Path::new(target), kind, *flags, "")
-        .map_err(|error| format!("{device} ({kind}) cannot be mounted: {error}"))?;
-    Ok(Place {
-        device: device.to_owned(),
-        opened: device.to_owned(),
-    })
-}
-
-/// A link there would lead the mount to somewhere else.
-fn make_target(mounting: Option<&Mounting>) -> Result<(), String> {
-    let Some(Mounting { target, .. }) = mounting else {
-        return Ok(());
-    };
-    fs::create_dir_all(target).map_err(|error| format!("cannot make {target}: {error}"))?;
-    let is_directory = fs::symlink_metadata(target).is_ok_and(|found| found.is_dir());
-    if is_directory {
-        Ok(())
-    } else {
-        Err(format!("{target} is no directory; remove it"))
-    }
-}
-
-fn release(volume: &UserVolume, place: &Place) -> Result<(), String> {
-    if matches!(&volume.kind, Kind::Partition(one) if one.purpose == Purpose::Swap) {
-        swap::stop(Path::new(&place.opened))?;
-    }
-    if let Some(Mounting { target, .. }) = &volume.mounting
-        && volume.kind != Kind::Directory
-    {
-        match mount::unmount(Path::new(target)) {
-            // Not mounted, or its directory is gone: only what was opened is left.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
-                ) => {}
-            done => done.map_err(|error| format!("{target} cannot be unmounted: {error}"))?,
-        }
-    }
-    let Err(error) = encryption::close(&volume.id) else {
-        return Ok(());
-    };
-    // A container has it still. What others write must not end beside it, in the clear.
-    if let Some(made) = volume.volume()
-        && let Err(error) = mount_on(&made, Path::new(&place.opened))
-    {
-        console::warn(&format!("{} is no longer mounted: {error}", volume.id));
-    }
-    Err(format!("it cannot be closed: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use corten_sys::mount::MountFlags;
-
-    use super::*;
-
-    fn mounting(target: &Path) -> Mounting {
-        Mounting {
-            target: target.display().to_string(),
-            flags: MountFlags::empty(),
-            project_quota: false,
-        }
-    }
-
-    #[test]
-    fn a_volume_is_mounted_on_a_directory_and_not_through_a_link() {
-        let root = tempfile::tempdir().unwrap();
-        let target = root.path().join("mnt/data");
-        make_target(Some(&mounting(&target))).unwrap();
-        make_target(Some(&mounting(&target))).unwrap();
-        assert!(target.is_dir());
-        let link = root.path().join("mnt/link");
-        std::os::unix::fs::symlink("/etc", &link).unwrap();
-        let why = make_target(Some(&mounting(&link))).unwrap_err();
-        assert!(why.ends_with("is no directory; remove it"), "{why}");
-        fs::write(root.path().join("mnt/file"), "").unwrap();
-        make_target(Some(&mounting(&root.path().join("mnt/file")))).unwrap_err();
-    }
 }
