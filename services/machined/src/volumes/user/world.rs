@@ -9,6 +9,7 @@ use corten_sys::blkpg;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::known::{self, Seen};
+use super::mounts::Target;
 use super::partition::{Change, Plan, Wish, ids, is_zero};
 use super::{Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, mounts, swap};
 use crate::console;
@@ -18,7 +19,7 @@ use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
 use crate::volumes::attach::{attach, content, decrypt};
 use crate::volumes::disk::{Content, Disk};
-use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, WIPED, encryption};
+use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption};
 
 /// What the partition of a volume may hold already, as udevd names it.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
@@ -37,7 +38,9 @@ impl World {
     pub async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
         let done = match &volume.kind {
             Kind::Directory => {
-                mounts::make_target(volume.mounting.as_ref()).map(|()| Place::default())
+                let target = volume.mounting.as_ref().map(|one| &one.target);
+                let made = target.map_or(Ok(()), |target| Target::make(target).map(drop));
+                made.map(|()| Place::default())
             }
             Kind::Existing(selector) => {
                 let found = facts.volume_for(selector)?;
@@ -144,9 +147,13 @@ impl World {
             ));
         }
         let supervisor = self.0.as_ref().ok_or("nobody makes file systems here")?;
-        mounts::make_target(volume.mounting.as_ref())?;
+        let target = Target::make(made.target)?;
+        let there = Volume {
+            target: &target.path(),
+            ..made
+        };
         let mut by = None;
-        attach(supervisor, &made, device, encryption, &mut by).await?;
+        attach(supervisor, &there, device, encryption, &mut by).await?;
         // One that fills its partition is left as it is.
         if partition.grow
             && let Err(why) = supervisor.run("xfs_growfs", &[made.target]).await
