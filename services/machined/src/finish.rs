@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_nodes_own_disk_stays_when_another_was_not_wiped() {
-        let disk = |name: &str| Target::Disk(name.to_owned());
+        let disk = |name: &str| Target::Disk(volumes::Disk::new(name, 0));
         let meta = Target::Partition("META");
         let targets = [disk("vdb"), disk("vdc"), meta, Target::SystemDisk];
         for (broken, reached) in [("vdb", 2), ("none", 4)] {

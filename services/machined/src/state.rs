@@ -293,7 +293,7 @@ mod tests {
 
     fn reset() -> Action {
         Action::Reset(Reset {
-            targets: vec![Target::Disk("vdx".to_owned())],
+            targets: vec![Target::Disk(volumes::Disk::new("vdx", 0))],
             reboot: true,
         })
     }
@@ -312,6 +312,7 @@ mod tests {
         let wipe = DeviceWipe {
             device: "no-such-disk".to_owned(),
             partition_of: None,
+            sequence: 0,
             zeros: false,
             drop_partition: false,
         };

@@ -13,7 +13,7 @@ use super::actions::refused;
 use crate::node::Node;
 use crate::resources::block::{BlockDevice, Disk, SystemDisk};
 use crate::resources::volume::VolumeStatus;
-use crate::volumes::{DeviceWipe, STARTED_FROM};
+use crate::volumes::{self, DeviceWipe, STARTED_FROM};
 
 /// What machined holds open as it is.
 const META: &str = "META";
@@ -82,14 +82,15 @@ fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<Devi
     Ok(DeviceWipe {
         device: name.to_owned(),
         partition_of,
+        sequence: disk.sequence,
         zeros: method == Method::Zeroes,
         drop_partition: asked.drop_partition,
     })
 }
 
-/// The kernel's name of a disk that a reset may empty: it is there, does not carry the node, and nothing but the
+/// A disk that a reset may empty: it is there, does not carry the node, and nothing but the
 /// node's volumes, which a reset unmounts, is made of it.
-pub(super) fn user_disk(store: &Store, path: &str) -> Result<String, Status> {
+pub(super) fn user_disk(store: &Store, path: &str) -> Result<volumes::Disk, Status> {
     let disks = store.list_as::<Disk>();
     let disk = disks
         .iter()
@@ -111,7 +112,7 @@ pub(super) fn user_disk(store: &Store, path: &str) -> Result<String, Status> {
         .find(|(part, _)| volume_on(store, part, "").is_none());
     match foreign {
         Some((part, user)) => Err(in_use(format!("{part} is a part of {user}"))),
-        None => Ok(disk.id().to_owned()),
+        None => Ok(volumes::Disk::new(disk.id(), disk.sequence)),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Which disk is the system's, and what its partitions hold.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use corten_luks::Luks;
+use corten_sys::diskseq;
 
 use super::table::{Extent, Table};
 use crate::sysfs::read;
@@ -12,19 +13,51 @@ use crate::sysfs::read;
 /// A whole disk, as the kernel names it (`vda`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The kernel's name.
+    /// The kernel's name, which another disk has when this one was taken out and that one put in.
     pub name: String,
+    /// The kernel's number of it, which no other disk gets in this boot; 0: it is not known.
+    pub sequence: u64,
     sysfs: PathBuf,
 }
 
 impl Disk {
-    /// The disk of this name on this machine.
+    /// The disk of this name and this number on this machine.
     #[must_use]
-    pub fn new(name: &str) -> Disk {
+    pub fn new(name: &str, sequence: u64) -> Disk {
         Disk {
             name: name.to_owned(),
+            sequence,
             sysfs: "/sys".into(),
         }
+    }
+
+    fn found(sysfs: &Path, name: &str) -> Disk {
+        let number = read(&sysfs.join("block").join(name).join("diskseq"));
+        Disk {
+            sysfs: sysfs.to_owned(),
+            ..Disk::new(name, number.parse().unwrap_or_default())
+        }
+    }
+
+    /// Opens it to read. As long as it is open, no other disk gets its name.
+    ///
+    /// # Errors
+    /// Another disk has its name by now.
+    pub fn open(&self) -> io::Result<File> {
+        open_on(self.sequence, &self.device(), File::options().read(true))
+    }
+
+    /// Opens it to read and write.
+    ///
+    /// # Errors
+    /// Another disk has its name by now.
+    pub fn open_to_write(&self) -> io::Result<File> {
+        let options = &mut File::options();
+        open_on(
+            self.sequence,
+            &self.device(),
+            options.read(true).write(true),
+        )
     }
 
     /// The unit it can be read in, in bytes.
@@ -53,7 +86,7 @@ impl Disk {
     /// # Errors
     /// It has none, or its table cannot be read.
     pub fn named(&self, name: &str) -> io::Result<PathBuf> {
-        let table = Table::read(&mut File::open(self.device())?)?;
+        let table = Table::read(&mut self.open()?)?;
         let found = table
             .find(name)
             .ok_or_else(|| io::Error::other(format!("{} has no partition {name}", self.name)))?;
@@ -74,6 +107,21 @@ impl Disk {
     }
 }
 
+/// Opens a device, if it is the disk of this number, or a partition of it; of 0, whichever it is.
+///
+/// # Errors
+/// It is on another disk.
+pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(device)?;
+    if sequence == 0 || diskseq::of(&file)? == sequence {
+        return Ok(file);
+    }
+    let shown = device.display();
+    Err(io::Error::other(format!(
+        "{shown} is another disk by now than the one that was chosen"
+    )))
+}
+
 /// The disk with a partition named META, as the images make it; `None` when there is no such disk.
 ///
 /// # Errors
@@ -85,10 +133,7 @@ pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
         let all = partitions(sysfs, &name).unwrap_or_default();
         let is_meant = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some("META");
         if all.iter().any(is_meant) {
-            found.push(Disk {
-                name,
-                sysfs: sysfs.to_owned(),
-            });
+            found.push(Disk::found(sysfs, &name));
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -211,6 +256,10 @@ mod tests {
         partition(sysfs.path(), "vda", 3, "META");
         let disk = system_disk(sysfs.path()).unwrap().unwrap();
         assert_eq!(disk.device(), Path::new("/dev/vda"));
+        assert_eq!(disk.sequence, 0);
+        fs::write(sysfs.path().join("block/vda/diskseq"), "9\n").unwrap();
+        let disk = system_disk(sysfs.path()).unwrap().unwrap();
+        assert_eq!(disk.sequence, 9);
         assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
         disk.partition(2).unwrap_err();
         let mut known = extents(sysfs.path(), "vda");
@@ -226,6 +275,15 @@ mod tests {
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_is_opened_when_it_is_the_one_that_is_meant() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = |number| open_on(number, file.path(), File::options().read(true));
+        open(0).unwrap();
+        // It is none at all.
+        open(9).unwrap_err();
     }
 
     #[test]

@@ -29,6 +29,7 @@ use corten_sys::mount::MountFlags;
 use crate::mount_table;
 use crate::supervisor::Supervisor;
 
+pub use disk::Disk;
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use partitions::find;
 pub use reset::{Target, WIPEABLE};
@@ -172,9 +173,13 @@ pub fn meta_partition() -> io::Result<Option<PathBuf>> {
 /// # Errors
 /// There is no such disk, or no such partition on it.
 pub fn device(partition: &str) -> io::Result<PathBuf> {
+    carrier()?.named(partition)
+}
+
+/// The disk that carries the node.
+fn carrier() -> io::Result<Disk> {
     let disk = disk::system_disk(Path::new("/sys"))?;
-    let none = || io::Error::other("this node was not started from a disk");
-    disk.ok_or_else(none)?.named(partition)
+    disk.ok_or_else(|| io::Error::other("this node was not started from a disk"))
 }
 
 /// The device by which an encrypted volume is mounted.

@@ -1,6 +1,5 @@
 //! The partitions of the system disk: found, made, grown.
 
-use std::fs::OpenOptions;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -124,10 +123,7 @@ impl Partitions {
     /// Both, in the table and known to the kernel.
     fn ensure(disk: Disk) -> io::Result<Partitions> {
         let _alone = wait_for(&disk.name);
-        let mut device = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(disk.device())?;
+        let mut device = disk.open_to_write()?;
         let mut table = Table::read(&mut device)?;
         let mut made = Vec::new();
         let needed = [(STATE, STATE_LENGTH), (EPHEMERAL, SMALLEST_EPHEMERAL)]

@@ -1,7 +1,6 @@
 //! What a reset empties, when everything has ended and is unmounted.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use uuid::Uuid;
 
 use super::disk::{self, Disk};
 use super::table::Table;
-use super::{EPHEMERAL, STATE, device, wipe};
+use super::{EPHEMERAL, STATE, carrier, device, wipe};
 
 /// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
 pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
@@ -21,8 +20,8 @@ pub enum Target {
     Partition(&'static str),
     /// The disk that carries the node.
     SystemDisk,
-    /// Another disk, by the kernel's name (`vdb`).
-    Disk(String),
+    /// Another disk.
+    Disk(Disk),
 }
 
 impl fmt::Display for Target {
@@ -30,7 +29,7 @@ impl fmt::Display for Target {
         match self {
             Target::Partition(name) => f.write_str(name),
             Target::SystemDisk => f.write_str("the system disk"),
-            Target::Disk(name) => f.write_str(name),
+            Target::Disk(disk) => f.write_str(&disk.name),
         }
     }
 }
@@ -56,7 +55,7 @@ impl Target {
                 .map_err(|error| format!("system_partitions_to_wipe: {name}: {error}")),
             Target::SystemDisk => {
                 let disk = writable_system_disk(Path::new("/sys"))?;
-                File::open(disk.device())
+                disk.open()
                     .and_then(|mut device| Table::read(&mut device))
                     .map(drop)
                     .map_err(|error| {
@@ -77,7 +76,7 @@ impl Target {
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
         match self {
-            Target::Disk(name) => wipe::partitions_on(&Path::new("/dev").join(name), |_| true),
+            Target::Disk(disk) => wipe::partitions_on(disk, |_| true),
             Target::Partition(_) | Target::SystemDisk => Vec::new(),
         }
     }
@@ -90,13 +89,15 @@ impl Target {
         match self {
             // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
             Target::Partition(name) => {
-                wipe::partition(&device(name)?, *name != EPHEMERAL.name, alive)
+                let disk = carrier()?;
+                let whole = *name != EPHEMERAL.name;
+                wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)
             }
             Target::SystemDisk => {
                 let disk = writable_system_disk(Path::new("/sys")).map_err(io::Error::other)?;
-                wipe::system_disk(&disk.device(), alive)
+                wipe::system_disk(disk.sequence, &disk.device(), alive)
             }
-            Target::Disk(name) => wipe::other_disk(&Path::new("/dev").join(name), alive),
+            Target::Disk(disk) => wipe::other_disk(disk.sequence, &disk.device(), alive),
         }
     }
 }
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_emptied() {
-        let missing = Target::Disk("no-such-disk".to_owned());
+        let missing = Target::Disk(Disk::new("no-such-disk", 7));
         let error = missing.empty(&|| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(missing.to_string(), "no-such-disk");

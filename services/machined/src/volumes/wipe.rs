@@ -1,6 +1,6 @@
 //! Emptying disks and partitions: which parts of them, in which order, and how.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
 use uuid::Uuid;
 
 use super::alone::alone;
+use super::disk::{Disk, open_on};
 use super::table::{Extent, Table};
 use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, while_busy};
 use crate::{console, sysfs};
@@ -84,12 +85,17 @@ fn rank(name: &str) -> usize {
     }
 }
 
-/// Empties a partition; `whole` when it is not enough that it is taken for empty.
+/// Empties a partition of the disk of this number; `whole` when it is not enough that it is taken for empty.
 ///
 /// # Errors
 /// `EBUSY` while it is in use.
-pub(super) fn partition(device: &Path, whole: bool, alive: &dyn Fn()) -> io::Result<()> {
-    let (mut file, length) = open(device)?;
+pub(super) fn partition(
+    sequence: u64,
+    device: &Path,
+    whole: bool,
+    alive: &dyn Fn(),
+) -> io::Result<()> {
+    let (mut file, length) = open(sequence, device)?;
     let part = if whole {
         Part::whole(0, length)
     } else {
@@ -103,15 +109,18 @@ pub(super) fn partition(device: &Path, whole: bool, alive: &dyn Fn()) -> io::Res
 ///
 /// # Errors
 /// It cannot be read or written; then what comes later in the order is as it was.
-pub(super) fn system_disk(device: &Path, alive: &dyn Fn()) -> io::Result<()> {
-    let (mut file, length) = match open(device) {
+pub(super) fn system_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io::Result<()> {
+    let (mut file, length) = match open(sequence, device) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             console::warn(&format!(
                 "{} is emptied though something still uses it",
                 device.display()
             ));
-            let file = OpenOptions::new().read(true).write(true).open(device)?;
-            with_length(file)?
+            with_length(open_on(
+                sequence,
+                device,
+                File::options().read(true).write(true),
+            )?)?
         }
         opened => opened?,
     };
@@ -125,9 +134,9 @@ pub(super) fn system_disk(device: &Path, alive: &dyn Fn()) -> io::Result<()> {
 /// Empties another disk.
 ///
 /// # Errors
-/// `EBUSY` while something on it is in use.
-pub(super) fn other_disk(device: &Path, alive: &dyn Fn()) -> io::Result<()> {
-    let (mut file, length) = open(device)?;
+/// `EBUSY` while something on it is in use; or another one has its name.
+pub(super) fn other_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io::Result<()> {
+    let (mut file, length) = open(sequence, device)?;
     let table = Table::read(&mut file).ok();
     for part in parts(table.as_ref(), length) {
         empty(&mut file, part, alive)?;
@@ -142,6 +151,8 @@ pub struct DeviceWipe {
     pub device: String,
     /// Of a partition: its disk, and its number.
     pub partition_of: Option<(String, u32)>,
+    /// The number of the disk it is, or is on; 0: it is not known.
+    pub sequence: u64,
     /// Every byte becomes zero; else only those that say what lies there.
     pub zeros: bool,
     /// A partition is taken out of its disk's table afterwards.
@@ -152,17 +163,17 @@ impl DeviceWipe {
     /// Does it; of a large disk it may take hours.
     ///
     /// # Errors
-    /// `EBUSY` while it is in use.
+    /// `EBUSY` while it is in use; or another disk has the name by now.
     pub fn carry_out(&self) -> io::Result<()> {
-        let devices = Path::new("/dev");
-        let disk = self.partition_of.as_ref().map(|(disk, _)| disk);
-        let _alone = alone(disk.unwrap_or(&self.device))?;
-        let (mut file, length) = open(&devices.join(&self.device))?;
+        let disk = self.disk();
+        let _alone = alone(&disk.name)?;
+        let device = Path::new("/dev").join(&self.device);
+        let (mut file, length) = open(self.sequence, &device)?;
         match &self.partition_of {
-            Some((disk, number)) if self.drop_partition => {
+            Some((_, number)) if self.drop_partition => {
                 // Nobody uses it, and nobody comes to use it once the kernel has forgotten it.
                 drop(file);
-                return self.drop_partition(&devices.join(disk), *number);
+                return self.drop_partition(&disk, *number);
             }
             Some(_) => {}
             None => forget_all(&file, &disk::extents(Path::new("/sys"), &self.device))?,
@@ -176,17 +187,20 @@ impl DeviceWipe {
     /// The ids of the partitions that are gone afterwards.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
-        let devices = Path::new("/dev");
-        match &self.partition_of {
-            None => partitions_on(&devices.join(&self.device), |_| true),
-            Some((disk, number)) => partitions_on(&devices.join(disk), |extent| {
-                self.drop_partition && extent.number == *number
-            }),
-        }
+        partitions_on(&self.disk(), |extent| match &self.partition_of {
+            None => true,
+            Some((_, number)) => self.drop_partition && extent.number == *number,
+        })
     }
 
-    fn drop_partition(&self, disk: &Path, number: u32) -> io::Result<()> {
-        let mut disk = OpenOptions::new().read(true).write(true).open(disk)?;
+    /// The disk it is, or is on.
+    fn disk(&self) -> Disk {
+        let disk = self.partition_of.as_ref().map(|(disk, _)| disk);
+        Disk::new(disk.unwrap_or(&self.device), self.sequence)
+    }
+
+    fn drop_partition(&self, disk: &Disk, number: u32) -> io::Result<()> {
+        let mut disk = disk.open_to_write()?;
         let mut table = Table::read(&mut disk)?;
         let extent = table.remove(number)?;
         forget_all(&disk, &[extent])?;
@@ -219,8 +233,8 @@ impl DeviceWipe {
 }
 
 /// The ids of those partitions of a disk that are meant; none of one that cannot be read.
-pub(super) fn partitions_on(disk: &Path, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
-    let table = File::open(disk).and_then(|mut disk| Table::read(&mut disk));
+pub(super) fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
+    let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
     let Ok(table) = table else { return Vec::new() };
     let extents = table.partitions().map(|(_, extent)| extent);
     let meant = extents.filter(|extent| is_meant(*extent));
@@ -240,15 +254,12 @@ fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
     Ok(())
 }
 
-/// For nobody else as long as it is open; and how long it is, in bytes.
-fn open(device: &Path) -> io::Result<(File, u64)> {
+/// For nobody else as long as it is open; and how long it is, in bytes. It is the disk of this number, or on it.
+fn open(sequence: u64, device: &Path) -> io::Result<(File, u64)> {
     let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(exclusive)
-        .open(device)?;
-    with_length(file)
+    let options = &mut File::options();
+    let options = options.read(true).write(true).custom_flags(exclusive);
+    with_length(open_on(sequence, device, options)?)
 }
 
 fn with_length(mut file: File) -> io::Result<(File, u64)> {

@@ -102,7 +102,7 @@ fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
     for forgets_by_itself in [true, false] {
         let file = node_disk();
         if forgets_by_itself {
-            system_disk(file.path(), &|| ()).unwrap();
+            system_disk(0, file.path(), &|| ()).unwrap();
         } else {
             let mut disk = file.reopen().unwrap();
             let table = Table::read(&mut disk).unwrap();
@@ -129,16 +129,16 @@ fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
 fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
-    system_disk(file.path(), &|| ()).unwrap_err();
+    system_disk(0, file.path(), &|| ()).unwrap_err();
     assert!(!is_zero(&fs::read(file.path()).unwrap()));
-    other_disk(file.path(), &|| ()).unwrap();
+    other_disk(0, file.path(), &|| ()).unwrap();
     assert!(is_zero(&fs::read(file.path()).unwrap()));
     // Shorter than what is usually emptied of one.
     fs::write(file.path(), [0xa5; 700]).unwrap();
-    other_disk(file.path(), &|| ()).unwrap();
+    other_disk(0, file.path(), &|| ()).unwrap();
     assert_eq!(fs::read(file.path()).unwrap(), [0; 700]);
     for missing in [other_disk, system_disk] {
-        missing(Path::new("/no/such/device"), &|| ()).unwrap_err();
+        missing(0, Path::new("/no/such/device"), &|| ()).unwrap_err();
     }
 }
 
@@ -147,10 +147,10 @@ fn a_wiped_partition_is_zeros_and_as_long_as_before() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 19 << 20]).unwrap();
     let signs = Cell::new(0);
-    partition(file.path(), true, &|| signs.set(signs.get() + 1)).unwrap();
+    partition(0, file.path(), true, &|| signs.set(signs.get() + 1)).unwrap();
     assert_eq!(signs.get(), 2);
     assert!(fs::read(file.path()).unwrap() == vec![0; 19 << 20]);
-    partition(Path::new("/no/such/device"), true, &|| ()).unwrap_err();
+    partition(0, Path::new("/no/such/device"), true, &|| ()).unwrap_err();
 }
 
 #[test]
@@ -160,6 +160,7 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         let wipe = DeviceWipe {
             device,
             partition_of,
+            sequence: 0,
             zeros,
             drop_partition: false,
         };
@@ -170,6 +171,7 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
     let mut ends = DeviceWipe {
         device: whole.path().to_str().unwrap().to_owned(),
         partition_of: None,
+        sequence: 0,
         zeros: false,
         drop_partition: false,
     };
@@ -197,4 +199,30 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));
         assert!(is_all(&content[16 << 20..39 << 20], left));
     }
+}
+
+#[test]
+fn a_disk_that_has_the_name_of_the_one_that_was_meant_stays_as_it_is() {
+    let file = node_disk();
+    let before = fs::read(file.path()).unwrap();
+    let wipe = |sequence| DeviceWipe {
+        device: file.path().to_str().unwrap().to_owned(),
+        partition_of: None,
+        sequence,
+        zeros: true,
+        drop_partition: false,
+    };
+    wipe(7).carry_out().unwrap_err();
+    assert!(wipe(7).ends().is_empty());
+    let mut dropped = wipe(7);
+    dropped.partition_of = Some((dropped.device.clone(), 4));
+    dropped.drop_partition = true;
+    dropped.carry_out().unwrap_err();
+    for empty in [other_disk, system_disk] {
+        empty(7, file.path(), &|| ()).unwrap_err();
+    }
+    partition(7, file.path(), true, &|| ()).unwrap_err();
+    assert!(fs::read(file.path()).unwrap() == before);
+    wipe(0).carry_out().unwrap();
+    assert!(is_zero(&fs::read(file.path()).unwrap()));
 }

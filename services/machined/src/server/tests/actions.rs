@@ -7,7 +7,12 @@ use tonic::Code;
 
 use super::{wipe, world};
 use crate::node::{Action, Reset};
-use crate::volumes::Target;
+use crate::volumes::{Disk, Target};
+
+/// As `wipe::put_disks` describes it.
+fn vdb() -> Target {
+    Target::Disk(Disk::new("vdb", wipe::number("vdb")))
+}
 
 #[tokio::test]
 async fn an_action_is_submitted_once() {
@@ -80,13 +85,9 @@ async fn a_reset_without_names_wipes_the_whole_disk_and_last() {
         (
             WipeMode::All,
             &["/dev/vdb", "/dev/vdb"],
-            vec![Target::Disk("vdb".to_owned()), Target::SystemDisk],
+            vec![vdb(), Target::SystemDisk],
         ),
-        (
-            WipeMode::UserDisks,
-            &["/dev/vdb"],
-            vec![Target::Disk("vdb".to_owned())],
-        ),
+        (WipeMode::UserDisks, &["/dev/vdb"], vec![vdb()]),
     ];
     for (mode, disks, targets) in cases {
         let mut world = world();

@@ -25,6 +25,7 @@ pub(super) fn put_disks(world: &World) {
             readonly: name == "vdr",
             cdrom: name == "sr0",
             symlinks: vec![format!("/dev/disk/by-id/the-{name}")],
+            sequence: number(name),
             ..Disk::default()
         };
         put(world, name, disk);
@@ -52,6 +53,11 @@ pub(super) fn put_disks(world: &World) {
         dev_path: "/dev/vda".to_owned(),
     };
     put(world, SystemDisk::ID, system);
+}
+
+/// The kernel's number of a disk, by its name or a partition's.
+pub(super) fn number(device: &str) -> u64 {
+    device.as_bytes().get(2).map_or(0, |byte| u64::from(*byte))
 }
 
 fn put<S: Spec>(world: &World, id: &str, spec: S) {
@@ -98,6 +104,7 @@ fn wipe(device: &str) -> DeviceWipe {
     DeviceWipe {
         device: device.to_owned(),
         partition_of: None,
+        sequence: number(device),
         zeros: false,
         drop_partition: false,
     }

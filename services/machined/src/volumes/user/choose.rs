@@ -3,8 +3,9 @@
 use corten_config::values::{DiskFacts, Expression, VolumeFacts};
 
 use super::Trouble;
+use super::world::known_as;
 use crate::resources::block::{DiscoveredVolume, Disk};
-use crate::volumes::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};
+use crate::volumes::{self, IMAGE_CACHE, STARTED_FROM, WIPEABLE};
 
 /// What kinds of file systems can be mounted that the node did not make.
 const MOUNTABLE: [&str; 5] = ["xfs", "ext4", "vfat", "iso9660", "squashfs"];
@@ -82,10 +83,10 @@ impl Facts {
         self.volumes.iter().find(|one| one.dev_path == device)
     }
 
-    /// The kernel's number of a disk, by its device.
-    pub(super) fn sequence(&self, device: &str) -> Option<u64> {
+    /// The disk with this device.
+    pub(super) fn disk(&self, device: &str) -> Option<volumes::Disk> {
         let disk = self.disks.iter().find(|disk| disk.dev_path == device);
-        disk.map(|disk| disk.sequence)
+        disk.map(known_as)
     }
 
     /// Whether it is a partition of the node's own: its data, or what it starts from.

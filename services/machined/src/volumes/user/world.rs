@@ -1,6 +1,6 @@
 //! What is done to disks for a user volume.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -45,21 +45,27 @@ impl World {
             Kind::Existing(selector) => {
                 let found = facts.volume_for(selector)?;
                 let device = &found.dev_path;
-                let mounted =
-                    block_in_place(|| mounts::mount_existing(volume, device, &found.name));
+                let disk = facts.disk_of(found).and_then(|disk| facts.disk(disk));
+                let mounted = block_in_place(|| {
+                    // Mounting it writes to it, too.
+                    let held = disk.as_ref().map(Disk::open).transpose();
+                    let _held = held.map_err(|error| error.to_string())?;
+                    mounts::mount_existing(volume, device, &found.name)
+                });
                 mounted.map(|()| Place {
                     device: device.clone(),
                     opened: device.clone(),
-                    sequence: facts.disk_of(found).and_then(|disk| facts.sequence(disk)),
+                    sequence: disk.map(|disk| disk.sequence),
                 })
             }
             Kind::Partition(partition) => {
-                let (disk, device) = self.partition(volume, partition, facts).await?;
+                // Held until it is mounted.
+                let (held, device) = self.partition(volume, partition, facts).await?;
                 let opened = self.open(volume, partition, &device, facts).await;
                 opened.map(|opened| Place {
                     device: device.display().to_string(),
                     opened,
-                    sequence: facts.sequence(&disk.device().display().to_string()),
+                    sequence: Some(held.disk.sequence),
                 })
             }
         };
@@ -113,7 +119,7 @@ impl World {
         volume: &UserVolume,
         partition: &Partition,
         facts: &Facts,
-    ) -> Result<(Disk, PathBuf), Trouble> {
+    ) -> Result<(Held, PathBuf), Trouble> {
         let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
         spawn_blocking(move || find_or_make(&id, &wanted, &facts))
             .await
@@ -169,7 +175,7 @@ impl World {
 }
 
 /// The device of its partition, and its disk: where there is one of its name, or else the first that can have it.
-fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Disk, PathBuf), Trouble> {
+fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, PathBuf), Trouble> {
     let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
@@ -182,31 +188,31 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Disk, Pa
         most: wanted.most,
         grow: wanted.grow,
     };
-    let carry_out = |disk: &Disk, plan: &Plan, alone: Alone| -> io::Result<PathBuf> {
-        let device = carry_out(disk, plan, alone)?;
+    let carry_out = |held: Held, plan: &Plan| {
+        let device = held.carry_out(plan)?;
         // In memory it would be no more than what the disks say.
         if durable::is_volume(state) {
             known::remember(state, id, plan.id);
         }
-        Ok(device)
+        Ok((held, device))
     };
-    if let Some(disk) = known::disk_of(id, wish.id, &look(id, facts))? {
-        let disk = Disk::new(disk);
+    let failed = |name: &str, error: io::Error| Trouble::Failed(format!("{name}: {error}"));
+    if let Some(name) = known::disk_of(id, wish.id, &look(id, facts))? {
+        let disk = facts.disk(&format!("/dev/{name}"));
+        let disk = disk.unwrap_or_else(|| Disk::new(name, 0));
         let alone = have(&disk)?;
-        let found = plan(&disk, &wish).and_then(|plan| {
+        let found = Held::plan(disk, alone, &wish).and_then(|(held, plan)| {
             if plan.change == Change::New {
                 return Err(io::Error::other("its table has just changed"));
             }
-            carry_out(&disk, &plan, alone)
+            carry_out(held, &plan)
         });
-        return match found {
-            Ok(device) => Ok((disk, device)),
-            Err(error) => Err(Trouble::Failed(format!("{}: {error}", disk.name))),
-        };
+        return found.map_err(|error| failed(name, error));
     }
     let mut why = Vec::new();
     for candidate in facts.disks_for(&wanted.selector)? {
-        let name = name(candidate);
+        let disk = known_as(candidate);
+        let name = disk.name.clone();
         let holds = facts
             .on(&candidate.dev_path)
             .map_or("", |found| &found.name);
@@ -215,15 +221,11 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Disk, Pa
             why.push(format!("{name}: it holds something ({holds}); {what}"));
             continue;
         }
-        let disk = Disk::new(name);
         let alone = have(&disk)?;
-        match plan(&disk, &wish) {
+        match Held::plan(disk, alone, &wish) {
             // A failure after this is none of choice: another disk would make a second volume of this name.
-            Ok(plan) => {
-                return match carry_out(&disk, &plan, alone) {
-                    Ok(device) => Ok((disk, device)),
-                    Err(error) => Err(Trouble::Failed(format!("{name}: {error}"))),
-                };
+            Ok((held, plan)) => {
+                return carry_out(held, &plan).map_err(|error| failed(&name, error));
             }
             Err(error) => why.push(format!("{name}: {error}")),
         }
@@ -241,50 +243,66 @@ fn look(label: &str, facts: &Facts) -> Vec<Seen> {
     disks
         .filter(|disk| !disk.cdrom && disk.size > 0)
         .map(|disk| {
-            let device = Disk::new(name(disk)).device();
+            let disk = known_as(disk);
+            let partitions = disk.open().and_then(|mut file| ids(&mut file, label));
             Seen {
-                disk: name(disk).to_owned(),
-                partitions: File::open(device).and_then(|mut file| ids(&mut file, label)),
+                disk: disk.name,
+                partitions,
             }
         })
         .collect()
 }
 
-/// As the kernel calls it.
-fn name(disk: &block::Disk) -> &str {
-    disk.dev_path.trim_start_matches("/dev/")
+/// The disk that was chosen, and no other one that has its name by now.
+pub(super) fn known_as(disk: &block::Disk) -> Disk {
+    Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
 }
 
 fn have(disk: &Disk) -> Result<Alone, Trouble> {
     alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
 }
 
-fn plan(disk: &Disk, wish: &Wish<'_>) -> io::Result<Plan> {
-    Plan::on(&mut File::open(disk.device())?, disk.sector(), wish)
+/// A disk that a volume is made on: nobody else changes it, and as long as it is open no other one gets its name.
+#[derive(Debug)]
+struct Held {
+    disk: Disk,
+    _open: File,
+    _alone: Alone,
 }
 
-/// Writes the table, and tells the kernel of the partition, while nobody else changes the disk.
-fn carry_out(disk: &Disk, plan: &Plan, _alone: Alone) -> io::Result<PathBuf> {
-    let extent = plan.extent;
-    let known = disk.partition(extent.number);
-    if !plan.writes() && known.is_ok() {
-        return known;
+impl Held {
+    /// What is to be written to a disk, which is held from now on.
+    fn plan(disk: Disk, alone: Alone, wish: &Wish<'_>) -> io::Result<(Held, Plan)> {
+        let mut open = disk.open()?;
+        let plan = Plan::on(&mut open, disk.sector(), wish)?;
+        let held = Held {
+            disk,
+            _open: open,
+            _alone: alone,
+        };
+        Ok((held, plan))
     }
-    let mut device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(disk.device())?;
-    if plan.writes() {
-        plan.carry_out(&mut device, |device| device.sync_all())?;
-    }
-    match (plan.change, known) {
-        (Change::Grown, Ok(_)) => {
-            blkpg::resize(&device, extent.number, extent.start, extent.length)?;
+
+    /// Writes the table, and tells the kernel of the partition, whose device this is.
+    fn carry_out(&self, plan: &Plan) -> io::Result<PathBuf> {
+        let (disk, extent) = (&self.disk, plan.extent);
+        let known = disk.partition(extent.number);
+        if !plan.writes() && known.is_ok() {
+            return known;
         }
-        (Change::None, Ok(_)) => {}
-        (_, _) => blkpg::add(&device, extent.number, extent.start, extent.length)?,
+        let mut device = disk.open_to_write()?;
+        if plan.writes() {
+            plan.carry_out(&mut device, |device| device.sync_all())?;
+        }
+        match (plan.change, known) {
+            (Change::Grown, Ok(_)) => {
+                blkpg::resize(&device, extent.number, extent.start, extent.length)?;
+            }
+            (Change::None, Ok(_)) => {}
+            (_, _) => blkpg::add(&device, extent.number, extent.start, extent.length)?,
+        }
+        disk.partition(extent.number)
     }
-    disk.partition(extent.number)
 }
 
 /// An encrypted partition without a file system: the device of what is in it.
