@@ -21,6 +21,7 @@ use crate::node::{
     Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::supervisor::Supervisor;
+use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
@@ -50,6 +51,7 @@ pub struct NodeState {
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
     opened: Mutex<Opened>,
+    user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
     /// machined as a service among services.
@@ -91,6 +93,7 @@ impl NodeState {
             last_stop: watch::Sender::new(None),
             kept: OnceLock::new(),
             opened: Mutex::default(),
+            user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
             own,
         };
@@ -147,6 +150,11 @@ impl NodeState {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The encrypted volumes of users.
+    pub fn user_volumes(&self) -> OpenedVolumes {
+        self.user_volumes.clone()
+    }
+
     /// Accepts nothing any more; whatever ends this boot.
     pub fn set_ending(&self) {
         self.ending.store(true, Ordering::Release);
@@ -188,12 +196,9 @@ impl Node for NodeState {
         certificates::check(document)
             .map_err(|error| SubmitError::Refused(crate::describe(&error)))?;
         volumes::check_keys(&self.opened(), document).map_err(SubmitError::Refused)?;
-        match &*self.config.borrow() {
-            Some(before) => {
-                volumes::user::check_keys(before, document).map_err(SubmitError::Refused)
-            }
-            None => Ok(()),
-        }
+        self.user_volumes
+            .check(self.config.borrow().as_ref(), document)
+            .map_err(SubmitError::Refused)
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {

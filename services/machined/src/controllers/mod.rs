@@ -51,7 +51,7 @@ use crate::resources::runtime::KernelCmdline;
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
 use crate::volumes::Progress;
-use crate::volumes::user::World;
+use crate::volumes::user::{OpenedVolumes, World};
 use network::merge::Merge;
 
 pub(crate) use network::probes::HTTP_PROBE;
@@ -77,6 +77,8 @@ pub struct Sources {
     pub network: watch::Receiver<Option<Arc<Setup>>>,
     /// How far the volumes are.
     pub volumes: watch::Receiver<Progress>,
+    /// By which keys the encrypted volumes of users were opened.
+    pub user_volumes: OpenedVolumes,
     /// What is mounted.
     pub mounts: watch::Receiver<Vec<Mount>>,
     /// Changes with devices on PCI buses.
@@ -179,7 +181,10 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(block::users::UserVolumes {
         config: sources.config.clone(),
         mounts: sources.mounts.clone(),
-        outside: World(sources.supervisor.clone()),
+        outside: World {
+            supervisor: sources.supervisor.clone(),
+            opened: sources.user_volumes.clone(),
+        },
         kept: Arc::default(),
     })?;
     runtime.add(block::volumes::Volumes {
@@ -330,6 +335,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         supervisor: None,
         network: watch::Sender::new(None).subscribe(),
         volumes: watch::Sender::default().subscribe(),
+        user_volumes: OpenedVolumes::default(),
         mounts: watch::Sender::default().subscribe(),
         pci: watch::Sender::default().subscribe(),
         modules: watch::Sender::default().subscribe(),

@@ -191,6 +191,7 @@ impl Machine {
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
             volumes: self.volumes.subscribe(),
+            user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),
             pci: uevents::follow("pci"),
             modules: uevents::follow("module"),

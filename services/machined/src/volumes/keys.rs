@@ -23,7 +23,7 @@ pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
         if *volume == SystemVolume::State && next.is_none() {
             continue;
         }
-        check_kept(*volume, before, next)?;
+        check_kept(volume.word(), before, next)?;
     }
     Ok(())
 }
@@ -36,7 +36,7 @@ pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
 pub fn check_state_keys(opened: &Opened, next: Option<&Encryption>) -> Result<(), String> {
     let state = opened.iter().find(|(one, _)| *one == SystemVolume::State);
     match state {
-        Some((volume, before)) => check_kept(*volume, before, next),
+        Some((volume, before)) => check_kept(volume.word(), before, next),
         None => check_closed_state(next),
     }
 }
@@ -87,8 +87,9 @@ pub fn check_clear(
     }
 }
 
-fn check_kept(
-    volume: SystemVolume,
+/// Whether one of those keys that open a volume is kept.
+pub(super) fn check_kept(
+    volume: &str,
     before: &Encryption,
     next: Option<&Encryption>,
 ) -> Result<(), String> {
@@ -96,8 +97,8 @@ fn check_kept(
         return Ok(());
     }
     Err(format!(
-        "the encryption of {} must keep one of its keys, in its slot, until the next boot has set the others",
-        volume.word()
+        "the encryption of {volume} must keep one of its keys, in its slot, until it was opened again, which sets the \
+         others"
     ))
 }
 

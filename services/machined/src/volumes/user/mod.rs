@@ -2,12 +2,13 @@
 //! already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
 //!
 //! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, which one was its
-//! in `known.rs`, what is done to disks in `world.rs`, and to mounts in `mounts.rs`; the controller
-//! `block.UserVolumeController` decides when.
+//! in `known.rs`, which keys open it in `opened.rs`, what is done to disks in `world.rs`, and to mounts in
+//! `mounts.rs`; the controller `block.UserVolumeController` decides when.
 
 mod choose;
 mod known;
 mod mounts;
+mod opened;
 mod partition;
 mod swap;
 mod world;
@@ -24,6 +25,7 @@ use super::{MIB, SMALLEST_XFS, Volume, WIPED};
 
 pub use choose::Facts;
 pub use known::forget;
+pub use opened::OpenedVolumes;
 pub use swap::{areas, stop_swapping};
 pub use world::World;
 
@@ -272,28 +274,6 @@ impl UserVolume {
     }
 }
 
-/// Whether volumes of users that are open by the one config can be opened by the next: it must keep a key of each,
-/// by which the others get into their slots.
-///
-/// # Errors
-/// The text names the volume.
-pub fn check_keys(before: &Document, next: &Document) -> Result<(), String> {
-    let next = wanted(next);
-    for volume in wanted(before) {
-        let same = next.iter().find(|other| other.id == volume.id);
-        let keys = (volume.encryption(), same.and_then(UserVolume::encryption));
-        if let (Some(before), Some(next)) = keys
-            && !next.keeps_a_key_of(before)
-        {
-            return Err(format!(
-                "the encryption of {} must keep one of its keys, in its slot, until it was opened with the others set",
-                volume.id
-            ));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -369,20 +349,5 @@ pub(crate) mod tests {
         assert!(before.is_used_like(&larger) && before != larger);
         let open = one(&format!("{DATA}}}\nmount: {{secure: false}}"));
         assert!(!before.is_used_like(&open));
-    }
-
-    #[test]
-    fn a_key_of_an_open_volume_is_kept() {
-        let with = |keys: &str| {
-            let encryption = format!("encryption: {{provider: luks2, keys: [{keys}]}}");
-            document(&format!("{DATA}}}\n{encryption}"))
-        };
-        let before = with("{static: {passphrase: a}}, {slot: 1, nodeID: {}}");
-        check_keys(&before, &before).unwrap();
-        check_keys(&before, &with("{slot: 1, nodeID: {}}")).unwrap();
-        let why = check_keys(&before, &with("{slot: 2, nodeID: {}}")).unwrap_err();
-        assert!(why.contains("u-data must keep one of its keys"), "{why}");
-        let gone = document("SysctlConfig\nparams: {vm.max_map_count: '262144'}");
-        check_keys(&before, &gone).unwrap();
     }
 }

@@ -10,6 +10,7 @@ use tokio::task::{block_in_place, spawn_blocking};
 
 use super::known::{self, Seen};
 use super::mounts::Target;
+use super::opened::OpenedVolumes;
 use super::partition::{Change, Plan, Wish, ids, is_zero};
 use super::{Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, mounts, swap};
 use crate::console;
@@ -19,6 +20,7 @@ use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
 use crate::volumes::attach::{attach, content, decrypt};
 use crate::volumes::disk::{Content, Disk};
+use crate::volumes::encryption::Decrypted;
 use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption};
 
 /// What the partition of a volume may hold already, as udevd names it.
@@ -26,9 +28,14 @@ const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
 /// What a disk may hold already, as udevd names it: members of an array may have a table besides.
 const TABLES: [&str; 2] = ["", "gpt"];
 
-/// This machine; without a supervisor, which runs the programs that make file systems, it does nothing.
+/// This machine.
 #[derive(Debug, Clone)]
-pub struct World(pub Option<Supervisor>);
+pub struct World {
+    /// Runs the programs that make file systems; without it there are none.
+    pub supervisor: Option<Supervisor>,
+    /// What encrypted volumes were opened by.
+    pub opened: OpenedVolumes,
+}
 
 impl World {
     /// Makes what is missing of a volume, and mounts it.
@@ -107,8 +114,9 @@ impl World {
         mounts::is_mounted(volume, place)
     }
 
-    /// Forgets which partitions are those of other volumes than these, whose disks may be gone.
+    /// Forgets which partitions are those of other volumes than these, whose disks may be gone, and their keys.
     pub async fn forget_others(&self, wanted: &[UserVolume]) {
+        self.opened.forget_others(wanted);
         let wanted = wanted.to_vec();
         let forget = move || known::forget_others(Path::new(STATE.target), &wanted);
         let _ = spawn_blocking(forget).await;
@@ -137,7 +145,11 @@ impl World {
         let encryption = partition.encryption.as_ref();
         let Some(made) = volume.volume() else {
             let opened = match encryption {
-                Some(wanted) => open_raw(&volume.id, device, wanted).await?,
+                Some(wanted) => {
+                    let opened = open_raw(&volume.id, device, wanted).await?;
+                    self.opened.remember(&volume.id, opened.by);
+                    opened.device.display().to_string()
+                }
                 None => device.display().to_string(),
             };
             if partition.purpose == Purpose::Swap {
@@ -152,21 +164,30 @@ impl World {
                 other.dev_path, other.name
             ));
         }
-        let supervisor = self.0.as_ref().ok_or("nobody makes file systems here")?;
+        let supervisor = self
+            .supervisor
+            .as_ref()
+            .ok_or("nobody makes file systems here")?;
         let target = Target::make(made.target)?;
         let there = Volume {
             target: &target.path(),
             ..made
         };
         let mut by = None;
-        attach(supervisor, &there, device, encryption, &mut by).await?;
+        let attached = attach(supervisor, &there, device, encryption, &mut by).await;
+        let is_encrypted = by.is_some();
+        // Also of what could not be mounted.
+        if let Some(by) = by {
+            self.opened.remember(&volume.id, by);
+        }
+        attached?;
         // One that fills its partition is left as it is.
         if partition.grow
             && let Err(why) = supervisor.run("xfs_growfs", &[made.target]).await
         {
             console::warn(&format!("{} does not grow: {why}", volume.id));
         }
-        Ok(if by.is_some() {
+        Ok(if is_encrypted {
             encryption::mapped(&volume.id).display().to_string()
         } else {
             device.display().to_string()
@@ -305,8 +326,8 @@ impl Held {
     }
 }
 
-/// An encrypted partition without a file system: the device of what is in it.
-async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String, String> {
+/// An encrypted partition without a file system, open.
+async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
     let shown = device.display();
     let found = content(device)?;
     // Whoever uses it as it is may have left its first page empty.
@@ -321,7 +342,5 @@ async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<String
     } else {
         None
     };
-    opened
-        .map(|opened| opened.device.display().to_string())
-        .ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+    opened.ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
 }
