@@ -26,4 +26,5 @@ pub mod swap;
 pub mod sysctl;
 #[cfg(test)]
 mod testing;
+pub mod trim;
 pub mod watchdog;

@@ -134,7 +134,7 @@ kinds! {
     Acted named  SwapVolumeConfig;
     Acted named  ExistingVolumeConfig;
     Later single ZswapConfig;
-    Held  single FilesystemTrimConfig;
+    Acted single FilesystemTrimConfig;
     Later single FilesystemScrubConfig;
     Acted single EventSinkConfig;
     Acted single WatchdogTimerConfig;

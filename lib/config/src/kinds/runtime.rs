@@ -159,7 +159,7 @@ section! {
 section! {
     /// When filesystems tell disks what is free.
     pub struct FilesystemTrimConfig {
-        Acted "interval" interval: Duration = "How often", required;
+        Acted "interval" interval: Duration = "How often, such as 168h; 0s: never", required;
     }
 }
 

@@ -197,6 +197,10 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(block::swap::Swaps {
         proc: "/proc".into(),
     })?;
+    runtime.add(block::trim::Trims {
+        config: sources.config.clone(),
+        trimmer: block::trim::Kernel,
+    })?;
     runtime.add(security::Security {
         root: "/".into(),
         mounts: sources.mounts.clone(),

@@ -6,6 +6,7 @@ pub(super) mod kept;
 pub(super) mod mounts;
 mod record;
 pub(super) mod swap;
+pub(super) mod trim;
 pub(super) mod users;
 pub(super) mod volumes;
 

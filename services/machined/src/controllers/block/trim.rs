@@ -1,0 +1,283 @@
+//! Telling disks what the file systems of volumes no longer use, as often as the config says.
+//!
+//! Each volume of each node has its own place in the interval (the reference does it so, too): disks that nodes share
+//! are not told by all at once, and a node that restarts every day still has its turn.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corten_config::Document;
+use corten_config::kinds::FilesystemTrimConfig;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_sys::trim::trim;
+use rustix::io::Errno;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::device::pretty_binary;
+use crate::console;
+use crate::resources::volume::VolumeStatus;
+
+/// At least so often the clock is looked at: it may have been set.
+const LOOK: Duration = Duration::from_secs(10 * 60);
+const MACHINE_ID: &str = "/run/machine-id";
+/// What cannot be trimmed says so by one of these.
+const CANNOT: [Errno; 3] = [Errno::OPNOTSUPP, Errno::NOTTY, Errno::ROFS];
+
+/// Who trims; a test's writes it down.
+pub(in crate::controllers) trait Trimmer:
+    Clone + Send + Sync + 'static
+{
+    /// Trims what is mounted there; how many bytes were free.
+    fn trim(&self, target: &str) -> io::Result<u64>;
+}
+
+/// This machine.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Kernel;
+
+impl Trimmer for Kernel {
+    fn trim(&self, target: &str) -> io::Result<u64> {
+        trim(&File::open(target)?)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Trims<T> {
+    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+    pub(in crate::controllers) trimmer: T,
+}
+
+impl<T: Trimmer> Controller for Trims<T> {
+    fn name(&self) -> &'static str {
+        "block.VolumeTrimController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<VolumeStatus>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut turns = Turns::default();
+        loop {
+            let pause = turns.pause(now());
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+                () = sleep(pause) => {}
+            }
+            let interval = self.config.borrow_and_update().as_ref().and_then(interval);
+            let node = fs::read_to_string(MACHINE_ID).unwrap_or_default();
+            let volumes = context.list::<VolumeStatus>()?;
+            let mounted = volumes.iter().filter_map(|volume| {
+                let target = &volume.mount_spec.as_ref()?.target_path;
+                let has_own = volume.phase == "ready" && volume.kind != "directory";
+                has_own.then(|| (volume.id().to_owned(), target.clone()))
+            });
+            for (volume, target) in turns.take(mounted, interval, &node, now()) {
+                let trimmer = self.trimmer.clone();
+                let trimmed = spawn_blocking(move || trimmer.trim(&target)).await?;
+                tell(&volume, trimmed);
+            }
+        }
+    }
+}
+
+/// Never, without the document and with 0.
+fn interval(config: &Document) -> Option<Duration> {
+    let config = config.all::<FilesystemTrimConfig>().next()?;
+    Some(config.interval).filter(|interval| !interval.is_zero())
+}
+
+fn tell(volume: &str, trimmed: io::Result<u64>) {
+    match trimmed {
+        Ok(bytes) => console::say(&format!(
+            "volume {volume}: its disk was told of {} that are free",
+            pretty_binary(bytes)
+        )),
+        Err(error) if CANNOT.iter().any(|one| is(*one, &error)) => {}
+        Err(error) => console::warn(&format!(
+            "volume {volume}: its disk cannot be told what is free: {error}"
+        )),
+    }
+}
+
+fn is(errno: Errno, error: &io::Error) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// Since 1970.
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
+}
+
+/// When each volume is next, since 1970, and in which interval.
+#[derive(Debug, Default)]
+struct Turns(BTreeMap<String, (Duration, Duration)>);
+
+impl Turns {
+    /// Those of the mounted volumes, with their mount points, whose turn it is. Each gets its next one.
+    fn take(
+        &mut self,
+        mounted: impl Iterator<Item = (String, String)>,
+        interval: Option<Duration>,
+        node: &str,
+        now: Duration,
+    ) -> Vec<(String, String)> {
+        let before = std::mem::take(&mut self.0);
+        let Some(interval) = interval else {
+            return Vec::new();
+        };
+        let mut due = Vec::new();
+        for (volume, target) in mounted {
+            let next = next_turn(node, &volume, interval, now);
+            // Of one that is long past or far away the clock was set meanwhile.
+            let known = before.get(&volume).filter(|(at, of)| {
+                *of == interval
+                    && *at <= now.saturating_add(interval)
+                    && now.saturating_sub(*at) <= 2 * LOOK
+            });
+            let at = match known {
+                Some((at, _)) if *at <= now => {
+                    due.push((volume.clone(), target));
+                    next
+                }
+                Some((at, _)) => *at,
+                None => next,
+            };
+            self.0.insert(volume, (at, interval));
+        }
+        due
+    }
+
+    /// Until there is something to do, or to look at the clock.
+    fn pause(&self, now: Duration) -> Duration {
+        let turns = self.0.values().map(|(at, _)| at.saturating_sub(now));
+        turns.min().map_or(LOOK, |pause| pause.min(LOOK))
+    }
+}
+
+/// The first moment after `now` that is as far into an interval as this volume on this node is.
+fn next_turn(node: &str, volume: &str, interval: Duration, now: Duration) -> Duration {
+    let name = format!("{}/{volume}", node.trim());
+    let place = Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).as_u128();
+    let (now, interval) = (now.as_nanos(), interval.as_nanos().max(1));
+    let place = place % interval;
+    let begun = now - now % interval + place;
+    let next = if begun > now { begun } else { begun + interval };
+    Duration::from_nanos(u64::try_from(next).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Draft, Store};
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::resources::volume::MountSpec;
+    use crate::volumes::user::tests::document;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    fn mounted(volumes: &[&str]) -> impl Iterator<Item = (String, String)> {
+        let all: Vec<_> = volumes
+            .iter()
+            .map(|volume| ((*volume).to_owned(), format!("/{volume}")))
+            .collect();
+        all.into_iter()
+    }
+
+    #[test]
+    fn each_volume_of_each_node_has_its_own_place_in_the_interval() {
+        let now = 3000 * WEEK + HOUR;
+        let at = next_turn("node", "u-data", WEEK, now);
+        assert!(at > now && at <= now + WEEK);
+        assert_eq!(next_turn("node\n", "u-data", WEEK, at - HOUR), at);
+        assert_eq!(next_turn("node", "u-data", WEEK, at), at + WEEK);
+        assert_ne!(next_turn("node", "EPHEMERAL", WEEK, now), at);
+        assert_ne!(next_turn("other", "u-data", WEEK, now), at);
+    }
+
+    #[test]
+    fn a_volume_has_its_turn_once_an_interval_and_not_because_the_clock_was_set() {
+        let (mut turns, now) = (Turns::default(), 3000 * WEEK);
+        let take = |turns: &mut Turns, now| {
+            let due = turns.take(mounted(&["u-data"]), Some(WEEK), "node", now);
+            due.len()
+        };
+        assert_eq!(take(&mut turns, now), 0);
+        let at = next_turn("node", "u-data", WEEK, now);
+        assert_eq!(take(&mut turns, at - LOOK), 0);
+        assert_eq!(turns.pause(at - LOOK / 2), LOOK / 2);
+        assert_eq!(take(&mut turns, at), 1);
+        assert_eq!(take(&mut turns, at), 0);
+        assert_eq!(turns.pause(at), LOOK);
+        // A clock that starts at 1970 is set by the network.
+        for now in [HOUR, 4000 * WEEK] {
+            assert_eq!(take(&mut turns, now), 0);
+            let at = next_turn("node", "u-data", WEEK, now);
+            assert_eq!(take(&mut turns, at), 1);
+        }
+        let gone = turns.take(mounted(&["u-data"]), None, "node", at);
+        assert!(gone.is_empty() && turns.0.is_empty());
+    }
+
+    #[derive(Debug, Clone)]
+    struct Fake(Arc<Mutex<mpsc::UnboundedSender<String>>>);
+
+    impl Trimmer for Fake {
+        fn trim(&self, target: &str) -> io::Result<u64> {
+            self.0.lock().unwrap().send(target.to_owned()).unwrap();
+            Err(Errno::OPNOTSUPP.into())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_mounted_is_trimmed_again_and_again() {
+        let (sender, mut trimmed) = mpsc::unbounded_channel();
+        let config = document("FilesystemTrimConfig\ninterval: 1ms");
+        let config = watch::Sender::new(Some(config));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let trims = Trims {
+            config: config.subscribe(),
+            trimmer: Fake(Arc::new(Mutex::new(sender))),
+        };
+        runtime.add(trims).unwrap();
+        for (id, phase, kind) in [
+            ("EPHEMERAL", "ready", "partition"),
+            ("u-gone", "missing", "partition"),
+            ("u-scratch", "ready", "directory"),
+        ] {
+            let status = VolumeStatus {
+                phase,
+                kind,
+                mount_spec: Some(MountSpec {
+                    target_path: format!("/{id}"),
+                    ..MountSpec::default()
+                }),
+                ..VolumeStatus::default()
+            };
+            store.put(Draft::new(id, status), "").unwrap();
+        }
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        for _ in 0..3 {
+            let next = timeout(Duration::from_secs(20), trimmed.recv()).await;
+            assert_eq!(next.unwrap().unwrap(), "/EPHEMERAL");
+        }
+    }
+}
