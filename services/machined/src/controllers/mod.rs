@@ -81,6 +81,8 @@ pub struct Sources {
     pub user_volumes: OpenedVolumes,
     /// What is mounted.
     pub mounts: watch::Receiver<Vec<Mount>>,
+    /// Changes with the processors.
+    pub processors: watch::Receiver<u64>,
     /// Changes with devices on PCI buses.
     pub pci: watch::Receiver<u64>,
     /// Changes with the kernel's modules.
@@ -170,6 +172,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
 fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(facts::Facts::default())?;
     runtime.add(hardware::system::SystemInfo { root: "/".into() })?;
+    runtime.add(hardware::cores::Cores {
+        proc: "/proc".into(),
+        changes: sources.processors.clone(),
+    })?;
     runtime.add(hardware::pci::PciDevices {
         sysfs: "/sys".into(),
         changes: sources.pci.clone(),
@@ -341,6 +347,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         volumes: watch::Sender::default().subscribe(),
         user_volumes: OpenedVolumes::default(),
         mounts: watch::Sender::default().subscribe(),
+        processors: watch::Sender::default().subscribe(),
         pci: watch::Sender::default().subscribe(),
         modules: watch::Sender::default().subscribe(),
         extension_configs: watch::Sender::default().subscribe(),

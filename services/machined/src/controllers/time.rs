@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::console;
-use crate::resources::clock::TimeStatus;
+use crate::resources::clock::{NtpStatus, TimeStatus};
 use crate::resources::network_names::TimeServerStatus;
 use crate::time::ask::{AskError, ask};
 use crate::time::discipline::{Act, Discipline, retry};
@@ -58,7 +58,10 @@ impl Controller for Clock {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<TimeStatus>()]
+        vec![
+            Output::exclusive::<TimeStatus>(),
+            Output::exclusive::<NtpStatus>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -75,6 +78,7 @@ impl Controller for Clock {
             let waited = patience.filter(|_| !clock.synced);
             let status = status(&clock, wishes, waited, Instant::now());
             context.put(Draft::new(TimeStatus::ID, status))?;
+            context.put(Draft::new(NtpStatus::ID, belief(&clock)))?;
             tokio::select! {
                 () = context.event() => {
                     let named = context.get::<TimeServerStatus>(TimeServerStatus::ID)?;
@@ -112,6 +116,13 @@ fn status(clock: &Discipline, wishes: Wishes, waited: Option<Instant>, now: Inst
         synced: clock.synced || wishes.disabled || waited.is_some_and(|end| end <= now),
         epoch: clock.epoch,
         sync_disabled: wishes.disabled,
+    }
+}
+
+fn belief(clock: &Discipline) -> NtpStatus {
+    NtpStatus {
+        spike_detected: clock.spikes > 0,
+        consecutive_spikes: clock.spikes,
     }
 }
 
@@ -221,6 +232,11 @@ fn perform(act: Act, sample: Sample, clock: &Discipline) -> std::io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use corten_api::talos::resource::definitions::time::NtpStatusSpec;
+    use corten_resources::controller::Runtime;
+    use corten_resources::{AnySpec as _, Spec, Store};
+    use prost::Message as _;
+
     use super::*;
 
     fn document(time: &str, others: &str) -> Document {
@@ -261,6 +277,30 @@ mod tests {
         };
         let status = status(&clock, disabled, None, now);
         assert!(status.synced && status.sync_disabled);
+    }
+
+    #[tokio::test]
+    async fn who_is_not_believed_is_shown() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        // Nobody can change it any more: the controller ends once it has said what it knows.
+        let config = watch::Sender::new(None).subscribe();
+        runtime.add(Clock { config }).unwrap();
+        runtime.run(|notice| panic!("{notice}")).await;
+        let shown = store.get_as::<NtpStatus>(NtpStatus::ID).unwrap();
+        assert_eq!(*shown, belief(&Discipline::default()));
+        assert_eq!(
+            shown.to_yaml().unwrap(),
+            "spikeDetected: false\nconsecutiveSpikes: 0\n"
+        );
+        let mut clock = Discipline::default();
+        // Right, then far off, in nanoseconds.
+        for offset in [0, 900_000_000] {
+            clock.take(Sample { offset, delay: 0 });
+        }
+        let status = belief(&clock);
+        let message = NtpStatusSpec::decode(&*Spec::to_proto(&status).unwrap()).unwrap();
+        assert!(message.spike_detected && message.consecutive_spikes == 1);
     }
 
     #[test]

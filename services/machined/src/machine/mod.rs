@@ -193,6 +193,7 @@ impl Machine {
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),
+            processors: uevents::follow("cpu"),
             pci: uevents::follow("pci"),
             modules: uevents::follow("module"),
             extension_configs: self.extensions.in_place.subscribe(),

@@ -48,6 +48,41 @@ impl Spec for TimeStatus {
     }
 }
 
+/// Whether servers were believed; id [`NtpStatus::ID`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NtpStatus {
+    /// The last answer was not acted on, as it may be a mistake.
+    pub spike_detected: bool,
+    /// How many such there were in a row.
+    pub consecutive_spikes: u32,
+}
+
+impl NtpStatus {
+    /// There is one.
+    pub const ID: &str = "node";
+}
+
+impl Spec for NtpStatus {
+    const DEFINITION: Definition = open(
+        "NTPStatuses.v1alpha1.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Spike Detected", ".spikeDetected"),
+            column("Consecutive Spikes", ".consecutiveSpikes"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::NtpStatusSpec {
+            spike_detected: self.spike_detected,
+            consecutive_spikes: self.consecutive_spikes.into(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
 /// How the kernel steers the clock; id [`AdjtimeStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,5 +1,6 @@
 //! What the machine is made of. What the firmware does not say is empty, and 0 where it is a number.
 
+use corten_api::machine as api;
 use corten_api::talos::resource::definitions::hardware as wire;
 use corten_resources::{Definition, Spec};
 use prost::Message as _;
@@ -123,6 +124,112 @@ impl Spec for Processor {
             core_count: self.core_count,
             core_enabled: self.core_enabled,
             thread_count: self.thread_count,
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// A core as the kernel sees it; its id is `socket-core`, or the number of its one logical processor where the
+/// kernel knows neither (arm64).
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuCore {
+    /// The kernel's number.
+    #[serde(skip_serializing_if = "is_default")]
+    pub socket: String,
+    /// Its number in the socket.
+    #[serde(rename = "coreID", skip_serializing_if = "is_default")]
+    pub core_id: String,
+    /// The kernel's numbers, sorted: several where a core runs several threads.
+    #[serde(rename = "logicalCPUs")]
+    pub logical_cpus: Vec<u32>,
+    #[serde(rename = "vendorID", skip_serializing_if = "is_default")]
+    pub vendor_id: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_family: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub model: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub model_name: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stepping: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub microcode: String,
+    /// With its unit.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cache_size: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cores_per_socket: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub threads_per_socket: u32,
+    /// What it can do, in the kernel's words.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flags: Vec<String>,
+    /// What is known to be wrong with it, in the kernel's words.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bugs: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub bogo_mips: f64,
+    /// How wide addresses are.
+    #[serde(skip_serializing_if = "is_default")]
+    pub address_sizes: String,
+}
+
+impl From<api::CpuInfo> for CpuCore {
+    /// The core of one logical processor.
+    fn from(cpu: api::CpuInfo) -> CpuCore {
+        CpuCore {
+            socket: cpu.physical_id,
+            core_id: cpu.core_id,
+            logical_cpus: vec![cpu.processor],
+            vendor_id: cpu.vendor_id,
+            cpu_family: cpu.cpu_family,
+            model: cpu.model,
+            model_name: cpu.model_name,
+            stepping: cpu.stepping,
+            microcode: cpu.microcode,
+            cache_size: cpu.cache_size,
+            cores_per_socket: cpu.cpu_cores,
+            threads_per_socket: cpu.siblings,
+            flags: cpu.flags,
+            bugs: cpu.bugs,
+            bogo_mips: cpu.bogo_mips,
+            address_sizes: cpu.address_sizes,
+        }
+    }
+}
+
+impl Spec for CpuCore {
+    const DEFINITION: Definition = open(
+        "CPUCores.hardware.talos.dev",
+        NAMESPACE,
+        &["cpucore", "cpucores"],
+        &[
+            column("Socket", ".socket"),
+            column("Core", ".coreID"),
+            column("Model", ".modelName"),
+            column("Logical CPUs", ".logicalCPUs"),
+        ],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::CpuCoreSpec {
+            socket: self.socket.clone(),
+            core_id: self.core_id.clone(),
+            logical_cp_us: self.logical_cpus.clone(),
+            vendor_id: self.vendor_id.clone(),
+            cpu_family: self.cpu_family.clone(),
+            model: self.model.clone(),
+            model_name: self.model_name.clone(),
+            stepping: self.stepping.clone(),
+            microcode: self.microcode.clone(),
+            cache_size: self.cache_size.clone(),
+            cores_per_socket: self.cores_per_socket,
+            threads_per_socket: self.threads_per_socket,
+            flags: self.flags.clone(),
+            bugs: self.bugs.clone(),
+            bogo_mips: self.bogo_mips,
+            address_sizes: self.address_sizes.clone(),
         };
         Some(message.encode_to_vec())
     }

@@ -105,14 +105,18 @@ fn soft_irqs(values: &[u64]) -> api::SoftIrqStat {
 }
 
 pub(super) fn info(paths: &Paths) -> Result<api::CpuInfoResponse, Status> {
-    let text = procfile::text(&paths.proc, "cpuinfo")?;
     let info = api::CpUsInfo {
         metadata: None,
-        cpu_info: parse_info(&text),
+        cpu_info: processors(&paths.proc)?,
     };
     Ok(api::CpuInfoResponse {
         messages: vec![info],
     })
+}
+
+/// Every logical processor; `proc` is where the process file system is.
+pub(crate) fn processors(proc: &Path) -> Result<Vec<api::CpuInfo>, Status> {
+    procfile::text(proc, "cpuinfo").map(|text| parse_info(&text))
 }
 
 fn parse_info(text: &str) -> Vec<api::CpuInfo> {

@@ -36,6 +36,8 @@ pub struct Discipline {
     pub epoch: u64,
     /// Logarithm of the seconds between two questions.
     pub poll: u8,
+    /// Answers in a row that nothing was done for.
+    pub spikes: u32,
     /// An offset that would be a jump, said once.
     suspicious: Option<i64>,
 }
@@ -46,6 +48,7 @@ impl Default for Discipline {
             synced: false,
             epoch: 0,
             poll: SHORTEST,
+            spikes: 0,
             suspicious: None,
         }
     }
@@ -58,6 +61,7 @@ impl Discipline {
         let offset = sample.offset;
         if offset.saturating_abs() <= STEP {
             self.suspicious = None;
+            self.spikes = 0;
             self.synced = true;
             let is_good = offset.saturating_abs() < GOOD.max(sample.delay / 2);
             self.poll = if is_good {
@@ -70,6 +74,7 @@ impl Discipline {
         let agrees = |before: i64| before.saturating_sub(offset).saturating_abs() <= STEP;
         if self.synced && !self.suspicious.is_some_and(agrees) {
             self.suspicious = Some(offset);
+            self.spikes = self.spikes.saturating_add(1);
             return (Act::Wait, SECOND_LOOK);
         }
         if self.synced && offset.saturating_abs() > NEW_EPOCH {
@@ -77,6 +82,7 @@ impl Discipline {
         }
         self.synced = true;
         self.suspicious = None;
+        self.spikes = 0;
         self.poll = SHORTEST;
         (Act::Step(offset), self.interval())
     }
@@ -133,12 +139,15 @@ mod tests {
         let mut clock = Discipline::default();
         clock.take(off(0));
         assert_eq!(clock.take(off(900)), (Act::Wait, SECOND_LOOK));
+        assert_eq!(clock.spikes, 1);
         // It was a mistake.
         assert_eq!(clock.take(off(3)).0, Act::Steer(off(3).offset));
+        assert_eq!(clock.spikes, 0);
         assert_eq!(clock.take(off(900)).0, Act::Wait);
         assert_eq!(clock.take(off(-900)).0, Act::Wait);
+        assert_eq!(clock.spikes, 2);
         assert_eq!(clock.take(off(-850)).0, Act::Step(off(-850).offset));
-        assert_eq!(clock.epoch, 0);
+        assert_eq!((clock.epoch, clock.spikes), (0, 0));
         // A machine that slept an hour.
         clock.take(off(3_600_000));
         assert_eq!(
