@@ -28,11 +28,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     // rest answers UNIMPLEMENTED. Our own few methods are all implemented.
     // Resources that are long lists of numbers are shown as they are sent.
     let shown = "#[derive(serde::Serialize)] #[serde(rename_all = \"camelCase\")]";
-    tonic_prost_build::configure()
+    let dashed = "#[derive(serde::Serialize)] #[serde(rename_all = \"kebab-case\")]";
+    let if_there = "#[serde(skip_serializing_if = \"Option::is_none\")]";
+    let mut public_code = tonic_prost_build::configure()
         .emit_rerun_if_changed(false)
         .generate_default_stubs(true)
         .message_attribute(".talos.resource.definitions.perf", shown)
-        .message_attribute(".machine.CPUStat", shown)
+        .message_attribute(".machine.CPUStat", shown);
+    for ethernet in ["RingsStatus", "ChannelsStatus", "RingsSpec", "ChannelsSpec"] {
+        let path = format!(".talos.resource.definitions.network.Ethernet{ethernet}");
+        public_code = public_code
+            .message_attribute(&path, dashed)
+            .field_attribute(&path, if_there);
+    }
+    public_code
         .include_file("public.rs")
         .compile_fds(protox::compile(&public, [root])?)?;
     tonic_prost_build::configure()

@@ -29,7 +29,6 @@ known! {
     RegistryTLSConfig true ["name" "clientIdentity".secret "ca" "insecureSkipVerify"]
     PCIDriverRebindConfig true ["name" "targetDriver"]
     BGPInstanceConfig true ["name" "vrf" "localASN" "routerID" "routeSource" "advertise".replace "multipath" "maxPaths" "installRoutes" "importRoutes".replace "neighbors".replace]
-    EthernetConfig true ["name" "features" "rings" "channels" "wakeOnLan"]
     HCloudVIPConfig true ["name" "link" "apiToken".secret]
     SideroLinkConfig false ["apiUrl" "uniqueToken".secret]
     LVMLogicalVolumeConfig true ["name" "type" "mirrors" "stripes" "provisioning"]

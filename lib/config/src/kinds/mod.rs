@@ -6,6 +6,7 @@
 
 mod discovery;
 mod encryption;
+mod ethernet;
 mod install;
 mod known;
 mod kube_addons;
@@ -24,6 +25,7 @@ use crate::tree::Node;
 
 pub use discovery::*;
 pub use encryption::*;
+pub use ethernet::*;
 pub use install::*;
 pub use known::KNOWN;
 pub use kube_addons::*;
@@ -117,6 +119,7 @@ kinds! {
     Acted named  VRFConfig;
     Acted named  VethConfig;
     Acted named  WireguardConfig;
+    Acted named  EthernetConfig;
     Acted named  DHCPv4Config;
     Acted named  DHCPv6Config;
     Later named  Layer2VIPConfig;

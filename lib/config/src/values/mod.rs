@@ -210,6 +210,11 @@ pub(crate) fn is_variable(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(usual)
 }
 
+/// Whether a feature of a device can be called so (`linux/ethtool.h`, `ETH_GSTRING_LEN`).
+pub(crate) fn is_device_feature(name: &str) -> bool {
+    (1..32).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic())
+}
+
 /// Whether a name, made a path under `/proc/sys` or `/sys`, stays there.
 pub(crate) fn is_kernel_setting(name: &str) -> bool {
     let usual =

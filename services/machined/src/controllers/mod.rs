@@ -270,6 +270,11 @@ fn network(
         setup: Some(setup.clone()),
     })?;
     runtime.add(network::hardware_address::First)?;
+    runtime.add(network::ethernet::Statuses)?;
+    runtime.add(network::ethernet::Settings)?;
+    runtime.add(network::ethernet::Wishes {
+        config: config.clone(),
+    })?;
     runtime.add(netlink::addresses::Addresses)?;
     runtime.add(netlink::routes::Routes)?;
     runtime.add(node_address::NodeAddresses)?;

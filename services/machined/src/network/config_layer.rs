@@ -371,7 +371,7 @@ fn names(document: &Document, said: &mut Said) {
 }
 
 /// The link's own name, where another one of it is given.
-pub(super) fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
+pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
     if present.contains_key(name) {
         return name;
     }

@@ -11,8 +11,10 @@ pub mod cmdline_layer;
 pub mod config_layer;
 pub mod default_layer;
 pub mod dhcp;
+pub mod ethtool;
 pub mod files;
 pub mod firewall;
+mod generic;
 pub mod host_dns;
 mod host_dns_tcp;
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod names;
 pub mod network;
 pub mod network_alias;
 pub mod network_dns;
+pub mod network_ethernet;
 pub mod network_names;
 pub mod network_probe;
 pub mod network_rule;

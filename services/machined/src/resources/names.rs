@@ -68,6 +68,33 @@ pub const OPERATIONAL_STATES: &Table = &[
     (6, "up"),
 ];
 
+/// What a cable is plugged into: `ethtool.h`, `PORT_*`.
+pub const PORTS: &Table = &[
+    (0, "TwistedPair"),
+    (1, "AUI"),
+    (2, "MII"),
+    (3, "Fibre"),
+    (4, "BNC"),
+    (5, "DirectAttach"),
+    (0xef, "None"),
+    (0xff, "Other"),
+];
+
+/// Whether both ends may send at once: `ethtool.h`, `DUPLEX_*`.
+pub const DUPLEXES: &Table = &[(0, "Half"), (1, "Full"), (0xff, "Unknown")];
+
+/// What wakes a machine up: `ethtool.h`, `WAKE_*`.
+pub const WAKE_UPS: &Table = &[
+    (1, "phy"),
+    (1 << 1, "unicast"),
+    (1 << 2, "multicast"),
+    (1 << 3, "broadcast"),
+    (1 << 4, "arp"),
+    (1 << 5, "magic"),
+    (1 << 6, "magicsecure"),
+    (1 << 7, "filter"),
+];
+
 /// Address families: `socket.h`.
 pub const FAMILIES: &Table = &[(2, "inet4"), (10, "inet6")];
 

@@ -3,6 +3,7 @@
 pub(super) mod aliases;
 pub(super) mod apply;
 pub(super) mod etc_files;
+pub(super) mod ethernet;
 pub(super) mod firewall;
 pub(super) mod hardware_address;
 pub(super) mod host_dns;

@@ -1,19 +1,11 @@
 //! The kernel's tunnels, by generic netlink.
 
-use std::fmt::Debug;
-
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_packet_generic::GenlMessage;
-use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
-use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
 use netlink_packet_wireguard::WireguardMessage;
-use netlink_sys::protocols::NETLINK_GENERIC;
 
 use super::{Change, Found, message};
-use crate::network::netlink::{bytes, exchange};
+use crate::network::generic::{Family, send};
 
 /// A tunnel as it is, keys and all.
 ///
@@ -36,20 +28,9 @@ pub fn perform(link: &str, change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-/// The number generic netlink gave WireGuard (kernel: Documentation/userspace-api/netlink).
 fn family() -> Result<u16, String> {
-    let question = GenlCtrl {
-        cmd: GenlCtrlCmd::GetFamily,
-        nlas: vec![GenlCtrlAttrs::FamilyName(super::KIND.to_owned())],
-    };
-    let answers = send(GenlMessage::from_payload(question), NLM_F_ACK)?;
-    let attributes = answers.into_iter().flat_map(|answer| answer.nlas);
-    let mut ids = attributes.filter_map(|attribute| match attribute {
-        GenlCtrlAttrs::FamilyId(id) => Some(id),
-        _ => None,
-    });
-    ids.next()
-        .ok_or_else(|| "the kernel did not answer".to_owned())
+    let family = Family::named(super::KIND).map_err(|error| error.to_string())?;
+    Ok(family.id)
 }
 
 fn ask(
@@ -59,26 +40,5 @@ fn ask(
 ) -> Result<Vec<WireguardMessage>, String> {
     let mut message = GenlMessage::from_payload(message);
     message.set_resolved_family_id(family);
-    send(message, flags)
-}
-
-fn send<T: Debug>(message: GenlMessage<T>, flags: u16) -> Result<Vec<T>, String>
-where
-    GenlMessage<T>: NetlinkSerializable + NetlinkDeserializable,
-{
-    let mut message = NetlinkMessage::from(message);
-    message.header.flags = NLM_F_REQUEST | flags;
-    let answers = exchange::<GenlMessage<T>>(NETLINK_GENERIC, &bytes(message));
-    let answers = answers.map_err(|error| format!("generic netlink: {error}"))?;
-    let mut found = Vec::new();
-    for answer in answers {
-        match answer.payload {
-            NetlinkPayload::Error(error) if error.raw_code() != 0 => {
-                return Err(error.to_io().to_string());
-            }
-            NetlinkPayload::InnerMessage(message) => found.push(message.payload),
-            _ => {}
-        }
-    }
-    Ok(found)
+    send(message, flags).map_err(|error| error.to_string())
 }

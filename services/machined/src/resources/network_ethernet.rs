@@ -1,0 +1,211 @@
+//! What the devices of links can do and are set to, beyond what every link has.
+
+use std::collections::BTreeMap;
+
+use corten_api::talos::resource::definitions::network as wire;
+use corten_config::Word as _;
+use corten_config::kinds::{EthernetConfig, WakeUp};
+use corten_resources::{Definition, Spec};
+use prost::Message as _;
+use serde::{Serialize, Serializer};
+
+use super::column;
+use super::names::{DUPLEXES, PORTS, WAKE_UPS, number};
+use super::{is_default, open};
+
+const NAMESPACE: &str = "network";
+
+pub use wire::{
+    EthernetChannelsSpec, EthernetChannelsStatus, EthernetRingsSpec, EthernetRingsStatus,
+};
+
+/// A link's device as its driver tells of it; its id is the link's name. What a driver does not tell is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EthernetStatus {
+    /// Whether there is a carrier.
+    #[serde(skip_serializing_if = "is_default")]
+    pub link_state: Option<bool>,
+    /// In Mbit/s; absent without a carrier, too.
+    #[serde(rename = "speedMbit", skip_serializing_if = "is_default")]
+    pub speed: Option<u32>,
+    /// What the cable is plugged into.
+    pub port: String,
+    /// Whether both ends may send at once: `Full`, `Half`, `Unknown`.
+    pub duplex: String,
+    /// What this end offers, in the kernel's words: `1000baseT/Full`, `Autoneg`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub our_modes: Vec<String>,
+    /// What the other end offers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer_modes: Vec<String>,
+    /// Packets that wait, and how long they may be.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rings: Option<EthernetRingsStatus>,
+    /// What the device and the kernel do for packets.
+    #[serde(serialize_with = "by_name", skip_serializing_if = "is_default")]
+    pub features: Vec<Feature>,
+    /// Queues.
+    #[serde(skip_serializing_if = "is_default")]
+    pub channels: Option<EthernetChannelsStatus>,
+    /// What wakes the machine up.
+    #[serde(rename = "wakeOnLAN", skip_serializing_if = "is_default")]
+    pub wake_on_lan: Vec<String>,
+}
+
+/// Something that can be on or off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Feature {
+    /// The kernel's name.
+    pub name: String,
+    /// `on` or `off`; behind it `[fixed]` where that cannot be changed, `[requested on]` where it is not as
+    /// somebody wants it.
+    pub status: String,
+}
+
+/// In the kernel's order.
+fn by_name<S: Serializer>(features: &[Feature], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(features.iter().map(|one| (&one.name, &one.status)))
+}
+
+impl Spec for EthernetStatus {
+    const DEFINITION: Definition = open(
+        "EthernetStatuses.net.talos.dev",
+        NAMESPACE,
+        &["ethtool"],
+        &[column("Link", ".linkState"), column("Speed", ".speedMbit")],
+    );
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let feature = |one: &Feature| wire::EthernetFeatureStatus {
+            name: one.name.clone(),
+            status: one.status.clone(),
+        };
+        let wake_ups = self.wake_on_lan.iter();
+        let message = wire::EthernetStatusSpec {
+            link_state: self.link_state,
+            speed_megabits: self.speed.unwrap_or_default().into(),
+            port: number(&self.port, PORTS).unwrap_or_default(),
+            duplex: number(&self.duplex, DUPLEXES).unwrap_or_default(),
+            our_modes: self.our_modes.clone(),
+            peer_modes: self.peer_modes.clone(),
+            rings: self.rings,
+            features: self.features.iter().map(feature).collect(),
+            channels: self.channels,
+            wake_on_lan: wake_ups.filter_map(|one| number(one, WAKE_UPS)).collect(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+/// What a link's device shall be set to; its id is the link's name. What is absent stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EthernetSpec {
+    /// Packets that wait.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rings: EthernetRingsSpec,
+    /// What is to be on or off, by the kernel's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub features: BTreeMap<String, bool>,
+    /// Queues.
+    #[serde(skip_serializing_if = "is_default")]
+    pub channels: EthernetChannelsSpec,
+    /// What wakes the machine up; an empty list: nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub wake_on_lan: Option<Vec<&'static str>>,
+}
+
+impl From<&EthernetConfig> for EthernetSpec {
+    fn from(config: &EthernetConfig) -> EthernetSpec {
+        let (rings, channels) = (&config.rings, &config.channels);
+        let words = |all: &Vec<WakeUp>| all.iter().map(|one| one.word()).collect();
+        EthernetSpec {
+            rings: EthernetRingsSpec {
+                rx: rings.rx,
+                rx_mini: rings.rx_mini,
+                rx_jumbo: rings.rx_jumbo,
+                tx: rings.tx,
+                rx_buf_len: rings.rx_buf_len,
+                cqe_size: rings.cqe_size,
+                tx_push: rings.tx_push,
+                rx_push: rings.rx_push,
+                tx_push_buf_len: rings.tx_push_buf_len,
+                tcp_data_split: rings.tcp_data_split,
+            },
+            features: config.features.clone(),
+            channels: EthernetChannelsSpec {
+                rx: channels.rx,
+                tx: channels.tx,
+                other: channels.other,
+                combined: channels.combined,
+            },
+            wake_on_lan: config.wake_on_lan.as_ref().map(words),
+        }
+    }
+}
+
+impl Spec for EthernetSpec {
+    const DEFINITION: Definition = open("EthernetSpecs.net.talos.dev", NAMESPACE, &[], &[]);
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let wake_ups = self.wake_on_lan.iter().flatten();
+        let message = wire::EthernetSpecSpec {
+            rings: Some(self.rings),
+            features: self.features.clone().into_iter().collect(),
+            channels: Some(self.channels),
+            wake_on_lan: wake_ups.filter_map(|one| number(one, WAKE_UPS)).collect(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::AnySpec as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_device_does_not_have_is_absent() {
+        let feature = |name: &str, status: &str| Feature {
+            name: name.to_owned(),
+            status: status.to_owned(),
+        };
+        let status = EthernetStatus {
+            link_state: Some(false),
+            port: "Fibre".to_owned(),
+            duplex: "Unknown".to_owned(),
+            rings: Some(EthernetRingsStatus {
+                rx_max: Some(4096),
+                rx: Some(0),
+                tx_push_buf_len: Some(7),
+                tcp_data_split: Some(false),
+                ..EthernetRingsStatus::default()
+            }),
+            features: vec![
+                feature("tx-b", "off [fixed]"),
+                feature("rx-a", "on [fixed]"),
+            ],
+            wake_on_lan: vec!["unicast".to_owned(), "magic".to_owned()],
+            ..EthernetStatus::default()
+        };
+        let yaml = status.to_yaml().unwrap();
+        assert_eq!(
+            yaml,
+            "linkState: false\nport: Fibre\nduplex: Unknown\n\
+             rings:\n  rx-max: 4096\n  rx: 0\n  tx-push-buf-len: 7\n  tcp-data-split: false\n\
+             features:\n  tx-b: off [fixed]\n  rx-a: on [fixed]\n\
+             wakeOnLAN:\n- unicast\n- magic\n"
+        );
+        let bytes = Spec::to_proto(&status).unwrap();
+        let message = wire::EthernetStatusSpec::decode(&*bytes).unwrap();
+        assert_eq!((message.port, message.duplex), (3, 255));
+        assert_eq!(
+            (message.link_state, message.rings),
+            (Some(false), status.rings)
+        );
+        assert_eq!(message.wake_on_lan, [2, 32]);
+        assert_eq!((message.channels, message.features.len()), (None, 2));
+    }
+}
