@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use crate::conflicts;
 use crate::forms;
 use crate::kinds::{
-    self, AnyKind, Encryption, HostnameConfig, KernelModuleConfig, Kind, ResolverConfig,
-    SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig, UnattendedInstallConfig,
-    VolumeConfig,
+    self, AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
+    ResolverConfig, SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig,
+    UnattendedInstallConfig, VolumeConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -237,6 +237,16 @@ impl Document {
     pub fn sysfs(&self) -> BTreeMap<&str, &str> {
         let by_kind = self.all::<SysfsConfig>().flat_map(|config| &config.params);
         let all = self.machine.sysfs.iter().chain(by_kind);
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
+    }
+
+    /// Variables of services, by name.
+    #[must_use]
+    pub fn variables(&self) -> BTreeMap<&str, &str> {
+        let by_kind = self.all::<EnvironmentConfig>();
+        let by_kind = by_kind.flat_map(|config| &config.variables);
+        let all = self.machine.env.iter().chain(by_kind);
         all.map(|(name, value)| (name.as_str(), value.as_str()))
             .collect()
     }

@@ -53,10 +53,13 @@ const EFFECTS: &[(&str, Effect)] = &[
         "machine.files",
         Effect::Reboot("files are written at the start"),
     ),
-    ("machine.env", Effect::Restarts(&["containerd", "kubelet"])),
+    (
+        "machine.env",
+        Effect::Restarts(&["containerd", "ext-*", "kubelet"]),
+    ),
     (
         "EnvironmentConfig",
-        Effect::Restarts(&["containerd", "kubelet"]),
+        Effect::Restarts(&["containerd", "ext-*", "kubelet"]),
     ),
     (
         "machine.baseRuntimeSpecOverrides",

@@ -142,7 +142,7 @@ kinds! {
     Acted single EventSinkConfig;
     Acted single WatchdogTimerConfig;
     Later named  TrustedRootsConfig;
-    Later single EnvironmentConfig;
+    Acted single EnvironmentConfig;
     Acted named  ExtensionServiceConfig;
     Later named  EtcFileConfig;
     Acted named  KernelModuleConfig;

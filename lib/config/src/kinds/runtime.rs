@@ -7,10 +7,10 @@ use crate::hardened;
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
-use crate::v1alpha1::names_are;
+use crate::v1alpha1::{check_variables, names_are};
 use crate::values::{
     AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
-    PemCertificates, Url, is_kernel_setting, is_variable,
+    PemCertificates, Url, is_kernel_setting,
 };
 
 section! {
@@ -58,14 +58,14 @@ section! {
 }
 
 section! {
-    /// Variables of the node's services, such as those of a proxy.
+    /// Variables of containerd and of extensions' services, such as those of a proxy.
     pub struct EnvironmentConfig [check_environment] {
         Acted "variables" variables: BTreeMap<String, String> = "The variables", secret;
     }
 }
 
 fn check_environment(_: &EnvironmentConfig, node: &Node, reader: &mut Reader<'_>) {
-    names_are(node, "variables", is_variable, reader);
+    check_variables(node, "variables", reader);
 }
 
 section! {

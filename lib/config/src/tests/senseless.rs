@@ -265,6 +265,11 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "variables has a name that cannot be one",
     ),
     (
+        "EnvironmentConfig",
+        "variables: {A: \"x\\0y\"}",
+        "variables has a value with a zero byte in it",
+    ),
+    (
         "ExtensionServiceConfig",
         "name: a\nenvironment: [novalue]",
         "environment[0] must be NAME=value",

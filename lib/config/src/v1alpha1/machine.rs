@@ -48,7 +48,7 @@ section! {
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Held "install" install: Install = "The disk to install to";
         Later "files" files: Vec<MachineFile> = "Files to write";
-        Later "env" env: BTreeMap<String, String> = "Variables of services", secret;
+        Acted "env" env: BTreeMap<String, String> = "Variables of containerd and of extensions' services", secret;
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
@@ -94,10 +94,10 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     for (field, good) in [
         ("sysctls", is_kernel_setting as fn(&str) -> bool),
         ("sysfs", is_kernel_setting),
-        ("env", is_variable),
     ] {
         names_are(node, field, good, reader);
     }
+    check_variables(node, "env", reader);
     hardened::check(node, "sysctls", reader);
     check_labels(node, "nodeLabels", reader);
     check_annotations(node, "nodeAnnotations", reader);
@@ -116,6 +116,18 @@ pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader
     reader.within(field, |reader| {
         for (key, _) in entries.iter().filter(|(key, _)| !good(&key.name)) {
             reader.wrong(key.mark, "has a name that cannot be one");
+        }
+    });
+}
+
+/// No program can be given anything else.
+pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    names_are(node, field, is_variable, reader);
+    let entries = node.get(field).map(Node::entries).unwrap_or_default();
+    reader.within(field, |reader| {
+        let has_zero = |value: &Node| value.text().is_some_and(|text| text.contains('\0'));
+        for (key, _) in entries.iter().filter(|(_, value)| has_zero(value)) {
+            reader.wrong(key.mark, "has a value with a zero byte in it");
         }
     });
 }

@@ -8,6 +8,7 @@ mod block;
 mod conditions;
 mod config;
 mod devices;
+mod environment;
 mod event_sink;
 mod extensions;
 mod facts;
@@ -136,6 +137,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         config: config.clone(),
     })?;
     runtime.add(kmsg_log::KmsgLogs {
+        config: config.clone(),
+    })?;
+    runtime.add(environment::Environments {
         config: config.clone(),
     })?;
     runtime.add(event_sink::EventSinks {

@@ -57,6 +57,7 @@ impl Machine {
         if signs {
             self.supervisor.declare(trustd());
         }
+        self.declare_containerd();
         self.declare_extensions();
         self.direct_logs();
         self.mount_what_waited();

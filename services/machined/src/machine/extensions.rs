@@ -20,6 +20,7 @@ use crate::console;
 use crate::containerd::Containerd;
 use crate::durable::{self, Access};
 use crate::node::Node as _;
+use crate::services::environment::with_variables;
 use crate::services::extension::{FILES, declare, file_path, id, unusable};
 use crate::services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
 use crate::supervisor::{Conditions, Supervisor};
@@ -76,6 +77,7 @@ impl Machine {
         // Who declares last has read the config last.
         let _alone = lock(&self.extensions.declaring);
         let config = self.node.config();
+        let variables = self.variables();
         let mut in_place = Vec::new();
         for Entry(entry) in self.extensions.found.get().into_iter().flatten() {
             let service = match entry {
@@ -94,7 +96,7 @@ impl Machine {
             let spec = match write_files(Path::new(FILES), service, own) {
                 Ok(()) => {
                     in_place.extend(own.cloned());
-                    declare(service, own)
+                    with_variables(declare(service, own), &variables)
                 }
                 Err(error) => {
                     let why =

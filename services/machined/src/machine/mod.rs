@@ -6,6 +6,7 @@ mod config;
 mod ending;
 mod extensions;
 mod images;
+mod runtime;
 mod storage;
 mod tell;
 mod trial;
@@ -36,7 +37,7 @@ use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{
-    ApiMode, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
+    ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
 };
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
@@ -82,6 +83,8 @@ struct Machine {
     /// Told when it can be opened, from the start.
     restart: Notify,
     extensions: extensions::Extensions,
+    /// containerd is to run; held while it is declared.
+    wants_containerd: Mutex<bool>,
     volumes: watch::Sender<Progress>,
 }
 
@@ -112,6 +115,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         awaits_config: AtomicBool::new(false),
         restart: Notify::new(),
         extensions: extensions::Extensions::default(),
+        wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
     });
     machine.run_controllers()?;
@@ -286,7 +290,10 @@ impl Machine {
     }
 
     async fn start(&self, id: &'static str) {
-        self.supervisor.start(id);
+        match id {
+            CONTAINERD => self.want_containerd(),
+            _ => self.supervisor.start(id),
+        }
         if timeout(SERVICE_PATIENCE, self.supervisor.up(id))
             .await
             .is_err()

@@ -3,6 +3,7 @@
 pub mod block;
 pub mod clock;
 pub mod config;
+pub mod environment;
 pub mod extension;
 pub mod files;
 pub mod firewall;

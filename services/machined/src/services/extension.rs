@@ -9,7 +9,7 @@ use corten_sys::child::CapabilitySet;
 use uuid::Uuid;
 
 use super::table::{BACKOFF, READY};
-use super::{Condition, Container, Id, Mount, Runner, ServiceSpec};
+use super::{CONTAINERD, Condition, Container, Id, Mount, Runner, ServiceSpec};
 use crate::supervisor::limits::{Limits, Restart};
 
 /// Where the files are that the machine config gives to them.
@@ -21,7 +21,6 @@ const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c3
 const OOM_SCORE_ADJ: i32 = -600;
 const STOP: Duration = Duration::from_secs(10);
 const PREFIX: &str = "ext-";
-const CONTAINERD: &str = "containerd";
 /// What mount points do that are not said to do otherwise: see the node's later mounts, and show it none.
 const PROPAGATION: &str = "rslave";
 

@@ -1,5 +1,6 @@
 //! The services of a node: what one is declared by, and in which order they stop. Nothing else starts one.
 
+pub mod environment;
 pub mod extension;
 mod table;
 
@@ -11,7 +12,7 @@ use corten_extension::service::NetworkPart;
 use corten_sys::child::CapabilitySet;
 
 use crate::supervisor::limits::Limits;
-pub use table::{table, trustd};
+pub use table::{containerd, table, trustd};
 
 /// A service's name in the API and in conditions; also its log's name.
 pub type Id = Arc<str>;
@@ -58,7 +59,7 @@ pub struct Process {
     /// It can gain nothing through setuid files.
     pub no_new_privs: bool,
     /// Environment on top of [`ENVIRONMENT`].
-    pub env: &'static [(&'static str, &'static str)],
+    pub env: Vec<(String, String)>,
     /// `None`: it sees everything and may call everything.
     pub sandbox: Option<Sandbox>,
 }
@@ -160,6 +161,8 @@ impl fmt::Display for Condition {
 
 /// What every service has in its environment, and all it has.
 pub const ENVIRONMENT: [(&str, &str); 1] = [("PATH", "/usr/bin:/opt/cni/bin")];
+/// Names the socket to say there that it is up.
+pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// User id of apid, which also owns the API's socket.
 pub const APID_UID: u32 = 50;
@@ -189,6 +192,8 @@ pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 pub const NAMES: &str = "/run/names";
 /// Where containers of the node's own get their output's pipe and what they write.
 pub const CONTAINERS: &str = "/run/containers";
+/// What runs containers.
+pub const CONTAINERD: &str = "containerd";
 /// containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use corten_sys::child::CapabilitySet;
 
 use super::{
-    APID_PKI, APID_UID, ApiMode, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET, LOGGING_CONFIG,
-    MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID,
-    Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
+    APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
+    LOGGING_CONFIG, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
+    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
 };
 use crate::image_cache::IMAGE_CACHE;
 use crate::supervisor::limits::{Backoff, Limits, Restart};
@@ -50,7 +50,7 @@ pub fn trustd() -> ServiceSpec {
             uid: TRUSTD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
-            env: &[],
+            env: Vec::new(),
             // Whoever takes it over has the authority, but nothing else of the node.
             sandbox: sees(&[TRUSTD_PKI]),
         }),
@@ -78,7 +78,7 @@ fn udevd() -> ServiceSpec {
                 .union(CapabilitySet::SYS_RAWIO)
                 .union(CapabilitySet::SYS_ADMIN),
             no_new_privs: true,
-            env: &[],
+            env: Vec::new(),
             sandbox: None,
         }),
         depends_on: Vec::new(),
@@ -106,7 +106,7 @@ fn syslogd() -> ServiceSpec {
             // Read the kernel's log (`kernel.dmesg_restrict`).
             capabilities: CapabilitySet::SYSLOG,
             no_new_privs: true,
-            env: &[],
+            env: Vec::new(),
             sandbox: None,
         }),
         depends_on: Vec::new(),
@@ -135,7 +135,7 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             uid: APID_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
-            env: &[],
+            env: Vec::new(),
             // Whoever takes it over gets what its callers may do, and no more.
             sandbox: Some(Sandbox {
                 sees: &[APID_PKI, MACHINED_SOCKET, NAMES],
@@ -164,7 +164,7 @@ fn registryd() -> ServiceSpec {
             uid: REGISTRYD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
-            env: &[],
+            env: Vec::new(),
             // Pods on the host's network reach it too.
             sandbox: sees(&[IMAGE_CACHE]),
         }),
@@ -176,9 +176,11 @@ fn registryd() -> ServiceSpec {
     }
 }
 
-fn containerd() -> ServiceSpec {
+/// What runs containers and fetches their images.
+#[must_use]
+pub fn containerd() -> ServiceSpec {
     ServiceSpec {
-        id: "containerd".into(),
+        id: CONTAINERD.into(),
         runner: Runner::Process(Process {
             argv: strings(&[
                 "/usr/bin/containerd",
@@ -196,7 +198,7 @@ fn containerd() -> ServiceSpec {
                 .difference(CapabilitySet::SYS_BOOT),
             // Containers decide for themselves (`allowPrivilegeEscalation`).
             no_new_privs: false,
-            env: &[],
+            env: Vec::new(),
             sandbox: None,
         }),
         depends_on: vec!["udevd".into()],

@@ -10,7 +10,7 @@ use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
 use super::{Places, logs};
-use crate::services::{ENVIRONMENT, Process, ServiceSpec};
+use crate::services::{ENVIRONMENT, NOTIFY_SOCKET, Process, ServiceSpec};
 
 /// Starts the service's process, its output going to its log. Returns the process id.
 pub(super) fn spawn(
@@ -23,13 +23,15 @@ pub(super) fn spawn(
     let mut words = process.argv.iter().map(OsString::from);
     let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
     let arguments: Vec<_> = words.collect();
+    let own = process.env.iter();
+    let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
     let mut environment: Vec<(OsString, OsString)> = ENVIRONMENT
-        .iter()
-        .chain(process.env)
-        .map(|(key, value)| (OsString::from(key), OsString::from(value)))
+        .into_iter()
+        .chain(own)
+        .map(|(name, value)| (name.into(), value.into()))
         .collect();
     if spec.limits.ready.is_some() {
-        environment.push(("NOTIFY_SOCKET".into(), notify.as_os_str().into()));
+        environment.push((NOTIFY_SOCKET.into(), notify.as_os_str().into()));
     }
     let confinement = confinement(spec, process, places)?;
     let child = Child::start(&program, &arguments, &environment, &confinement)

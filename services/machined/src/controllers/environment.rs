@@ -1,0 +1,102 @@
+//! The variables that services are given.
+
+use corten_config::Document;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use super::next_wishes;
+use crate::resources::environment::Environment;
+use crate::resources::runtime::KernelCmdline;
+use crate::services::environment::variables;
+
+#[derive(Debug, Clone)]
+pub(super) struct Environments {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for Environments {
+    fn name(&self) -> &'static str {
+        "runtime.EnvironmentController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<KernelCmdline>(Dependency::Weak).with_id(KernelCmdline::ID)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<Environment>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let (config, line) = next_wishes(&mut self.config, context).await?;
+            let environment = Environment::of(&variables(config.as_ref(), &line));
+            context.put(Draft::new(Environment::ID, environment))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_api::talos::resource::definitions::runtime::EnvironmentSpec;
+    use corten_resources::controller::Runtime;
+    use corten_resources::{AnySpec as _, Pointer, Sensitivity, Spec, Start, Store};
+    use prost::Message as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn until(store: &Store, wanted: &[&str]) {
+        let pointer = Pointer::of::<Environment>(Environment::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let reached = async {
+            loop {
+                let found = store.get_as::<Environment>(Environment::ID);
+                if found.is_some_and(|found| found.variables == wanted) {
+                    return;
+                }
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_services_are_given_follows_the_config() {
+        let store = Store::new();
+        let cmdline = KernelCmdline {
+            cmdline: "talos.environment=B=2".to_owned(),
+        };
+        store
+            .put(Draft::new(KernelCmdline::ID, cmdline), "")
+            .unwrap();
+        let config = watch::Sender::new(None);
+        let mut runtime = Runtime::new(store.clone());
+        let environments = Environments {
+            config: config.subscribe(),
+        };
+        runtime.add(environments).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let path = "PATH=/usr/bin:/opt/cni/bin";
+        until(&store, &["B=2", path]).await;
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  env: {{A: x y}}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        let document = Document::parse(text.as_bytes()).unwrap();
+        config.send_replace(Some(document));
+        until(&store, &["A=x y", "B=2", path]).await;
+        let shown = store.get_as::<Environment>(Environment::ID).unwrap();
+        let yaml = shown.to_yaml().unwrap();
+        assert_eq!(yaml, format!("variables:\n- A=x y\n- B=2\n- {path}\n"));
+        let message = EnvironmentSpec::decode(&*Spec::to_proto(&*shown).unwrap()).unwrap();
+        assert_eq!(message.variables, shown.variables);
+        // A proxy's password may be among them.
+        assert_eq!(Environment::DEFINITION.sensitivity, Sensitivity::Sensitive);
+    }
+}

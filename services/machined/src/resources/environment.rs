@@ -1,0 +1,56 @@
+//! What services are told of the world.
+
+use corten_api::talos::resource::definitions::runtime as wire;
+use corten_resources::{Definition, Sensitivity, Spec};
+use prost::Message as _;
+use serde::Serialize;
+
+use super::{column, open};
+use crate::services::ENVIRONMENT;
+use crate::services::environment::Variables;
+
+const NAMESPACE: &str = "runtime";
+
+/// The variables of containerd and of extensions' services; id [`Environment::ID`]. A proxy's password may be
+/// among them, so that it takes an administrator to read them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Environment {
+    /// `NAME=value`, sorted.
+    pub variables: Vec<String>,
+}
+
+impl Environment {
+    /// There is one.
+    pub const ID: &str = "machined";
+
+    /// With those that every service has.
+    #[must_use]
+    pub fn of(variables: &Variables) -> Environment {
+        let given = variables.iter();
+        let given = given.map(|(name, value)| (name.as_str(), value.as_str()));
+        let all = given.chain(ENVIRONMENT);
+        let mut variables: Vec<String> =
+            all.map(|(name, value)| format!("{name}={value}")).collect();
+        variables.sort();
+        Environment { variables }
+    }
+}
+
+impl Spec for Environment {
+    const DEFINITION: Definition = Definition {
+        sensitivity: Sensitivity::Sensitive,
+        ..open(
+            "Environments.runtime.talos.dev",
+            NAMESPACE,
+            &["env"],
+            &[column("Variables", ".variables")],
+        )
+    };
+
+    fn to_proto(&self) -> Option<Vec<u8>> {
+        let message = wire::EnvironmentSpec {
+            variables: self.variables.clone(),
+        };
+        Some(message.encode_to_vec())
+    }
+}
