@@ -11,7 +11,7 @@ pub const DIRECTORY: &str = "/usr/local/etc/containers";
 pub const ROOTS: &str = "/usr/local/lib/containers";
 
 /// The largest file, in bytes; real ones have a few hundred.
-const LARGEST: usize = 64 * 1024;
+pub const LARGEST: usize = 64 * 1024;
 /// Of a name: `ext-` and it are the name of a log, which has at most 64 letters.
 const LONGEST_NAME: usize = 60;
 /// Of a service's name in the API.

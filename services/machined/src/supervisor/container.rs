@@ -275,7 +275,7 @@ fn make(directory: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// A FIFO that is there may be one a running container writes to.
-fn make_fifo(path: &Path) -> io::Result<()> {
+pub(crate) fn make_fifo(path: &Path) -> io::Result<()> {
     match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
         Err(Errno::EXIST) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),

@@ -1,0 +1,142 @@
+//! Extensions' services: their files, and what the config gives them.
+
+use corten_config::Document;
+
+use super::*;
+use crate::node::{ServiceState, ServiceView};
+use crate::supervisor::container::make_fifo;
+use crate::supervisor::container::tests::{spec, world};
+
+fn config(contents: &[&str]) -> ExtensionServiceConfig {
+    let file = |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");
+    let files: String = contents.iter().map(file).collect();
+    let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    let text = format!(
+        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {ca}}}\ncluster:\n  \
+         controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\n\
+         apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: a\nconfigFiles:\n{files}"
+    );
+    let document = Document::parse(text.as_bytes());
+    let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+    document
+        .all::<ExtensionServiceConfig>()
+        .next()
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn files_are_those_of_the_config_of_now_and_one_that_stays_is_never_empty() {
+    let text = b"name: a\ncontainer: {entrypoint: /a}\nrestart: always\n";
+    let service = Service::parse(text).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let files = || {
+        let entries = fs::read_dir(directory.path().join("a")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut texts: Vec<String> = paths
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect();
+        texts.sort();
+        texts
+    };
+    let give = |config: Option<&ExtensionServiceConfig>| {
+        write_files(directory.path(), &service, config).unwrap();
+        withdraw(directory.path(), &service, config).unwrap();
+    };
+    // Nothing was ever written.
+    give(None);
+    let first = config(&["old", "stays"]);
+    give(Some(&first));
+    assert_eq!(files(), ["old", "stays"]);
+    let stays = directory
+        .path()
+        .join("a")
+        .join(file_name(&service, &first.config_files[1]));
+    // As a container has it that runs.
+    let mounted = fs::File::open(stays).unwrap();
+    give(Some(&config(&["new", "stays"])));
+    assert_eq!(files(), ["new", "stays"]);
+    assert_eq!(io::read_to_string(mounted).unwrap(), "stays");
+    give(None);
+    assert!(files().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_that_waits_for_its_config_is_never_started_without_it() {
+    let text =
+        "name: a\ncontainer: {entrypoint: /a}\ndepends: [{configuration: true}]\nrestart: always\n";
+    let service = Service::parse(text.as_bytes()).unwrap();
+    let world = world();
+    world.supervisor.declare(spec("containerd"));
+    world.until_up("containerd").await;
+    tell(&world.supervisor, &service, None, declare(&service, None));
+    let waits = |view: &ServiceView| view.state == ServiceState::Waiting;
+    world.until("ext-a", waits).await;
+    let own = config(&["x"]);
+    tell(
+        &world.supervisor,
+        &service,
+        Some(&own),
+        declare(&service, Some(&own)),
+    );
+    world.until_up("ext-a").await;
+    world.fake.change(|state| {
+        assert_eq!(state.made, 2);
+        assert_eq!(state.running["ext-a"].0.container.mounts.len(), 1);
+    });
+}
+
+#[test]
+fn a_broken_file_is_named_and_the_others_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write(
+        "a.yaml",
+        "name: a\ncontainer: {entrypoint: /a}\nrestart: always\n",
+    );
+    write(
+        "Bad one.yaml",
+        "name: b\ncontainer: {entrypoint: ''}\nrestart: always\n",
+    );
+    write(
+        "c.yaml",
+        "name: a\ncontainer: {entrypoint: /c}\nrestart: never\n",
+    );
+    write("d.yaml", "\0\u{1}: [");
+    write("A.yaml", "");
+    write("readme.txt", "no service");
+    fs::create_dir(directory.path().join("e.yaml")).unwrap();
+    // More than there is memory, and what is waited for.
+    let huge = fs::File::create(directory.path().join("f.yaml")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    make_fifo(&directory.path().join("g.yaml")).unwrap();
+    let found = find(directory.path()).unwrap();
+    let shown: Vec<(&str, &str)> = found
+        .iter()
+        .map(|Entry(entry)| match entry {
+            Ok(service) => (service.name.as_str(), ""),
+            Err((name, why)) => (name.as_str(), why.as_str()),
+        })
+        .collect();
+    let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["_", "_ad_one", "a", "c", "d", "e", "f", "g"]);
+    let at = |place: usize| shown[place].1;
+    assert!(
+        at(1).contains("Bad one.yaml: container.entrypoint: it is empty; name the program"),
+        "{}",
+        at(1)
+    );
+    assert_eq!(at(2), "");
+    assert!(
+        at(3).ends_with("c.yaml: name: another file has \"a\""),
+        "{}",
+        at(3)
+    );
+    assert!(at(4).contains("d.yaml: the file: "), "{}", at(4));
+    assert!(at(5).contains("e.yaml: "), "{}", at(5));
+    let large = "f.yaml: the file: it is larger than 65536 bytes";
+    assert!(at(6).contains(large), "{}", at(6));
+    let pipe = "g.yaml: must be a regular file";
+    assert!(at(7).ends_with(pipe), "{}", at(7));
+    assert!(find(&directory.path().join("none")).unwrap().is_empty());
+}
