@@ -1,7 +1,7 @@
 //! Process 1 of a node and the only owner of its state.
 //!
 //! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
-//! a pure policy and a thin shell), the network (`network/`), the clock
+//! a pure policy and a thin shell; `health.rs`: whether they work), the network (`network/`), the clock
 //! (`time/`), the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`), the volumes
 //! (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
 //! (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the
@@ -27,6 +27,7 @@ mod controllers;
 mod durable;
 pub mod events;
 mod finish;
+pub mod health;
 mod https;
 mod image_cache;
 pub mod join;

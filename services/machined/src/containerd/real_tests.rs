@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::events::Events;
+use crate::health::{HealthCheck, Probe};
 use crate::node::Control;
 use crate::services::{Container, Mount, Runner, ServiceSpec};
 use crate::supervisor::container::{Bundle, Runtime};
@@ -152,6 +153,14 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
     let start = || async { containerd.start("x", &bundle).await.ok() };
     let first = eventually("the start", start).await;
     assert!(!first.taken_over);
+    let check = HealthCheck {
+        probe: Probe::Grpc(directory.path().join("sock")),
+        initial_delay: PATIENCE,
+        interval: PATIENCE,
+        timeout: PATIENCE,
+        restart_after: None,
+    };
+    assert_eq!(check.run().await, Ok(()));
     let said = || async {
         let text = std::fs::read_to_string(&bundle.output).unwrap();
         text.ends_with("up\n").then_some(text)
@@ -161,6 +170,7 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
     assert_eq!(text, wanted);
 
     daemon.kill();
+    check.run().await.unwrap_err();
     containerd.wait("x").await.unwrap_err();
     daemon.start_again();
     let again = eventually("the take-over", start).await;
@@ -213,6 +223,7 @@ async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
         needs: Vec::new(),
         limits: Limits {
             ready: Some(PATIENCE),
+            health: None,
             stop: PATIENCE,
             restart: Restart::Always,
             backoff: Backoff {

@@ -80,6 +80,8 @@ pub fn file_path(name: &str, file: &ExtensionFile) -> PathBuf {
 fn limits(restart: Restart) -> Limits {
     Limits {
         ready: Some(READY),
+        // Their declarations have no word for it.
+        health: None,
         stop: STOP,
         restart,
         backoff: BACKOFF,

@@ -28,7 +28,7 @@ pub struct ServiceSpec {
     pub depends_on: Vec<Id>,
     /// What else must be there before it starts.
     pub needs: Vec<Condition>,
-    /// How long it may take to start and stop, and when it comes back.
+    /// How long it may take to start and stop, how its health is checked, and when it comes back.
     pub limits: Limits,
     /// `/proc/<pid>/oom_score_adj`.
     pub oom_score_adj: i32,

@@ -1,7 +1,9 @@
 //! The node's own services.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use corten_api::{IMAGE_CACHE_PORT, PORT, TRUST_PORT};
 use corten_sys::child::CapabilitySet;
 
 use super::{
@@ -9,6 +11,7 @@ use super::{
     LOGGING_CONFIG, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
     SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
 };
+use crate::health::{HealthCheck, Probe};
 use crate::image_cache::IMAGE_CACHE;
 use crate::supervisor::limits::{Backoff, Limits, Restart};
 
@@ -25,9 +28,33 @@ pub(super) const READY: Duration = Duration::from_secs(120);
 /// containerd loads some sixty plug-ins; one that is killed while it does never gets further.
 const CONTAINERD_READY: Duration = Duration::from_secs(300);
 
+/// The reference asks every 5 s and waits for 0.5 s. Nobody waits for what is found here, and a node without KVM
+/// that pulls an image may take seconds.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+/// Bad answers in a row: two to four minutes, as long as a start may take.
+const CHECKS: u32 = 12;
+
+/// For what may be lost at any time: it starts anew when it works no more.
+fn checked(probe: Probe, limits: Limits) -> Limits {
+    let health = Some(HealthCheck {
+        probe,
+        initial_delay: CHECK_EVERY,
+        interval: CHECK_EVERY,
+        timeout: CHECK_PATIENCE,
+        restart_after: Some(CHECKS),
+    });
+    Limits { health, ..limits }
+}
+
+fn port(port: u16) -> Probe {
+    Probe::Tcp((Ipv4Addr::LOCALHOST, port).into())
+}
+
 const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     Limits {
         ready: Some(ready),
+        health: None,
         stop: Duration::from_secs(stop_seconds),
         restart: Restart::Always,
         backoff: BACKOFF,
@@ -56,7 +83,7 @@ pub fn trustd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: vec![Condition::TrustdFiles],
-        limits: limits(READY, 15),
+        limits: checked(port(TRUST_PORT), limits(READY, 15)),
         oom_score_adj: -998,
         cgroup: "system/trustd".to_owned(),
     }
@@ -83,6 +110,7 @@ fn udevd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
+        // Nobody asks it anything: that it works is that devices appear.
         limits: limits(READY, 10),
         oom_score_adj: -998,
         cgroup: "system/udevd".to_owned(),
@@ -111,7 +139,7 @@ fn syslogd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
-        limits: limits(READY, 5),
+        limits: checked(Probe::Unix(SYSLOGD_SOCKET.into()), limits(READY, 5)),
         oom_score_adj: -998,
         cgroup: "system/syslogd".to_owned(),
     }
@@ -150,7 +178,7 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             ApiMode::Maintenance => vec![Condition::ApiFiles(ApiMode::Maintenance)],
             ApiMode::Secure => vec![Condition::ApiFiles(ApiMode::Secure)],
         },
-        limits: limits(READY, 15),
+        limits: checked(port(PORT), limits(READY, 15)),
         oom_score_adj: -998,
         cgroup: "system/apid".to_owned(),
     }
@@ -170,7 +198,10 @@ fn registryd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
-        limits: limits(READY, 5),
+        limits: checked(
+            Probe::Http((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT).into(), "/healthz"),
+            limits(READY, 5),
+        ),
         oom_score_adj: -500,
         cgroup: "system/registryd".to_owned(),
     }
@@ -179,6 +210,14 @@ fn registryd() -> ServiceSpec {
 /// What runs containers and fetches their images.
 #[must_use]
 pub fn containerd() -> ServiceSpec {
+    let mut limits = checked(
+        Probe::Grpc(CONTAINERD_SOCKET.into()),
+        limits(CONTAINERD_READY, 10),
+    );
+    // One that is slow is not made faster by what it has to do at a start.
+    if let Some(health) = &mut limits.health {
+        health.restart_after = None;
+    }
     ServiceSpec {
         id: CONTAINERD.into(),
         runner: Runner::Process(Process {
@@ -203,7 +242,7 @@ pub fn containerd() -> ServiceSpec {
         }),
         depends_on: vec!["udevd".into()],
         needs: Vec::new(),
-        limits: limits(CONTAINERD_READY, 10),
+        limits,
         oom_score_adj: -999,
         cgroup: "system/runtime".to_owned(),
     }
@@ -318,6 +357,20 @@ mod tests {
         assert_eq!(of("apid"), all_of_apid);
         assert_eq!(of("registryd"), [IMAGE_CACHE]);
         assert_eq!(seeing(&trustd()), ["/run/trustd"]);
+    }
+
+    #[test]
+    fn what_answers_somebody_is_asked_whether_it_works_and_all_but_containerd_start_anew() {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
+            let health = spec.limits.health;
+            assert_eq!(health.is_some(), *spec.id != *"udevd", "{}", spec.id);
+            let Some(health) = health else { continue };
+            let restarts = health.restart_after.is_some();
+            assert_eq!(restarts, *spec.id != *"containerd", "{}", spec.id);
+            // As long as a start, so that no busy machine is made busier.
+            let shortest = health.interval * health.restart_after.unwrap_or(CHECKS);
+            assert!(shortest >= READY, "{}", spec.id);
+        }
     }
 
     #[test]

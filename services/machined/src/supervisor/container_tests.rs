@@ -147,6 +147,7 @@ impl Runtime for Fake {
 
 const LIMITS: Limits = Limits {
     ready: Some(Duration::from_secs(600)),
+    health: None,
     stop: Duration::from_secs(600),
     restart: Restart::Always,
     backoff: Backoff {
@@ -230,7 +231,7 @@ impl World {
         view.events.last().unwrap().message.clone()
     }
 
-    async fn until_said(&self, id: &str, text: &str) {
+    pub(crate) async fn until_said(&self, id: &str, text: &str) {
         let said = |view: &ServiceView| view.events.iter().any(|event| event.message == text);
         self.until(id, said).await;
     }

@@ -1,12 +1,16 @@
-//! How long a service may take, and when it comes back.
+//! How long a service may take, how its health is checked, and when it comes back.
 
 use std::time::Duration;
 
-/// How long one service may take, and whether it comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::health::HealthCheck;
+
+/// How long one service may take, how its health is checked, and whether it comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// From the start to `READY=1`; `None` when the service does not notify and counts as up at once.
     pub ready: Option<Duration>,
+    /// How it is asked whether it works once it is up; `None`: what is up works.
+    pub health: Option<HealthCheck>,
     /// From SIGTERM to SIGKILL.
     pub stop: Duration,
     /// Whether it starts again when it has ended by itself.

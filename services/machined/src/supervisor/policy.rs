@@ -3,64 +3,17 @@
 //! The shell (`supervisor/shell.rs`) tells it what happened, carries out what it answers, and calls it again
 //! at [`State::deadline`].
 
-use std::fmt;
+mod checks;
+mod state;
+
 use std::time::Instant;
 
 use corten_sys::process::Exit;
 
 use super::limits::{Limits, Restart};
 use crate::node::ServiceState;
-
-/// What of a service runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runs {
-    /// A child of ours with this process id.
-    Process(u32),
-    /// A container, or the attempt to start one.
-    Container,
-}
-
-impl fmt::Display for Runs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Runs::Process(pid) => write!(f, "PID {pid}"),
-            Runs::Container => f.write_str("the container"),
-        }
-    }
-}
-
-/// Where a service is. `deaths` counts those in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Declared, never asked to start.
-    Initialized,
-    /// Asked to start; a service it depends on is not up.
-    Waiting { deaths: u32 },
-    /// The shell was told to spawn it and has not answered.
-    Spawning { deaths: u32 },
-    /// It runs and has not said that it is ready.
-    Starting {
-        runs: Runs,
-        give_up: Instant,
-        deaths: u32,
-    },
-    /// It is up.
-    Running {
-        runs: Runs,
-        since: Instant,
-        deaths: u32,
-    },
-    /// It died and starts again at `until`.
-    Pausing { until: Instant, deaths: u32 },
-    /// It was told to end, and is killed at `kill_at`.
-    Stopping {
-        runs: Runs,
-        kill_at: Instant,
-        again: bool,
-    },
-    /// It ended because it was told to, or because it is not to start again.
-    Finished,
-}
+use checks::Checks;
+pub use state::{Runs, State};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +35,8 @@ pub enum Event {
     Ready(String),
     /// It ended.
     Exited(Exit),
+    /// The answer to [`Act::Check`].
+    Checked(Result<(), String>),
     /// The clock reached [`State::deadline`].
     Tick,
 }
@@ -99,44 +54,10 @@ pub enum Act {
     Kill(Runs),
     /// Write this into the history, as this state.
     Note(ServiceState, String),
-    /// Health has become this.
-    Health(bool),
-}
-
-impl State {
-    /// When [`Event::Tick`] is due.
-    #[must_use]
-    pub fn deadline(self) -> Option<Instant> {
-        match self {
-            State::Starting { give_up, .. } => Some(give_up),
-            State::Pausing { until, .. } => Some(until),
-            State::Stopping { kill_at, .. } => Some(kill_at),
-            _ => None,
-        }
-    }
-
-    /// What runs.
-    #[must_use]
-    pub fn runs(self) -> Option<Runs> {
-        match self {
-            State::Starting { runs, .. }
-            | State::Running { runs, .. }
-            | State::Stopping { runs, .. } => Some(runs),
-            _ => None,
-        }
-    }
-
-    /// Whether others may depend on it now.
-    #[must_use]
-    pub fn is_up(self) -> bool {
-        matches!(self, State::Running { .. })
-    }
-
-    /// Whether nothing of it runs or is going to.
-    #[must_use]
-    pub fn is_at_rest(self) -> bool {
-        matches!(self, State::Initialized | State::Finished)
-    }
+    /// Ask whether it works, then tell `Checked`.
+    Check,
+    /// It works, or not, for this reason.
+    Health(Result<(), String>),
 }
 
 /// One step. An event that means nothing in this state changes nothing.
@@ -166,11 +87,12 @@ pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State
             _ => (state, vec![Act::Kill(runs)]),
         },
         Event::Ready(what) => match state {
-            State::Starting { runs, deaths, .. } => up(runs, deaths, now, &what),
+            State::Starting { runs, deaths, .. } => up(runs, deaths, now, limits, &what),
             _ => (state, vec![]),
         },
         Event::Failed(why) => ended(state, &Ending::failed(why), now, limits),
         Event::Exited(exit) => ended(state, &Ending::of(exit), now, limits),
+        Event::Checked(answer) => checks::answered(state, answer, now, limits),
         Event::Tick => tick(state, now, limits),
     }
 }
@@ -219,23 +141,24 @@ fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Ve
             },
             vec![Act::Note(ServiceState::Starting, message)],
         ),
-        None => up(runs, deaths, now, &message),
+        None => up(runs, deaths, now, limits, &message),
     }
 }
 
-fn up(runs: Runs, deaths: u32, now: Instant, message: &str) -> (State, Vec<Act>) {
+fn up(runs: Runs, deaths: u32, now: Instant, limits: &Limits, message: &str) -> (State, Vec<Act>) {
     let acts = vec![
+        Act::Health(Ok(())),
         Act::Note(ServiceState::Running, message.to_owned()),
-        Act::Health(true),
     ];
-    (
-        State::Running {
-            runs,
-            since: now,
-            deaths,
-        },
-        acts,
-    )
+    let checks = Checks::begin(now, limits);
+    let since = now;
+    let state = State::Running {
+        runs,
+        since,
+        deaths,
+        checks,
+    };
+    (state, acts)
 }
 
 fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec<Act>) {
@@ -247,8 +170,8 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
                 again,
             },
             vec![
+                not_up(),
                 Act::Note(ServiceState::Stopping, format!("Sending SIGTERM to {runs}")),
-                Act::Health(false),
                 Act::Terminate(runs),
             ],
         ),
@@ -285,11 +208,12 @@ fn ended(state: State, ending: &Ending, now: Instant, limits: &Limits) -> (State
             runs,
             since,
             deaths,
+            ..
         } => {
             let forgiven = now.saturating_duration_since(since) >= limits.backoff.forgiven_after;
             let deaths = if forgiven { 0 } else { deaths };
             (
-                vec![Act::Kill(runs), Act::Health(false)],
+                vec![Act::Kill(runs), not_up()],
                 come_back(deaths, "Ended", ending, now, limits),
             )
         }
@@ -340,6 +264,10 @@ fn come_back(
     )
 }
 
+fn not_up() -> Act {
+    Act::Health(Err("the service is not up".to_owned()))
+}
+
 fn rest(state: ServiceState, message: String) -> (State, Vec<Act>) {
     (State::Finished, vec![Act::Note(state, message)])
 }
@@ -347,6 +275,7 @@ fn rest(state: ServiceState, message: String) -> (State, Vec<Act>) {
 fn tick(state: State, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
     match state {
         State::Pausing { until, deaths } if now >= until => begin(deaths, "Starting service again"),
+        State::Running { .. } => checks::ask(state, now),
         State::Starting {
             runs,
             give_up,

@@ -7,6 +7,7 @@ const PROCESS: Runs = Runs::Process(7);
 
 const LIMITS: Limits = Limits {
     ready: Some(Duration::from_secs(60)),
+    health: None,
     stop: Duration::from_secs(10),
     restart: Restart::Always,
     backoff: Backoff {
@@ -51,7 +52,7 @@ fn it_is_up_only_after_it_says_so() {
     assert!(!state.is_up());
     let (state, acts, _) = play(&started());
     assert!(state.is_up());
-    assert!(acts.contains(&Act::Health(true)));
+    assert!(acts.contains(&Act::Health(Ok(()))));
 }
 
 #[test]
@@ -105,6 +106,7 @@ fn the_pause_doubles_up_to_the_longest_and_is_forgiven() {
         runs: PROCESS,
         since,
         deaths: 6,
+        checks: Checks::begin(since, &LIMITS),
     };
     let (state, _) = step(
         old,

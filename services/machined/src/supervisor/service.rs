@@ -90,13 +90,10 @@ impl Service {
         }
     }
 
-    pub(super) fn set_health(&mut self, healthy: bool) {
-        self.view.healthy = Some(healthy);
-        self.view.health_message = if healthy {
-            String::new()
-        } else {
-            "the service is not up".to_owned()
-        };
+    /// It works, or not, for the reason given.
+    pub(super) fn set_health(&mut self, health: Result<(), String>) {
+        self.view.healthy = Some(health.is_ok());
+        self.view.health_message = health.err().unwrap_or_default();
         self.view.health_changed = SystemTime::now();
     }
 }

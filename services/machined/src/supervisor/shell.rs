@@ -188,7 +188,8 @@ impl Shell {
             Act::Terminate(runs) => self.signal(at, runs, sys::Signal::TERM),
             Act::Kill(runs) => self.signal(at, runs, sys::Signal::KILL),
             Act::Note(state, message) => self.note(at, state, message),
-            Act::Health(healthy) => self.services.get_mut(at)?.set_health(healthy),
+            Act::Check => self.check(at),
+            Act::Health(health) => self.services.get_mut(at)?.set_health(health),
         }
         None
     }
@@ -217,6 +218,22 @@ impl Shell {
             }
             Runner::Unusable(why) => Event::Failed(why.clone()),
         }
+    }
+
+    /// Asks the service, in a task of its own, whether it works.
+    fn check(&self, at: usize) {
+        let Some(spec) = self.services.get(at).map(|service| &service.spec) else {
+            return;
+        };
+        let Some(check) = spec.limits.health.clone() else {
+            return;
+        };
+        let (id, speakers) = (spec.id.clone(), self.speakers.clone());
+        tokio::spawn(async move {
+            let answer = check.run().await;
+            // The shell ends only with machined.
+            let _ = speakers.send((id, Event::Checked(answer)));
+        });
     }
 
     fn signal(&self, at: usize, runs: Runs, signal: sys::Signal) {
@@ -369,3 +386,7 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+#[path = "shell_tests.rs"]
+mod tests;
