@@ -24,7 +24,8 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
     protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio bsdextrautils \
     squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
-    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs
+    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs \
+    udhcpd dnsmasq-base
 
 # The tests that boot machines; other ignored tests need other things.
 ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' tests/*.rs))

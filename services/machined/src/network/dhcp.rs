@@ -1,25 +1,30 @@
 //! A link's DHCP clients: a lease, its renewal at T1 and T2, and its end.
 //!
-//! A lease holds until its time is up, whatever becomes of the client: not when the server is away, and
-//! not when a cable is pulled out and put in again, after which the server is asked anew.
+//! A lease holds until its time is up, whatever becomes of the client: also when the server is away, and
+//! when a cable is pulled out and put in again, after which servers are asked anew. Only its server can take it
+//! back before.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use mozim::{
     DhcpError, DhcpV4Client, DhcpV4Config, DhcpV4State, DhcpV6Client, DhcpV6Config, DhcpV6Duid,
-    DhcpV6Mode, DhcpV6State,
+    DhcpV6Lease, DhcpV6Mode, DhcpV6State,
 };
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::layers::Specs;
-use super::lease;
+use super::{lease, refusal};
 use crate::console;
 use crate::resources::network_names::{ClientIdentifier, Dhcp};
 
 /// After an error of the client itself; lost packets it repeats on its own.
 const RETRY: Duration = Duration::from_secs(3);
+/// So long a server that offered an address has to give it: two questions of mozim's.
+const ANSWER: Duration = Duration::from_secs(10);
+/// So long all servers of DHCPv6 have to confirm a lease: two questions, too (RFC 8415, section 7.6).
+const CONFIRM: Duration = Duration::from_secs(15);
 /// Type of a client identifier that is a DUID (RFC 4361, section 6.1).
 const DUID_CLIENT_ID: u8 = 255;
 
@@ -36,25 +41,127 @@ pub struct Asking {
     pub source: Option<Ipv6Addr>,
 }
 
-/// What a server gave, and for how long from now on.
-pub type Lease = (Specs, Duration);
+/// What became of a question.
+enum News {
+    /// Nothing so far.
+    None,
+    /// What a server gave, and for how long from now on.
+    Lease(Specs, Duration),
+    /// It leads to nothing: servers are asked anew, and a lease that there is stays.
+    Anew,
+    /// The server takes the lease back.
+    Refused,
+}
 
 /// A client of either version.
 enum Client {
-    V4(DhcpV4Client),
-    V6(DhcpV6Client),
+    V4(Box<V4>),
+    V6(Box<V6>),
+}
+
+/// One of DHCPv4.
+struct V4 {
+    client: DhcpV4Client,
+    state: DhcpV4State,
+    /// Whose lease it has.
+    server: Ipv4Addr,
+}
+
+impl V4 {
+    async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
+        let run = self.client.run();
+        self.state = match self.state {
+            // Left to itself it asks for what it was offered for ever, though the server be gone or say no.
+            DhcpV4State::Selecting => match timeout(ANSWER, run).await {
+                Ok(state) => state?,
+                Err(_) => return Ok(News::Anew),
+            },
+            DhcpV4State::Renewing => tokio::select! {
+                // Who asks first may miss the answer.
+                biased;
+                () = refused(asking, self.server) => return Ok(News::Refused),
+                state = run => state?,
+            },
+            // Its question to all servers would name the one that is away, and others keep silent then
+            // (RFC 2131, section 4.3.2); who is asked anew gives the same address if it can.
+            DhcpV4State::Rebinding => return Ok(News::Anew),
+            DhcpV4State::InitReboot | DhcpV4State::Done(_) => run.await?,
+        };
+        Ok(match &self.state {
+            DhcpV4State::Done(found) => {
+                self.server = found.srv_id;
+                let specs = lease::of_v4(&asking.name, &asking.dhcp, found);
+                News::Lease(specs, seconds(found.lease_time_sec))
+            }
+            _ => News::None,
+        })
+    }
+}
+
+/// One of DHCPv6.
+struct V6 {
+    client: DhcpV6Client,
+    state: DhcpV6State,
+    lease: Option<DhcpV6Lease>,
+    /// Whether the lease may be of another network.
+    doubts: bool,
+}
+
+impl V6 {
+    /// With a lease it asks all servers to confirm that: a client that begins anew has a new number (IAID), for
+    /// which servers have another address.
+    fn new(mut client: DhcpV6Client, kept: Option<DhcpV6Lease>) -> Result<V6, DhcpError> {
+        let mut state = DhcpV6State::Solicit;
+        let doubts = kept.is_some();
+        if let Some(mut due) = kept.clone() {
+            (due.t1_sec, due.t2_sec) = (1, 1);
+            client.done(due.clone())?;
+            state = DhcpV6State::Done(Box::new(due));
+        }
+        Ok(V6 {
+            client,
+            state,
+            lease: kept,
+            doubts,
+        })
+    }
+
+    async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
+        let run = self.client.run();
+        self.state = match self.state {
+            DhcpV6State::Rebind if self.doubts => match timeout(CONFIRM, run).await {
+                Ok(state) => state?,
+                Err(_) => return Ok(News::Anew),
+            },
+            _ => run.await?,
+        };
+        Ok(match &self.state {
+            DhcpV6State::Done(found) => {
+                self.doubts = false;
+                self.lease = Some((**found).clone());
+                let specs = lease::of_v6(&asking.name, found);
+                News::Lease(specs, seconds(found.valid_time_sec))
+            }
+            _ => News::None,
+        })
+    }
 }
 
 impl Client {
-    async fn new(asking: &Asking) -> Result<Client, DhcpError> {
+    async fn new(asking: &Asking, kept: Option<DhcpV6Lease>) -> Result<Client, DhcpError> {
         match asking.source {
             None => {
                 let mut config = DhcpV4Config::new(&asking.name);
                 config
                     .set_iface_index(asking.index)
-                    .set_iface_mac_raw(&asking.mac)?;
+                    .set_iface_mac_raw(&asking.mac)?
+                    .request_extra_dhcp_opts(&[lease::SEARCH_DOMAINS]);
                 identify(&mut config, &asking.dhcp.client_identifier, asking.index);
-                Ok(Client::V4(DhcpV4Client::init(config, None).await?))
+                Ok(Client::V4(Box::new(V4 {
+                    client: DhcpV4Client::init(config, None).await?,
+                    state: DhcpV4State::InitReboot,
+                    server: Ipv4Addr::UNSPECIFIED,
+                })))
             }
             Some(source) => {
                 let mode = DhcpV6Mode::NonTemporaryAddresses;
@@ -67,30 +174,39 @@ impl Client {
                 if identifier.client_identifier == "duid" {
                     config.set_duid(DhcpV6Duid::Raw(bytes(&identifier.duid)));
                 }
-                Ok(Client::V6(DhcpV6Client::init(config, None).await?))
+                let client = DhcpV6Client::init(config, None).await?;
+                Ok(Client::V6(Box::new(V6::new(client, kept)?)))
             }
         }
     }
 
-    /// Goes on until something has changed; returns a new lease, if that is it.
-    async fn run(&mut self, asking: &Asking) -> Result<Option<Lease>, DhcpError> {
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        Ok(match self {
-            Client::V4(client) => match client.run().await? {
-                DhcpV4State::Done(found) => {
-                    let specs = lease::of_v4(&asking.name, &asking.dhcp, &found);
-                    Some((specs, seconds(found.lease_time_sec)))
-                }
-                _ => None,
-            },
-            Client::V6(client) => match client.run().await? {
-                DhcpV6State::Done(found) => {
-                    let specs = lease::of_v6(&asking.name, &found);
-                    Some((specs, seconds(found.valid_time_sec)))
-                }
-                _ => None,
-            },
-        })
+    /// Goes on until something has changed.
+    async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
+        match self {
+            Client::V4(client) => client.run(asking).await,
+            Client::V6(client) => client.run(asking).await,
+        }
+    }
+
+    /// What a client of the same link goes on with.
+    fn kept(&self) -> Option<DhcpV6Lease> {
+        match self {
+            Client::V4(_) => None,
+            Client::V6(client) => client.lease.clone(),
+        }
+    }
+}
+
+fn seconds(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into())
+}
+
+/// Ends when the server takes its lease back. Who cannot hear it keeps the lease for its time.
+async fn refused(asking: &Asking, server: Ipv4Addr) {
+    if let Err(error) = refusal::heard(asking.index, &asking.mac, server).await {
+        let name = &asking.name;
+        console::warn(&format!("network: DHCP on {name}: {error}"));
+        std::future::pending().await
     }
 }
 
@@ -128,8 +244,9 @@ pub async fn ask(
     tell: impl Fn(Option<Specs>) + Send,
 ) {
     let mut ends: Option<Instant> = None;
+    let mut kept = None;
     loop {
-        let mut client = match Client::new(&asking).await {
+        let mut client = match Client::new(&asking, kept.take()).await {
             Ok(client) => Some(client),
             Err(error) => {
                 complain(&asking, &error);
@@ -161,14 +278,26 @@ pub async fn ask(
                     tell(None);
                 }
                 carrier = again.recv() => match carrier {
-                    Some(()) => break,
+                    Some(()) => {
+                        let lease = client.as_ref().and_then(Client::kept);
+                        kept = lease.filter(|_| ends.is_some());
+                        break;
+                    }
                     None => return,
                 },
                 result = run => match result {
-                    Ok(None) => {}
-                    Ok(Some((specs, time))) => {
+                    Ok(News::None) => {}
+                    Ok(News::Lease(specs, time)) => {
                         ends = Instant::now().checked_add(time);
                         tell(Some(specs));
+                    }
+                    Ok(News::Anew) => break,
+                    Ok(News::Refused) => {
+                        let name = &asking.name;
+                        console::warn(&format!("network: the lease on {name} was taken back"));
+                        ends = None;
+                        tell(None);
+                        break;
                     }
                     Err(Some(error)) => {
                         complain(&asking, &error);

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::serialize::binary::{BinDecodable as _, BinDecoder};
 use mozim::{DhcpV4Lease, DhcpV6Lease};
 
 use super::ip_param::prefix_of;
@@ -11,6 +13,8 @@ use crate::resources::network_spec::{Layer, RouteSpec};
 use crate::resources::prefix::Prefix;
 
 const LAYER: Layer = Layer::Operator;
+/// DHCPv4: domains to try behind short names (RFC 3397).
+pub const SEARCH_DOMAINS: u8 = 119;
 /// DHCPv6: name servers (RFC 3646, section 3).
 const DNS_SERVERS_V6: u16 = 23;
 
@@ -43,10 +47,14 @@ pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
         specs.hostname = Some(spec);
     }
     let servers = lease.dns_srvs.iter().flatten();
-    specs.resolver = resolver(
-        servers.map(|server| IpAddr::from(*server)).collect(),
-        domain.map(str::to_owned).into_iter().collect(),
-    );
+    let raw = lease.get_option_raw(SEARCH_DOMAINS).unwrap_or_default();
+    // Code and length are in front.
+    let mut search = domains(raw.get(2..).unwrap_or_default());
+    if search.is_empty() {
+        search.extend(domain.map(str::to_owned));
+    }
+    let servers = servers.map(|server| IpAddr::from(*server)).collect();
+    specs.resolver = resolver(servers, search);
     let servers = lease.ntp_srvs.iter().flatten();
     specs.time_servers = time_servers(servers.map(ToString::to_string).collect());
     specs
@@ -121,6 +129,20 @@ pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
     let servers = lease.ntp_srvs.iter().filter(usable);
     specs.time_servers = time_servers(servers.cloned().collect());
     specs
+}
+
+/// The domains of an option, which may point back into it (RFC 1035, section 4.1.4), up to one that is none.
+fn domains(bytes: &[u8]) -> Vec<String> {
+    let mut decoder = BinDecoder::new(bytes);
+    let mut domains = Vec::new();
+    while !decoder.is_empty()
+        && let Ok(name) = Name::read(&mut decoder)
+    {
+        let name = name.to_ascii();
+        domains.push(name.trim_end_matches('.').to_owned());
+    }
+    domains.retain(|name| is_name(name));
+    domains
 }
 
 /// A DHCPv6 option's addresses, whether its code and length (4 bytes) are in front or not.
@@ -252,6 +274,17 @@ mod tests {
         assert!(specs.hostname.is_none() && specs.links.is_empty());
         assert_eq!(specs.resolver.unwrap().search_domains, ["example.com"]);
         assert!(!is_name("-a") && !is_name("") && !is_name("a..b") && is_name("node-1.example"));
+    }
+
+    #[test]
+    fn domains_may_point_back_and_hostile_ones_are_dropped() {
+        let example = b"\x07example\x03com\x00";
+        let second = [example.as_slice(), b"\x04node\xc0\x00"].concat();
+        assert_eq!(domains(&second), ["example.com", "node.example.com"]);
+        let endless = b"\x01a\xc0\x00";
+        assert!(domains(endless).is_empty() && domains(b"\xc0").is_empty());
+        let hostile = [b"\x03a\nb\x00".as_slice(), b"\x00", example, b"\x3f"].concat();
+        assert_eq!(domains(&hostile), ["example.com"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Layers say what the network shall be (`default_layer`, `cmdline_layer`, DHCP's leases in `lease`,
 //! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
-//! `netlink` and the files `kernel.rs` is pure.
+//! `refusal`, `netlink` and the files `kernel.rs` is pure.
 
 mod alias;
 pub mod apply;
@@ -26,6 +26,7 @@ mod layers_tests;
 mod lease;
 mod netlink;
 mod old_form;
+mod refusal;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,10 +2,14 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd as _;
 use std::thread;
 
+use futures_util::TryStreamExt as _;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
 /// Runs a test in a network namespace of its own. Without the right to have one the kernel is not asked;
 /// that is said where cargo cannot hide it.
@@ -66,13 +70,40 @@ impl Neighbour {
     }
 
     /// The same for what talks to the kernel.
-    pub fn asks(&self, what: impl AsyncFnOnce(rtnetlink::Handle) + Send) {
-        self.acts(|| {
-            block_on(async {
-                let (connection, handle, _) = rtnetlink::new_connection().unwrap();
-                tokio::spawn(connection);
-                what(handle).await;
-            });
-        });
+    pub fn asks(&self, what: impl AsyncFnOnce(Handle) + Send) {
+        self.acts(|| block_on(async { what(kernel()).await }));
     }
+}
+
+/// The kernel's network here.
+pub fn kernel() -> Handle {
+    let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+    tokio::spawn(connection);
+    handle
+}
+
+/// A cable to a neighbour: `plug` is here, with this hardware address, and `far` is there.
+pub async fn cable(mac: [u8; 6]) -> Neighbour {
+    let handle = kernel();
+    let veth = LinkVeth::new("plug", "far").address(mac.to_vec()).build();
+    handle.link().add(veth).execute().await.unwrap();
+    let neighbour = Neighbour::new();
+    let moved = LinkUnspec::new_with_name("far").setns_by_fd(neighbour.0.as_raw_fd());
+    handle.link().set(moved.build()).execute().await.unwrap();
+    neighbour
+}
+
+/// Gives a link addresses in networks of the usual size, and switches it on.
+pub async fn give(handle: &Handle, link: &str, addresses: &[&str]) {
+    let found = handle.link().get().match_name(link.to_owned()).execute();
+    let found: Vec<_> = found.try_collect().await.unwrap();
+    let index = found[0].header.index;
+    for address in addresses {
+        let address: IpAddr = address.parse().unwrap();
+        let length = if address.is_ipv4() { 24 } else { 64 };
+        let add = handle.address().add(index, address, length);
+        add.execute().await.unwrap();
+    }
+    let up = LinkUnspec::new_with_index(index).up().build();
+    handle.link().set(up).execute().await.unwrap();
 }

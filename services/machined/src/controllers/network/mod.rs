@@ -2,6 +2,8 @@
 
 pub(super) mod aliases;
 pub(super) mod apply;
+#[cfg(test)]
+mod dhcp_tests;
 pub(super) mod etc_files;
 pub(super) mod ethernet;
 pub(super) mod firewall;

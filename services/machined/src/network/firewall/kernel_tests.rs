@@ -1,46 +1,24 @@
 //! The filter in the real kernel: two network namespaces with a cable between them.
 
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage};
 use netlink_packet_netfilter::nftables::{NfTablesMessage, RuleAttribute, RuleMessage};
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
 use super::tests::{BLOCK, document, rule};
 use super::{Chains, chains, message, replace};
 use crate::network::netlink::{bytes, exchange};
-use crate::network::testing::{Neighbour, alone};
+use crate::network::testing::{self, Neighbour, alone, give, kernel};
 use crate::resources::firewall::{PortMatch, PortRange, Rule};
 
 const OWN: &str = "10.0.0.1";
 
-async fn give(handle: &Handle, link: &str, addresses: &[&str]) {
-    use futures_util::TryStreamExt as _;
-    let found = handle.link().get().match_name(link.to_owned()).execute();
-    let found: Vec<_> = found.try_collect().await.unwrap();
-    let index = found[0].header.index;
-    for address in addresses {
-        let address = address.parse().unwrap();
-        let add = handle.address().add(index, address, 24);
-        add.execute().await.unwrap();
-    }
-    let up = LinkUnspec::new_with_index(index).up().build();
-    handle.link().set(up).execute().await.unwrap();
-}
-
 /// A cable to a neighbour, who has three addresses.
 async fn cable() -> Neighbour {
-    let (connection, handle, _) = rtnetlink::new_connection().unwrap();
-    tokio::spawn(connection);
-    let veth = LinkVeth::new("plug", "far").build();
-    handle.link().add(veth).execute().await.unwrap();
-    let neighbour = Neighbour::new();
-    let moved = LinkUnspec::new_with_name("far").setns_by_fd(neighbour.0.as_raw_fd());
-    handle.link().set(moved.build()).execute().await.unwrap();
-    give(&handle, "plug", &[OWN]).await;
+    let neighbour = testing::cable([2, 0, 0, 0, 0, 1]).await;
+    give(&kernel(), "plug", &[OWN]).await;
     neighbour.asks(async |handle| {
         give(&handle, "far", &["10.0.0.2", "10.0.0.66", "10.0.0.200"]).await;
     });
