@@ -34,6 +34,7 @@ pub mod join;
 mod last_stop;
 mod logging;
 mod machine;
+mod machine_files;
 mod meta;
 mod mount_table;
 mod network;

@@ -27,7 +27,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
     let text = good()
         .replace("hostname: 'cp-1'", "hostnam: cp-1")
         .replace("type: controlplane", "type: master")
-        .replace("registries: {}", "files: [{path: /x}]")
+        .replace("registries: {}", "pods: [{kind: Pod}]")
         .replace("rbac: true", "rbac: maybe")
         .replace("https://10", "ftp://10")
         .replace("- 10.0.2.3", "- 10.0.2.300");
@@ -37,7 +37,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
             "line 5, column 11: machine.type must be one of controlplane, worker, init",
             "line 12, column 9: unknown field: machine.network.hostnam; did you mean \"hostname\"?",
             "line 14, column 15: machine.network.nameservers[0] must be an IP address",
-            "line 18, column 5: not supported yet: machine.files",
+            "line 18, column 5: not supported yet: machine.pods",
             "line 22, column 15: machine.features.rbac must be true or false",
             "line 28, column 19: cluster.controlPlane.endpoint must be a URL such as https://10.0.0.1:6443",
         ]
@@ -62,6 +62,22 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
             found[0].ends_with(&format!("not supported yet: {path}")),
+            "{found:?}"
+        );
+    }
+    for (file, good) in [
+        ("{path: /var/x}", true),
+        ("{path: /var/lib/x, op: append}", true),
+        ("{path: /etc/x}", false),
+        ("{path: /etc/x, op: overwrite}", false),
+        ("{path: /variable/x}", false),
+        ("{path: /var/./}", false),
+    ] {
+        let found = problems(&base.replace("registries: {}", &format!("files: [{file}]")));
+        let wrong = "machine.files[0].path must be below /var; all else is part of the image";
+        assert_eq!(found.is_empty(), good, "{file}: {found:?}");
+        assert!(
+            found.iter().all(|found| found.ends_with(wrong)),
             "{found:?}"
         );
     }

@@ -10,6 +10,7 @@ use super::{
 use crate::hardened;
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
+use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{
     AbsolutePath, AcceptedCa, Expression, FileMode, HostName, KeyPair, ModuleName, ModuleParameter,
@@ -47,7 +48,7 @@ section! {
         Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Held "install" install: Install = "The disk to install to";
-        Later "files" files: Vec<MachineFile> = "Files to write";
+        Acted "files" files: Vec<MachineFile> = "Files to write at the start, below `/var`";
         Acted "env" env: BTreeMap<String, String> = "Variables of containerd and of extensions' services", secret;
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
@@ -197,11 +198,25 @@ section! {
 
 section! {
     /// A file to write.
-    pub struct MachineFile {
-        Held "content" content: Secret = "Its content";
-        Held "permissions" permissions: Option<FileMode> = "Its permissions";
-        Held "path" path: AbsolutePath = "Where it stands", required;
-        Held "op" op: FileOperation = "How it comes to be";
+    pub struct MachineFile [check_file] {
+        Acted "content" content: Secret = "Its content";
+        Acted "permissions" permissions: Option<FileMode> = "Its permissions; 0o600 unless said";
+        Acted "path" path: AbsolutePath = "Where it stands", required;
+        Acted "op" op: FileOperation = "How it comes to be: whatever is there (`create`), at the end of a file that is there, once (`append`), or in its place (`overwrite`)";
+    }
+}
+
+fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
+    let below = file.path.strip_prefix("/var/");
+    let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
+    // Other systems put one over a file of the image.
+    let may_be = file.op != FileOperation::Create && reader.reads(Support::Later);
+    if !file.path.is_empty() && !is_below && !may_be {
+        reader.wrong_in(
+            node,
+            "path",
+            "must be below /var; all else is part of the image",
+        );
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Task {
     LoadConfig,
     /// Why the boot before ended, and that this one has begun.
     ReadLastStop,
+    /// Those of the machine config, on EPHEMERAL.
+    WriteFiles,
     /// Listen to the power button.
     WatchPowerButton,
     /// Links, addresses, names.
@@ -57,6 +59,7 @@ impl fmt::Display for Task {
             Task::IdentifyMachine => "identify machine",
             Task::LoadConfig => "load machine config",
             Task::ReadLastStop => "read last stop",
+            Task::WriteFiles => "write files",
             Task::WatchPowerButton => "watch power button",
             Task::BringUpNetwork => "bring up network",
             Task::ServeApi => "serve API",
@@ -95,7 +98,7 @@ pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
         MountFileSystems, MountVolumes, ReadLastStop, ServeApi, ServeImages, SetLimits, SetSysctls,
-        Start, StartExtensions, WatchPowerButton,
+        Start, StartExtensions, WatchPowerButton, WriteFiles,
     };
     vec![
         Phase {
@@ -128,6 +131,7 @@ pub fn plan() -> Vec<Phase> {
             tasks: vec![
                 FinishVolumes,
                 ReadLastStop,
+                WriteFiles,
                 ServeImages,
                 StartExtensions,
                 Start("containerd"),
@@ -151,7 +155,7 @@ mod tests {
                 "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
                  then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: bring up network | serve API | start udevd | start syslogd | watch power button",
-                "runtime: finish volumes, then read last stop, then serve images, \
+                "runtime: finish volumes, then read last stop, then write files, then serve images, \
                  then start extensions, then start containerd",
             ]
         );

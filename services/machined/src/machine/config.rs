@@ -12,6 +12,7 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::describe;
 use crate::logging;
+use crate::machine_files;
 use crate::node::{Apply, Node as _, Stage};
 use crate::services::{ApiMode, trustd};
 use crate::udev_rules;
@@ -19,6 +20,8 @@ use crate::volumes::STATE;
 
 /// A config that was put into the image when it was built.
 const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
+/// Where files of the config stand.
+const VAR: &str = "/var";
 
 impl Machine {
     /// The config that was kept comes first, then the one in the image.
@@ -61,6 +64,16 @@ impl Machine {
         self.declare_extensions();
         self.direct_logs();
         self.mount_what_waited();
+    }
+
+    /// Writes the files of the config; those of a later one wait for the next boot.
+    pub(super) fn write_files(&self) {
+        let Some(config) = self.node.config() else {
+            return;
+        };
+        for complaint in machine_files::write(Path::new(VAR), &config.machine.files) {
+            console::warn(&complaint);
+        }
     }
 
     /// Tells syslogd where logs go, by the config and the volumes of now.
@@ -117,6 +130,10 @@ impl Machine {
         console::say("a machine config was applied");
         let served_strangers = self.api_mode() == ApiMode::Maintenance;
         self.adopt(document);
+        // The first config: for it, the node starts now.
+        if served_strangers {
+            self.write_files();
+        }
         self.serve_images();
         // It reads new certificates by itself, but not whom to serve.
         if served_strangers {

@@ -279,6 +279,7 @@ impl Machine {
             Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
             Task::LoadConfig => self.load_config(),
             Task::ReadLastStop => self.read_last_stop(),
+            Task::WriteFiles => self.write_files(),
             Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
             Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,
