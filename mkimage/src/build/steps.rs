@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::programs::{self, Programs};
 use super::{Options, layers};
@@ -20,11 +20,11 @@ use crate::overlay::Overlay;
 use crate::profile::Output;
 use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
-use crate::rootfs::rust::{self, CargoProfile};
+use crate::rootfs::rust::CargoProfile;
 use crate::rootfs::squashfs::{self, Effort};
 use crate::rootfs::toolchain::{self, Compilers, Locked, Trees};
 use crate::rootfs::tree::{self, Sources};
-use crate::rootfs::{REVISION, check, go, libkmod};
+use crate::rootfs::{REVISION, check};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
