@@ -164,11 +164,6 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "features has a name that cannot be one",
     ),
     (
-        "EthernetConfig",
-        "name: eth0\nwakeOnLan: [magic, sound]",
-        "wakeOnLan[1] must be one of phy",
-    ),
-    (
         "RoutingRuleConfig",
         "name: 10\nsrc: 10.0.0.0/8\ndst: fd00::/8\ntable: 7",
         "dst must be of the family of src",

@@ -70,15 +70,15 @@ mod tests {
         let cmdline = KernelCmdline {
             cmdline: "talos.environment=B=2".to_owned(),
         };
-        store
-            .put(Draft::new(KernelCmdline::ID, cmdline), "")
-            .unwrap();
         let config = watch::Sender::new(None);
         let mut runtime = Runtime::new(store.clone());
         let environments = Environments {
             config: config.subscribe(),
         };
         runtime.add(environments).unwrap();
+        store
+            .put(Draft::new(KernelCmdline::ID, cmdline), "")
+            .unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         let path = "PATH=/usr/bin:/opt/cni/bin";
         until(&store, &["B=2", path]).await;

@@ -2,7 +2,7 @@
 //!
 //! Layers say what the network shall be (`default_layer`, `cmdline_layer`, DHCP's leases in `lease`,
 //! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
-//! `refusal`, `netlink` and the files `kernel.rs` is pure.
+//! `refusal`, `netlink`, `generic`, `ethtool` and the files `kernel.rs` is pure.
 
 mod alias;
 pub mod apply;
