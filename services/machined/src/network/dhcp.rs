@@ -46,7 +46,7 @@ enum News {
     /// Nothing so far.
     None,
     /// What a server gave, and for how long from now on.
-    Lease(Specs, Duration),
+    Lease(Box<Specs>, Duration),
     /// It leads to nothing: servers are asked anew, and a lease that there is stays.
     Anew,
     /// The server takes the lease back.
@@ -91,7 +91,7 @@ impl V4 {
             DhcpV4State::Done(found) => {
                 self.server = found.srv_id;
                 let specs = lease::of_v4(&asking.name, &asking.dhcp, found);
-                News::Lease(specs, seconds(found.lease_time_sec))
+                News::Lease(Box::new(specs), seconds(found.lease_time_sec))
             }
             _ => News::None,
         })
@@ -140,7 +140,7 @@ impl V6 {
                 self.doubts = false;
                 self.lease = Some((**found).clone());
                 let specs = lease::of_v6(&asking.name, found);
-                News::Lease(specs, seconds(found.valid_time_sec))
+                News::Lease(Box::new(specs), seconds(found.valid_time_sec))
             }
             _ => News::None,
         })
@@ -206,7 +206,7 @@ async fn refused(asking: &Asking, server: Ipv4Addr) {
     if let Err(error) = refusal::heard(asking.index, &asking.mac, server).await {
         let name = &asking.name;
         console::warn(&format!("network: DHCP on {name}: {error}"));
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -289,7 +289,7 @@ pub async fn ask(
                     Ok(News::None) => {}
                     Ok(News::Lease(specs, time)) => {
                         ends = Instant::now().checked_add(time);
-                        tell(Some(specs));
+                        tell(Some(*specs));
                     }
                     Ok(News::Anew) => break,
                     Ok(News::Refused) => {
