@@ -23,7 +23,7 @@ export CORTEN_ARCH    := $(ARCH)
 PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
     protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio bsdextrautils \
-    squashfs-tools xorriso mtools dosfstools fdisk grub-common qemu-utils \
+    squashfs-tools xorriso mtools dosfstools fdisk grub-common grub-pc-bin qemu-utils \
     qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs \
     udhcpd dnsmasq-base
 

@@ -27,11 +27,11 @@ fn allowed() -> BTreeSet<String> {
         .collect()
 }
 
-/// Every package of the lock, for every target.
+/// Every package of the lock, for every target; those of other targets are fetched when this is the first to ask.
 fn packages() -> Vec<Package> {
     let metadata = MetadataCommand::new()
         .manifest_path(workspace::root().join("Cargo.toml"))
-        .other_options(vec!["--locked".to_owned(), "--offline".to_owned()])
+        .other_options(vec!["--locked".to_owned()])
         .exec()
         .expect("cargo metadata");
     metadata.packages

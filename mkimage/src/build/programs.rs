@@ -5,6 +5,7 @@ use std::path::Path;
 use super::steps::Context;
 use crate::cache::KeyBuilder;
 use crate::error::{Failure, Result};
+use crate::lock::SOURCE;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::{go, libkmod, rust};
 
@@ -97,15 +98,18 @@ pub fn libkmod<'a>(
     context: &'a Context,
     programs: &Programs,
 ) -> Result<Handle> {
-    let source = libkmod::source(&context.lock)?;
     let key = programs
         .key(KeyBuilder::new("libkmod"))
         .add("recipe", libkmod::RECIPE)
-        .add("source", &source.sha256)
         .add("arch", context.arch().to_string());
+    let key = context
+        .lock
+        .packages(libkmod::PURPOSE, SOURCE)
+        .fold(key, |key, source| key.add("source", &source.sha256));
     let programs = programs.clone();
     Ok(
         recipe.add("libkmod", key.finish(), move |built, out, scratch| {
+            let source = libkmod::source(&context.lock)?;
             let tarball = context.fetcher.package(source)?;
             let compilers = context.compilers(built, &programs)?;
             libkmod::build(&tarball, &compilers, out, scratch)

@@ -54,7 +54,6 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
         );
     }
     for (field, path) in [
-        ("files: [{path: /x}]", "machine.files"),
         ("disks: [{device: /dev/sdb}]", "machine.disks"),
         ("kubelet: {extraArgs: {v: 4}}", "machine.kubelet.extraArgs"),
     ] {
