@@ -9,7 +9,7 @@ use crate::lock::SOURCE;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::{go, libkmod, rust};
 
-/// The steps whose trees the compilers start from, as [`Trees`].
+/// The steps whose trees the compilers start from, as [`Trees`](crate::rootfs::toolchain::Trees).
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The compilers.
