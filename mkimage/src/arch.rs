@@ -43,6 +43,8 @@ pub struct Names {
     /// Whether rustc by itself links static programs so that they run at any address
     /// (`static-position-independent-executables` of its target).
     pub rust_links_static_pie: bool,
+    /// What makes a C compiler guard jumps and returns by what the processor has for it.
+    pub guarded_jumps: &'static str,
     /// `GOARCH`.
     pub go: &'static str,
     /// `architecture` of an OCI image.
@@ -74,6 +76,7 @@ static X86_64: Names = Names {
     elf_machine: 62,
     rust: "x86_64-unknown-linux-gnu",
     rust_links_static_pie: true,
+    guarded_jumps: "-fcf-protection",
     go: "amd64",
     oci: "amd64",
     efi_boot: "BOOTX64.EFI",
@@ -101,6 +104,7 @@ static ARM64: Names = Names {
     elf_machine: 183,
     rust: "aarch64-unknown-linux-gnu",
     rust_links_static_pie: false,
+    guarded_jumps: "-mbranch-protection=standard",
     go: "arm64",
     oci: "arm64",
     efi_boot: "BOOTAA64.EFI",

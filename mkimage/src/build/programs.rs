@@ -112,7 +112,7 @@ pub fn libkmod<'a>(
             let source = libkmod::source(&context.lock)?;
             let tarball = context.fetcher.package(source)?;
             let compilers = context.compilers(built, &programs)?;
-            libkmod::build(&tarball, &compilers, out, scratch)
+            libkmod::build(&tarball, context.arch(), &compilers, out, scratch)
         }),
     )
 }

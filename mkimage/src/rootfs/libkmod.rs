@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::arch::Arch;
 use crate::error::{Failure, Result};
 use crate::lock::{Lock, Package, SOURCE};
 use crate::rootfs::toolchain::Compilers;
@@ -20,7 +21,7 @@ pub const LIBRARY: &str = "libkmod.so.2";
 /// What the lock calls packages for this use.
 pub const PURPOSE: &str = "libkmod";
 /// The version of what this module does; a change of how the library is built raises it.
-pub const RECIPE: &str = "1";
+pub const RECIPE: &str = "2";
 
 /// The parts of the source that the library is made of.
 const PARTS: [&str; 2] = ["libkmod", "shared"];
@@ -92,8 +93,14 @@ pub fn source(lock: &Lock) -> Result<&Package> {
     })
 }
 
-/// Builds the library from the upstream tarball into `out`.
-pub fn build(tarball: &Path, compilers: &Compilers, out: &Path, scratch: &Path) -> Result<()> {
+/// Builds the library for `arch` from the upstream tarball into `out`.
+pub fn build(
+    tarball: &Path,
+    arch: Arch,
+    compilers: &Compilers,
+    out: &Path,
+    scratch: &Path,
+) -> Result<()> {
     let tree = scratch.join("kmod");
     let file = fs::File::open(tarball).with_context(|| tarball.display().to_string())?;
     untar::unpack(file, &tree, |path| {
@@ -103,6 +110,7 @@ pub fn build(tarball: &Path, compilers: &Compilers, out: &Path, scratch: &Path) 
     Tool::new(compilers.c())
         .dir(&tree)
         .args(COMPILE)
+        .arg(arch.names().guarded_jumps)
         .args(LINK)
         .arg("-o")
         .arg(out.join(LIBRARY))
