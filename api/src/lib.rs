@@ -48,6 +48,13 @@ pub fn version_tag() -> String {
     format!("{COMPATIBLE_WITH}+corten.{own}")
 }
 
+/// The architecture this was compiled for, as the API, containerd and OCI images call it (`GOARCH`).
+pub const ARCH: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
+
 /// The TCP port of the API.
 pub const PORT: u16 = 50000;
 

@@ -35,12 +35,7 @@ fn client(short: bool) -> String {
     let info = VersionInfo {
         tag,
         os: std::env::consts::OS.to_owned(),
-        arch: match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        }
-        .to_owned(),
+        arch: corten_api::ARCH.to_owned(),
         ..Default::default()
     };
     format!("Client:\n{}", block(&info))

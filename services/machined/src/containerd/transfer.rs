@@ -134,14 +134,9 @@ fn explained(status: Status) -> Status {
 
 /// Linux on this machine's processor, in containerd's words.
 fn platform() -> Platform {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     Platform {
         os: "linux".to_owned(),
-        architecture: architecture.to_owned(),
+        architecture: corten_api::ARCH.to_owned(),
         ..Platform::default()
     }
 }

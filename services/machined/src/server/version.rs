@@ -20,7 +20,7 @@ pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionRes
             tag: corten_api::version_tag(),
             sha: commit(&cmdline).to_owned(),
             os: "linux".to_owned(),
-            arch: architecture().to_owned(),
+            arch: corten_api::ARCH.to_owned(),
             ..Default::default()
         }),
         platform: Some(api::PlatformInfo {
@@ -40,15 +40,6 @@ fn commit(cmdline: &Cmdline) -> &str {
     let hash = commit.trim_end_matches("-dirty");
     let is_one = hash.len() <= 40 && hash.chars().all(|c| c.is_ascii_hexdigit());
     if is_one { commit } else { "" }
-}
-
-/// The architecture's name as clients compare it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 pub(super) fn hostname(paths: &Paths) -> Result<api::HostnameResponse, Status> {
