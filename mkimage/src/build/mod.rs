@@ -1,5 +1,6 @@
 //! The verbs of the builder: build, plan, verify, prune, and the bill of materials.
 
+mod bill;
 mod layers;
 mod outputs;
 mod place;
@@ -13,7 +14,6 @@ use std::path::PathBuf;
 
 use crate::archive::{self, Substitution};
 use crate::cache::Cache;
-use crate::components;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::{Fetcher, Gone};
 use crate::image::{Release, checksums, ova, provenance, sbom};
@@ -236,7 +236,7 @@ fn describe(
         out.join("SHA256SUMS"),
     ];
     let [bill, origin, sums] = &described;
-    let components = components(context, handles, built)?;
+    let components = handles.bill.components(context, built)?;
     place::whole(bill, |file| sbom::write(file, release, &components))?;
     let mut all = files.to_vec();
     all.push(bill.clone());
@@ -245,21 +245,6 @@ fn describe(
     all.push(origin.clone());
     place::whole(sums, |file| checksums::write(file, &all))?;
     Ok(described)
-}
-
-fn components(context: &Context, handles: &Handles, built: &Built) -> Result<Vec<sbom::Component>> {
-    let arch = context.release.arch;
-    let mut found = components::debian(&context.lock, arch);
-    found.push(components::kernel(&context.options.source)?);
-    let compilers = context.compilers(built, &handles.programs)?;
-    found.extend(components::crates(
-        &context.options.source,
-        arch,
-        &compilers.rust(),
-    )?);
-    let go = crate::rootfs::go::go_program(built.dir(&handles.go_tools))?;
-    found.extend(components::go_modules(&go, built.dir(&handles.go))?);
-    Ok(found)
 }
 
 /// Prints the recipe: each step, its key, and whether its output is in the cache.
@@ -296,7 +281,7 @@ pub fn sbom(options: &Options) -> Result<()> {
     let handles = steps::add(&mut recipe, &context)?;
     let reporter = Reporter::new(options.format, recipe.steps().len());
     let built = recipe.run(&options.cache, &reporter)?;
-    let components = components(&context, &handles, &built)?;
+    let components = handles.bill.components(&context, &built)?;
     report::print(&format!(
         "{}\n",
         sbom::document(&context.release, &components)?

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use super::bill::Bill;
 use super::programs::{self, Programs};
 use super::{Options, layers};
 use crate::arch::Arch;
@@ -95,18 +96,14 @@ impl Context {
 /// The steps that later ones and the caller need.
 #[derive(Debug)]
 pub struct Handles {
-    /// The compilers.
-    pub programs: Programs,
+    /// What the image is made of.
+    pub bill: Bill,
     /// Image tools: xorriso, mksquashfs, GRUB's.
     pub tools: Handle,
     /// Boot loaders as data: systemd-boot, GRUB's modules.
     pub boot: Handle,
-    /// Go's own tools.
-    pub go_tools: Handle,
     /// `vmlinuz` and modules.
     pub kernel: Handle,
-    /// The Go programs.
-    pub go: Handle,
     /// The initramfs.
     pub initramfs: Handle,
     /// The unified kernel image.
@@ -135,16 +132,24 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
     let daemons = programs::daemons(recipe, context, &programs)?;
     let kernel = kernel(recipe, context)?;
     let libkmod = programs::libkmod(recipe, context, &programs)?;
-    let rootfs = rootfs(recipe, context, [&kernel, &go, &daemons, &libkmod, &tools])?;
+    let bill = Bill {
+        programs,
+        go_tools,
+        go,
+    };
+    let rootfs = rootfs(
+        recipe,
+        context,
+        &bill,
+        [&kernel, &daemons, &libkmod, &tools],
+    )?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
-        programs,
+        bill,
         tools,
         boot,
-        go_tools,
         kernel,
-        go,
         initramfs,
         uki,
     })
@@ -210,7 +215,8 @@ fn packages<'a>(
 fn rootfs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [kernel, go, daemons, libkmod, tools]: [&Handle; 5],
+    bill: &Bill,
+    [kernel, daemons, libkmod, tools]: [&Handle; 4],
 ) -> Result<Handle> {
     let debian = context.arch().names().debian;
     let effort = match context.options.profile.quick {
@@ -229,10 +235,10 @@ fn rootfs<'a>(
     for package in context.lock.packages("rootfs", debian) {
         key = key.add("deb", &package.sha256);
     }
-    for input in [kernel, go, daemons, libkmod, tools] {
+    for input in [kernel, &bill.go, daemons, libkmod, tools] {
         key = key.step(&input.key);
     }
-    let (kernel, go, libkmod) = (kernel.clone(), go.clone(), libkmod.clone());
+    let (bill, kernel, libkmod) = (bill.clone(), kernel.clone(), libkmod.clone());
     let (daemons, tools) = (daemons.clone(), tools.clone());
     Ok(
         recipe.add("rootfs", key.finish(), move |built, out, scratch| {
@@ -244,12 +250,13 @@ fn rootfs<'a>(
             let sources = Sources {
                 repo: &context.options.source,
                 packages: &context.fetch("rootfs", debian)?,
-                go: built.dir(&go),
+                go: built.dir(&bill.go),
                 cargo: built.dir(&daemons),
                 c: built.dir(&libkmod),
                 modules: Some(&modules),
                 arch: context.arch(),
                 version: &context.release.version,
+                bill: &bill.in_image(context, built)?,
             };
             let tree = tree::assemble(&manifest, &sources, &scratch.join("files"))?;
             let allowed = fs::read_to_string(context.source("rootfs/executables.txt"))?;

@@ -37,6 +37,8 @@ pub enum Generated {
     OsRelease,
     /// `ca-bundle`: every certificate of the CA package in one file.
     CaBundle,
+    /// `bill`: the bill of materials, for who asks the node what it is made of.
+    Bill,
 }
 
 /// What one path of the image is.
@@ -245,6 +247,7 @@ fn source(text: &str) -> std::result::Result<Source, String> {
         "generated" => Source::Generated(match rest {
             "os-release" => Generated::OsRelease,
             "ca-bundle" => Generated::CaBundle,
+            "bill" => Generated::Bill,
             _ => {
                 return Err(format!(
                     "comes from {text:?}, which the builder cannot make"

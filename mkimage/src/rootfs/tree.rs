@@ -61,6 +61,8 @@ pub struct Sources<'a> {
     pub arch: Arch,
     /// The version of the image.
     pub version: &'a str,
+    /// The bill of materials.
+    pub bill: &'a str,
 }
 
 impl Tree {
@@ -171,6 +173,8 @@ fn file(
             let path = scratch.join(entry.path.replace('/', "-"));
             match what {
                 Generated::OsRelease => fs::write(&path, os_release(sources.version))
+                    .with_context(|| format!("writing {}", path.display()))?,
+                Generated::Bill => fs::write(&path, sources.bill)
                     .with_context(|| format!("writing {}", path.display()))?,
                 Generated::CaBundle => {
                     certs::write(package(sources.packages, "ca-certificates")?, &path)?;

@@ -4,6 +4,7 @@
 //! read resources. None of them knows another.
 
 mod adjtime;
+mod bill;
 mod block;
 mod conditions;
 mod config;
@@ -126,6 +127,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(config::Config {
         config: config.clone(),
     })?;
+    runtime.add(bill::Bill::default())?;
     runtime.add(extensions::Extensions::default())?;
     runtime.add(extensions::ServiceConfigs {
         config: config.clone(),

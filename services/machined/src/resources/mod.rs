@@ -1,5 +1,6 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
+pub mod bill;
 pub mod block;
 pub mod clock;
 pub mod config;

@@ -1,0 +1,45 @@
+//! What an image is made of, gathered from the steps that make it.
+
+use super::programs::Programs;
+use super::steps::Context;
+use crate::components;
+use crate::error::Result;
+use crate::image::Release;
+use crate::image::sbom::{self, Component};
+use crate::recipe::{Built, Handle};
+use crate::rootfs::go;
+
+/// The steps that know the components.
+#[derive(Debug, Clone)]
+pub struct Bill {
+    /// The compilers.
+    pub programs: Programs,
+    /// Go's own tools.
+    pub go_tools: Handle,
+    /// The Go programs.
+    pub go: Handle,
+}
+
+impl Bill {
+    /// Everything that ends up in the image.
+    pub fn components(&self, context: &Context, built: &Built) -> Result<Vec<Component>> {
+        let (source, arch) = (&context.options.source, context.arch());
+        let mut found = components::debian(&context.lock, arch);
+        found.push(components::kernel(source)?);
+        let rustc = context.compilers(built, &self.programs)?.rust();
+        found.extend(components::crates(source, arch, &rustc)?);
+        let go = go::go_program(built.dir(&self.go_tools))?;
+        found.extend(components::go_modules(&go, built.dir(&self.go))?);
+        Ok(found)
+    }
+
+    /// The bill that is itself in the image. It has no date: a root file system is the same for every commit
+    /// that changes nothing in it.
+    pub fn in_image(&self, context: &Context, built: &Built) -> Result<String> {
+        let release = Release {
+            epoch: 0,
+            ..context.release.clone()
+        };
+        sbom::document(&release, &self.components(context, built)?)
+    }
+}
