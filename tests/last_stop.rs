@@ -6,10 +6,13 @@ use std::time::Duration;
 use qemu::Firmware;
 use serde_json::{Value, json};
 use tests::disk::NodeDisk;
+use tests::lockup;
 use tests::node::{BOOT, Node, SOON};
 
 /// A panic waits 10 s before it restarts the machine.
 const PANIC: Duration = Duration::from_secs(120);
+/// The kernel calls a processor locked up after 10 to 25 s; then it panics.
+const LOCKED_UP: Duration = Duration::from_secs(180);
 
 /// The spec of the node's `LastStop`.
 fn last_stop(node: &Node) -> Value {
@@ -56,4 +59,40 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
     let last = last_stop(&node);
     assert_eq!(last["reason"], "cut-off", "{last}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_processor_that_stays_in_the_kernel_is_recorded() {
+    let node = node_with_variables("soft-lockup");
+    let log = words_of_a_lockup(&node, lockup::stays_in_the_kernel);
+    assert!(log.contains("BUG: soft lockup - CPU#"), "{log}");
+    let panic = "Kernel panic - not syncing: softlockup";
+    assert!(log.contains(panic), "{log}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_processor_that_takes_no_interrupts_is_recorded() {
+    let node = node_with_variables("hard-lockup");
+    // It is found after 12 to 24 s; one that waits for its answer after 20 to 24 s, which can be sooner, and seldom is.
+    let mut logs = (0..4).map(|_| words_of_a_lockup(&node, lockup::takes_no_interrupts));
+    let panic = "Kernel panic - not syncing: Hard LOCKUP";
+    assert!(logs.any(|log| log.contains(panic)), "{panic}: never");
+}
+
+/// A node in a machine that keeps the kernel's last words.
+fn node_with_variables(name: &str) -> Node {
+    let disk = NodeDisk::new(name, 4);
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
+    node.configure();
+    node
+}
+
+/// The kernel's last words of a boot in which a processor locked up.
+fn words_of_a_lockup(node: &Node, lock_up: impl FnOnce(&Node)) -> String {
+    node.expect_reset(LOCKED_UP, || lock_up(node));
+    let last = last_stop(node);
+    assert_eq!(last["reason"], "panic", "{last}");
+    last["kernelLog"].as_str().unwrap().to_owned()
 }

@@ -37,7 +37,7 @@ fn source<'a>(disk: &'a Disk, overlay: Option<&'a PathBuf>) -> (&'a Path, &'stat
 }
 
 /// A path as it stands in a QEMU option: commas doubled.
-fn option_path(path: &Path) -> Result<String, VmError> {
+pub(crate) fn option_path(path: &Path) -> Result<String, VmError> {
     let text = path.to_str().ok_or_else(|| VmError::Path {
         path: path.to_owned(),
     })?;

@@ -91,6 +91,22 @@ pub enum VmError {
         /// QEMU's `desc`.
         answer: String,
     },
+    /// The connection to QEMU's debugger stub broke.
+    #[error("connection to QEMU's debugger stub lost while asking `{request}`")]
+    GdbLost {
+        /// The request in flight.
+        request: String,
+        /// The system's answer, or what was wrong with the stub's.
+        source: std::io::Error,
+    },
+    /// QEMU's debugger stub refused a request.
+    #[error("QEMU's debugger stub refused `{request}`: {answer}")]
+    GdbRefused {
+        /// The request.
+        request: String,
+        /// What the stub said.
+        answer: String,
+    },
     /// No free local port, or no socket at all.
     #[error("cannot reserve a local port")]
     Port {

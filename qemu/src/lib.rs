@@ -1,7 +1,7 @@
 //! Virtual machines for `make run` and the tests.
 //!
 //! Owns: the QEMU command line, the machine's working directory, its console
-//! log, its QMP socket and the life of its processes. A machine never
+//! log, its QMP socket, its debugger's and the life of its processes. A machine never
 //! outlives the program that started it.
 //!
 //! Never does: change an image it is given (writes go to a throw-away
@@ -33,6 +33,7 @@ mod args;
 mod console;
 mod error;
 mod firmware;
+mod gdb;
 mod machine;
 mod qmp;
 mod running;
@@ -44,6 +45,7 @@ pub use arch::Arch;
 pub use console::Console;
 pub use error::VmError;
 pub use firmware::Firmware;
+pub use gdb::{Gdb, Registers};
 pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Wire};
 pub use qmp::{Event, Qmp};
 pub use running::Running;

@@ -8,9 +8,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::args::{Layout, Purpose, arguments, shell_line};
+use serde_json::json;
+
+use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
 use crate::machine::{DiskFormat, DiskMode};
-use crate::{Accel, Console, Firmware, Machine, Qmp, VmError, firmware, spawn, tls};
+use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, firmware, spawn, tls};
 
 /// QEMU opens its control socket within a second, also on a busy host.
 const CONTROL: Duration = Duration::from_secs(30);
@@ -32,8 +34,8 @@ pub struct Running {
     started: Instant,
     qmp: Qmp,
     child: Mutex<Child>,
-    // Sockets live here: a socket's path must be shorter than 108 bytes.
-    _sockets: tempfile::TempDir,
+    // A socket's path must be shorter than 108 bytes.
+    sockets: tempfile::TempDir,
 }
 
 impl Running {
@@ -93,7 +95,7 @@ impl Running {
             started,
             qmp,
             child: Mutex::new(child),
-            _sockets: sockets,
+            sockets,
             dir,
         })
     }
@@ -150,6 +152,30 @@ impl Running {
     pub fn second_serial(&self) -> Result<UnixStream, VmError> {
         UnixStream::connect(&self.second_serial)
             .map_err(VmError::file("connect to", &self.second_serial))
+    }
+
+    /// Connects to QEMU's debugger stub, which starts with the first call. The machine stands still until
+    /// [`Gdb::detach`].
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`]; also when the stub cannot be reached.
+    pub fn debugger(&self) -> Result<Gdb, VmError> {
+        let socket = self.sockets.path().join("gdb");
+        if !socket.exists() {
+            let path = option_path(&socket)?;
+            let start = format!("gdbserver unix:{path},server=on,wait=off");
+            // QMP has no command of its own for it, and what this one returns says in words how it went.
+            let said = self
+                .qmp
+                .execute("human-monitor-command", &json!({ "command-line": start }))?;
+            if !socket.exists() {
+                return Err(VmError::QmpRefused {
+                    command: start,
+                    answer: said.to_string(),
+                });
+            }
+        }
+        Gdb::connect(&socket)
     }
 
     /// Repeats `attempt` until it succeeds, QEMU ends, or `deadline` passes.

@@ -22,6 +22,7 @@ pub mod client;
 pub mod disk;
 pub mod images;
 pub mod initramfs;
+pub mod lockup;
 pub mod node;
 pub mod tokens;
 pub mod workspace;

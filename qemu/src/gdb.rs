@@ -1,0 +1,253 @@
+//! A small client of QEMU's debugger stub, for doing to a processor from outside what broken hardware does.
+//!
+//! The protocol is GDB's (Debugging with GDB, appendix "GDB Remote Serial Protocol": "Overview", "Packets"); QEMU's
+//! manual, "GDB usage", says what is QEMU's own. The machine stands still while somebody is connected, and stays so
+//! after a connection that ended without [`Gdb::detach`].
+
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::VmError;
+
+/// QEMU answers at once, on a busy host within seconds.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Bytes of an answer; all registers of a processor take 1.2 KiB.
+const LARGEST: usize = 16 << 10;
+
+/// Where registers stand in what `g` answers for x86-64: GDB's `64bit-core.xml` has sixteen general ones of eight
+/// bytes, the stack's the eighth of them, then `rip`, then `eflags` of four bytes.
+const RSP: usize = 7 * 8;
+const RIP: usize = 16 * 8;
+const EFLAGS: usize = 17 * 8;
+
+/// A connection to the stub of a machine with x86-64.
+#[derive(Debug)]
+pub struct Gdb {
+    stream: BufReader<UnixStream>,
+    patience: Duration,
+}
+
+/// The general registers of a processor, its instruction pointer and its flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registers([u8; EFLAGS + 4]);
+
+impl Registers {
+    /// Where the next instruction is, `rip`.
+    #[must_use]
+    pub fn instruction(&self) -> u64 {
+        u64::from_le_bytes(self.part(RIP))
+    }
+
+    /// Where the stack's end is, `rsp`.
+    #[must_use]
+    pub fn stack(&self) -> u64 {
+        u64::from_le_bytes(self.part(RSP))
+    }
+
+    /// `eflags`.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        u32::from_le_bytes(self.part(EFLAGS))
+    }
+
+    /// The same with another next instruction.
+    #[must_use]
+    pub fn with_instruction(self, at: u64) -> Self {
+        self.with(RIP, at.to_le_bytes())
+    }
+
+    /// The same with other flags.
+    #[must_use]
+    pub fn with_flags(self, flags: u32) -> Self {
+        self.with(EFLAGS, flags.to_le_bytes())
+    }
+
+    fn with<const N: usize>(mut self, at: usize, value: [u8; N]) -> Self {
+        let place = self.0.iter_mut().skip(at);
+        place.zip(value).for_each(|(old, new)| *old = new);
+        self
+    }
+
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|index| self.0.get(at + index).copied().unwrap_or_default())
+    }
+}
+
+impl Gdb {
+    /// Connects, and so stops the machine.
+    pub(crate) fn connect(path: &Path) -> Result<Self, VmError> {
+        let stream = UnixStream::connect(path).map_err(VmError::file("connect to", path))?;
+        let waits = stream.set_write_timeout(Some(ANSWER));
+        waits.map_err(VmError::file("connect to", path))?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+            patience: ANSWER,
+        })
+    }
+
+    /// Makes everything that follows concern one processor and the memory as it sees it; the first is 0.
+    ///
+    /// # Errors
+    /// [`VmError::GdbRefused`] when there is no such processor, [`VmError::GdbLost`] when QEMU is gone, does not
+    /// answer within 20 s, or answers with something else than the protocol says.
+    pub fn select(&mut self, processor: u32) -> Result<(), VmError> {
+        // The stub calls processors threads and counts them from 1.
+        self.ask(&format!("Hg{:x}", processor.saturating_add(1)))
+            .map(drop)
+    }
+
+    /// The processor's registers.
+    ///
+    /// # Errors
+    /// As [`Gdb::select`].
+    pub fn registers(&mut self) -> Result<Registers, VmError> {
+        let all = self.ask_hex("g")?;
+        let leading = all.first_chunk().ok_or_else(|| VmError::GdbRefused {
+            request: "g".to_owned(),
+            answer: format!("{} bytes of registers, too few", all.len()),
+        })?;
+        Ok(Registers(*leading))
+    }
+
+    /// Sets the processor's registers.
+    ///
+    /// # Errors
+    /// As [`Gdb::select`].
+    pub fn set_registers(&mut self, registers: &Registers) -> Result<(), VmError> {
+        // QEMU leaves those alone that are missing at the end.
+        self.ask(&format!("G{}", hex::encode(registers.0)))
+            .map(drop)
+    }
+
+    /// Reads memory.
+    ///
+    /// # Errors
+    /// As [`Gdb::select`]; refused also where nothing is mapped.
+    pub fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, VmError> {
+        self.ask_hex(&format!("m{at:x},{bytes:x}"))
+    }
+
+    /// Writes memory, also what is mapped read-only.
+    ///
+    /// # Errors
+    /// As [`Gdb::read`].
+    pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), VmError> {
+        let request = format!("M{at:x},{:x}:{}", bytes.len(), hex::encode(bytes));
+        self.ask(&request).map(drop)
+    }
+
+    /// Lets the machine go on.
+    ///
+    /// # Errors
+    /// As [`Gdb::select`].
+    pub fn detach(mut self) -> Result<(), VmError> {
+        self.ask("D").map(drop)
+    }
+
+    fn ask_hex(&mut self, request: &str) -> Result<Vec<u8>, VmError> {
+        let answer = self.ask(request)?;
+        hex::decode(&answer).map_err(|_| VmError::GdbRefused {
+            request: request.to_owned(),
+            answer: String::from_utf8_lossy(&answer).into_owned(),
+        })
+    }
+
+    fn ask(&mut self, request: &str) -> Result<Vec<u8>, VmError> {
+        let lost = |source| VmError::GdbLost {
+            request: request.to_owned(),
+            source,
+        };
+        let end = Instant::now() + self.patience;
+        let packet = format!("${request}#{}", checksum(request.as_bytes()));
+        self.send(packet.as_bytes()).map_err(lost)?;
+        loop {
+            let answer = self.packet(end).map_err(lost)?;
+            self.send(b"+").map_err(lost)?;
+            let refused = match answer.first() {
+                // That the machine has stopped is told unasked.
+                Some(b'T' | b'S') => continue,
+                Some(b'E') => String::from_utf8_lossy(&answer).into_owned(),
+                Some(_) => return Ok(answer),
+                None => "not known to it".to_owned(),
+            };
+            return Err(VmError::GdbRefused {
+                request: request.to_owned(),
+                answer: refused,
+            });
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// The next packet's content.
+    fn packet(&mut self, end: Instant) -> io::Result<Vec<u8>> {
+        let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        loop {
+            match self.byte(end)? {
+                b'$' => break,
+                b'-' => return wrong("what was asked arrived damaged"),
+                _ => {}
+            }
+        }
+        let mut coded = Vec::new();
+        loop {
+            match self.byte(end)? {
+                b'#' => break,
+                byte if coded.len() < LARGEST => coded.push(byte),
+                _ => return wrong("an answer without an end"),
+            }
+        }
+        let sum = [self.byte(end)?, self.byte(end)?];
+        if !checksum(&coded).as_bytes().eq_ignore_ascii_case(&sum) {
+            return wrong("an answer whose checksum is wrong");
+        }
+        match decode(&coded) {
+            Some(content) => Ok(content),
+            None => wrong("an answer that cannot be decoded"),
+        }
+    }
+
+    fn byte(&mut self, end: Instant) -> io::Result<u8> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.get_ref().set_read_timeout(Some(left))?;
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte)?;
+        let [byte] = byte;
+        Ok(byte)
+    }
+}
+
+/// The sum of a packet's bytes as they are sent, in two hex digits.
+fn checksum(coded: &[u8]) -> String {
+    let sum = coded.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    format!("{sum:02x}")
+}
+
+/// Undoes escapes (`}` and the byte with bit 5 turned) and run lengths (`*` and the count plus 29); `None` where one
+/// of them lacks its other half.
+fn decode(coded: &[u8]) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(coded.len());
+    let mut bytes = coded.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'}' => content.push(bytes.next()? ^ 0x20),
+            b'*' => {
+                let count = bytes.next()?.checked_sub(29)?;
+                let last = *content.last()?;
+                content.extend(std::iter::repeat_n(last, count.into()));
+            }
+            byte => content.push(*byte),
+        }
+    }
+    Some(content)
+}
+
+#[cfg(test)]
+mod tests;
