@@ -6,7 +6,7 @@
 //! (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
 //! (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the
 //! controllers that keep them true (`resources/`, `controllers/`; what changes beside them tell
-//! `mount_table.rs` and `uevents.rs`), the machine config, the API's server (`server/`, which reaches the node only through
+//! `mount_table.rs` and `uevents.rs`; what procfs says, `proc/`), the machine config, the API's server (`server/`, which reaches the node only through
 //! `node.rs`), and the end: every way out passes `finish.rs`.
 //! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
@@ -40,6 +40,7 @@ mod mount_table;
 mod network;
 pub mod node;
 mod power_button;
+mod proc;
 mod regular;
 mod resources;
 pub mod server;

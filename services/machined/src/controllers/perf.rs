@@ -7,8 +7,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::time::sleep;
 
+use crate::proc::{cpu, memory};
 use crate::resources::perf::{CpuStat, MemoryStat};
-use crate::server::{cpu, memory};
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);

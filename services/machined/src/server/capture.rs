@@ -10,8 +10,8 @@ use corten_api::machine as api;
 use corten_sys::packet::{self, Capture, Instruction, LONGEST_FILTER, Packet};
 use tonic::Status;
 
-use super::procfile;
 use super::stream::{FRAME, Flow, Sink};
+use crate::proc;
 
 const MAGIC: u32 = 0xa1b2_c3d4;
 /// Bytes of a packet when the caller does not say, and at most: no packet on a wire is longer.
@@ -93,7 +93,7 @@ fn filter(asked: &[api::BpfInstruction]) -> Result<Vec<Instruction>, Status> {
 fn link_type(sys: &Path, name: &str) -> Result<u32, Status> {
     const ETHERNET: u32 = 1;
     const RAW_IP: u32 = 101;
-    let kind = procfile::text(sys, &format!("class/net/{name}/type"))?;
+    let kind = proc::text(sys, &format!("class/net/{name}/type"))?;
     match kind.trim() {
         // Ethernet, loopback.
         "1" | "772" => Ok(ETHERNET),

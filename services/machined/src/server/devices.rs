@@ -3,11 +3,11 @@
 use corten_api::machine as api;
 use tonic::Status;
 
-use super::procfile::{at, numbers};
-use super::{Paths, procfile};
+use super::Paths;
+use crate::proc::{self, at, numbers};
 
 pub(super) fn network(paths: &Paths) -> Result<api::NetworkDeviceStatsResponse, Status> {
-    let devices = parse_network(&procfile::text(&paths.proc, "net/dev")?);
+    let devices = parse_network(&proc::text(&paths.proc, "net/dev")?);
     let total = sum_network(&devices);
     let stats = api::NetworkDeviceStats {
         metadata: None,
@@ -71,7 +71,7 @@ fn sum_network(devices: &[api::NetDev]) -> api::NetDev {
 }
 
 pub(super) fn disks(paths: &Paths) -> Result<api::DiskStatsResponse, Status> {
-    let devices = parse_disks(&procfile::text(&paths.proc, "diskstats")?);
+    let devices = parse_disks(&proc::text(&paths.proc, "diskstats")?);
     let total = sum_disks(&devices);
     let stats = api::DiskStats {
         metadata: None,

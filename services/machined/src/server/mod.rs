@@ -11,7 +11,7 @@ mod apply;
 mod capture;
 mod clock;
 mod containers;
-pub(crate) mod cpu;
+mod cpu;
 mod devices;
 mod disks;
 mod dmesg;
@@ -23,13 +23,12 @@ mod images;
 mod inspect;
 mod kmsg;
 mod logs;
-pub(crate) mod memory;
+mod memory;
 mod meta;
 mod mounts;
 mod netstat;
 mod operator;
 mod processes;
-mod procfile;
 mod resources;
 mod service;
 mod services;
@@ -53,9 +52,11 @@ use corten_api::storage::storage_service_server::StorageServiceServer as DisksSe
 use corten_api::time::time_service_server::TimeServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
 use tonic::transport::{Error, Server};
 
 use crate::node::Node;
+use crate::proc::Unreadable;
 use crate::services::CONTAINERD_SOCKET;
 use access::AccessLayer;
 use resources::Resources;
@@ -96,6 +97,12 @@ impl Default for Paths {
             containerd: PathBuf::from(CONTAINERD_SOCKET),
             cgroups: PathBuf::from("/sys/fs/cgroup"),
         }
+    }
+}
+
+impl From<Unreadable> for Status {
+    fn from(error: Unreadable) -> Status {
+        Status::internal(crate::describe(&error))
     }
 }
 

@@ -3,11 +3,12 @@
 use corten_api::machine as api;
 use tonic::Status;
 
-use super::{Paths, procfile};
+use super::Paths;
 use crate::mount_table::{self, Mount};
+use crate::proc;
 
 pub(super) fn mounts(paths: &Paths) -> Result<api::MountsResponse, Status> {
-    let text = procfile::text(&paths.proc, "self/mounts")?;
+    let text = proc::text(&paths.proc, "self/mounts")?;
     let stats = mount_table::parse(&text).into_iter().map(measure).collect();
     Ok(api::MountsResponse {
         messages: vec![api::Mounts {

@@ -7,7 +7,7 @@ use procfs::process::{Process, all_processes_with_root};
 use tonic::Status;
 
 use super::Paths;
-use super::cpu::TICKS_PER_SECOND;
+use crate::proc::cpu::TICKS_PER_SECOND;
 
 pub(super) fn processes(paths: &Paths) -> Result<api::ProcessesResponse, Status> {
     let all = all_processes_with_root(&paths.proc)

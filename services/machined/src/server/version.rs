@@ -3,11 +3,12 @@
 use corten_api::machine as api;
 use tonic::Status;
 
-use super::{Paths, procfile};
+use super::Paths;
 use crate::cmdline::Cmdline;
+use crate::proc;
 
 pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
-    let cmdline = Cmdline::parse(&procfile::text(&paths.proc, "cmdline")?);
+    let cmdline = Cmdline::parse(&proc::text(&paths.proc, "cmdline")?);
     let platform = cmdline.platform();
     let mode = match platform {
         "metal" => "metal",
@@ -43,7 +44,7 @@ fn commit(cmdline: &Cmdline) -> &str {
 }
 
 pub(super) fn hostname(paths: &Paths) -> Result<api::HostnameResponse, Status> {
-    let name = procfile::text(&paths.proc, "sys/kernel/hostname")?;
+    let name = proc::text(&paths.proc, "sys/kernel/hostname")?;
     let hostname = api::Hostname {
         metadata: None,
         hostname: name.trim().to_owned(),

@@ -8,8 +8,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
+use crate::proc::cpu;
 use crate::resources::hardware::CpuCore;
-use crate::server::cpu;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Cores {
