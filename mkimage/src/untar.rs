@@ -9,13 +9,19 @@ use anyhow::Context as _;
 use crate::error::{Remedy as _, Result};
 
 /// Unpacks those files of an xz tarball for which `wanted` holds into `tree`, without the first component of
-/// their paths.
-pub fn unpack(from: impl Read, tree: &Path, wanted: impl Fn(&Path) -> bool) -> Result<()> {
+/// their paths. `what` names the source and the room it needs in messages: `kmod's source (1 MB)`.
+pub fn unpack(
+    what: &str,
+    from: impl Read,
+    tree: &Path,
+    wanted: impl Fn(&Path) -> bool,
+) -> Result<()> {
     let decoder = liblzma::read::XzDecoder::new(BufReader::with_capacity(1 << 20, from));
     let mut archive = tar::Archive::new(decoder);
     fs::create_dir_all(tree)?;
-    for entry in archive.entries().context("reading a source tarball")? {
-        let mut entry = entry.context("reading a source tarball")?;
+    let reading = || format!("reading the tarball of {what}");
+    for entry in archive.entries().with_context(reading)? {
+        let mut entry = entry.with_context(reading)?;
         let path: PathBuf = entry.path()?.components().skip(1).collect();
         if path.as_os_str().is_empty() || path.components().any(|part| part.as_os_str() == "..") {
             continue;
@@ -28,9 +34,38 @@ pub fn unpack(from: impl Read, tree: &Path, wanted: impl Fn(&Path) -> bool) -> R
             fs::create_dir_all(parent)?;
         }
         entry.unpack(&target).or_fail(
-            format!("unpacking sources to {}", target.display()),
-            "free disk space (the kernel's source needs 2 GB) and try again",
+            format!("unpacking {what} to {}", target.display()),
+            "free disk space and try again",
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_unpacked_is_named() {
+        let encoder = liblzma::write::XzEncoder::new(Vec::new(), 0);
+        let mut archive = tar::Builder::new(encoder);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(1);
+        header.set_mode(0o644);
+        let path = "kmod-34/shared/util.c";
+        archive.append_data(&mut header, path, &b"x"[..]).unwrap();
+        let tarball = archive.into_inner().unwrap().finish().unwrap();
+        let into = |tree: &Path| unpack("kmod's source (1 MB)", &*tarball, tree, |_| true);
+
+        let tree = tempfile::tempdir().unwrap();
+        into(tree.path()).unwrap();
+        let file = tree.path().join("shared/util.c");
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+        // A directory that is in the way is no file that could be replaced.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir_all(file.join("in the way")).unwrap();
+        let error = into(tree.path()).unwrap_err().to_string();
+        let expected = format!("unpacking kmod's source (1 MB) to {}", file.display());
+        assert!(error.contains(&expected), "{error}");
+    }
 }

@@ -13,6 +13,9 @@ use crate::lock::Package;
 use crate::tool::Tool;
 use crate::untar;
 
+/// How messages call it.
+const WHAT: &str = "the kernel's source (2 GB)";
+
 /// `kernel-config/source.lock`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,14 +131,14 @@ impl Source {
                 if sha256 != lock.tarball_sha256 {
                     return Err(mismatch(&file.display().to_string(), &sha256, lock));
                 }
-                untar::unpack(fs::File::open(file)?, tree, wanted)?;
+                untar::unpack(WHAT, fs::File::open(file)?, tree, wanted)?;
             }
             Self::Package(file) => {
                 let mut found = false;
                 deb::for_each_entry(file, |path, _, _, content| {
                     if path == lock.tarball {
                         found = true;
-                        untar::unpack(content, tree, &wanted)?;
+                        untar::unpack(WHAT, content, tree, &wanted)?;
                     }
                     Ok(())
                 })?;

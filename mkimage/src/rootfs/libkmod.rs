@@ -103,7 +103,7 @@ pub fn build(
 ) -> Result<()> {
     let tree = scratch.join("kmod");
     let file = fs::File::open(tarball).with_context(|| tarball.display().to_string())?;
-    untar::unpack(file, &tree, |path| {
+    untar::unpack("kmod's source (1 MB)", file, &tree, |path| {
         PARTS.iter().any(|part| path.starts_with(part))
     })?;
     fs::write(tree.join("config.h"), CONFIG)?;
