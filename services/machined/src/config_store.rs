@@ -109,14 +109,10 @@ mod tests {
 
     use super::*;
     use crate::durable::UNFINISHED;
+    use crate::sample;
 
     fn config(hostname: &str) -> String {
-        // A worker needs no key.
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network: {{hostname: {hostname}}}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        )
+        sample::text(&format!("network: {{hostname: {hostname}}}"), "")
     }
 
     fn store() -> (tempfile::TempDir, ConfigStore) {

@@ -43,6 +43,8 @@ mod power_button;
 mod proc;
 mod regular;
 mod resources;
+#[cfg(test)]
+mod sample;
 pub mod server;
 mod services;
 mod state;

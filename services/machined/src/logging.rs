@@ -83,27 +83,15 @@ fn make_private(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const CONFIG: &str = "version: v1alpha1
-machine:
-  type: worker
-  ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}
-  logging:
-    destinations:
-      - {endpoint: 'udp://10.0.0.9:514', format: json_lines, extraTags: {rack: a7}}
-      - {endpoint: 'tcp://[fd00::1]:5140/', format: json_lines}
-cluster:
-  controlPlane: {endpoint: 'https://10.0.0.1:6443'}
----
-apiVersion: v1alpha1
-kind: KmsgLogConfig
-name: here
-url: tcp://logs.example:1514/
-";
+    use crate::sample;
 
     #[test]
     fn every_receiver_of_config_and_command_line_is_a_destination() {
-        let document = Document::parse(CONFIG.as_bytes()).unwrap();
+        let receivers = "logging: {destinations: [\
+             {endpoint: 'udp://10.0.0.9:514', format: json_lines, extraTags: {rack: a7}}, \
+             {endpoint: 'tcp://[fd00::1]:5140/', format: json_lines}]}";
+        let kernels = "---\napiVersion: v1alpha1\nkind: KmsgLogConfig\nname: here\nurl: tcp://logs.example:1514/\n";
+        let document = sample::config(receivers, kernels);
         let cmdline = Cmdline::parse("talos.logging.kernel=udp://10.0.0.8:1");
         let all = json!([
             {"endpoint": "udp://10.0.0.8:1", "logs": "kernel"},

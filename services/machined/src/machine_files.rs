@@ -123,20 +123,13 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    use corten_config::Document;
-
     use super::*;
+    use crate::sample;
 
     fn files(text: &str) -> Vec<MachineFile> {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  files: [{text}]\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        );
-        let document = Document::parse(text.as_bytes());
-        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
-        document.machine.files
+        sample::config(&format!("files: [{text}]"), "")
+            .machine
+            .files
     }
 
     #[test]

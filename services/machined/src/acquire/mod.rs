@@ -156,6 +156,7 @@ pub(super) fn word(path: impl AsRef<Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
 
     fn read(cmdline: &str, serial: &str) -> Result<Sources, String> {
         Sources::read(&Cmdline::parse(cmdline), serial)
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn later_parts_go_over_earlier_ones() {
-        let whole = "version: v1alpha1\nmachine:\n  type: worker\n  ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}\n  network: {hostname: platform}\ncluster:\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n";
+        let whole = sample::text("network: {hostname: platform}", "");
         let named =
             |name: &str| Some(format!("machine: {{network: {{hostname: {name}}}}}").into_bytes());
         let hostname = |sources: Sources| {

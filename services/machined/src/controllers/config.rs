@@ -64,6 +64,7 @@ mod tests {
     use corten_resources::controller::Runtime;
 
     use super::*;
+    use crate::sample;
 
     #[tokio::test]
     async fn the_text_as_given_and_who_the_node_is() {
@@ -78,13 +79,8 @@ mod tests {
     }
 
     async fn of_config(cluster: &str) {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "# by hand\nversion: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n{cluster}"
-        );
-        let document = Document::parse(text.as_bytes());
-        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let text = format!("# by hand\n{}{cluster}", sample::machine(""));
+        let document = sample::read(&text);
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let (sender, config) = watch::channel(Some(document));

@@ -48,6 +48,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     async fn until(store: &Store, wanted: &[&str]) {
         let pointer = Pointer::of::<Environment>(Environment::ID);
@@ -82,14 +83,7 @@ mod tests {
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         let path = "PATH=/usr/bin:/opt/cni/bin";
         until(&store, &["B=2", path]).await;
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  env: {{A: x y}}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        );
-        let document = Document::parse(text.as_bytes()).unwrap();
-        config.send_replace(Some(document));
+        config.send_replace(Some(sample::config("env: {A: x y}", "")));
         until(&store, &["A=x y", "B=2", path]).await;
         let shown = store.get_as::<Environment>(Environment::ID).unwrap();
         let yaml = shown.to_yaml().unwrap();

@@ -13,7 +13,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response};
 
 use super::*;
-use crate::volumes::user::tests::document;
+use crate::sample;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -144,7 +144,7 @@ impl World {
 }
 
 fn config(endpoint: &str) -> Document {
-    document(&format!("EventSinkConfig\nendpoint: '{endpoint}'"))
+    sample::kind(&format!("EventSinkConfig\nendpoint: '{endpoint}'"))
 }
 
 async fn listener() -> TcpListener {

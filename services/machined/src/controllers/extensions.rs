@@ -141,6 +141,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     #[test]
     fn extensions_are_for_the_release_clients_see() {
@@ -168,15 +169,10 @@ mod tests {
     }
 
     fn document(content: &str) -> Document {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
-             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
-             apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
-             configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]\n"
-        );
-        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+        sample::kind(&format!(
+            "ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
+             configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]"
+        ))
     }
 
     async fn until(store: &Store, version: Option<&str>) {

@@ -80,6 +80,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     async fn until(store: &Store, wanted: &str) {
         let pointer = Pointer::of::<ImageCacheConfig>(ImageCacheConfig::ID);
@@ -98,15 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_ready_once_it_is_mounted_and_served() {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  \
-             features: {{imageCache: {{localEnabled: true}}}}\n\
-             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n"
-        );
-        let document = Document::parse(text.as_bytes());
-        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let document = sample::config("features: {imageCache: {localEnabled: true}}", "");
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let config = watch::Sender::new(None);

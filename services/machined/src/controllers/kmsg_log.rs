@@ -53,6 +53,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     async fn until(store: &Store, wanted: &[&str]) {
         let pointer = Pointer::of::<KmsgLogConfig>(KmsgLogConfig::ID);
@@ -71,15 +72,7 @@ mod tests {
 
     #[tokio::test]
     async fn receivers_of_config_and_kernels_parameters_are_shown() {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {crt}}}}}\n\
-             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
-             apiVersion: v1alpha1\nkind: KmsgLogConfig\nname: a\nurl: tcp://10.0.0.9:1\n"
-        );
-        let document = Document::parse(text.as_bytes());
-        let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+        let document = sample::kind("KmsgLogConfig\nname: a\nurl: tcp://10.0.0.9:1");
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let config = watch::Sender::new(Some(document));

@@ -238,15 +238,10 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::sample;
 
     fn document(time: &str, others: &str) -> Document {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  time: {time}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{others}"
-        );
-        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+        sample::config(&format!("time: {time}"), others)
     }
 
     #[test]

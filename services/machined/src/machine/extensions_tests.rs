@@ -1,23 +1,17 @@
 //! Extensions' services: their files, and what the config gives them.
 
-use corten_config::Document;
-
 use super::*;
 use crate::node::{ServiceState, ServiceView};
+use crate::sample;
 use crate::supervisor::container::make_fifo;
 use crate::supervisor::container::tests::{spec, world};
 
 fn config(contents: &[&str]) -> ExtensionServiceConfig {
     let file = |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");
     let files: String = contents.iter().map(file).collect();
-    let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-    let text = format!(
-        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {ca}}}\ncluster:\n  \
-         controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\n\
-         apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: a\nconfigFiles:\n{files}"
-    );
-    let document = Document::parse(text.as_bytes());
-    let document = document.unwrap_or_else(|problems| panic!("{problems}"));
+    let document = sample::kind(&format!(
+        "ExtensionServiceConfig\nname: a\nconfigFiles:\n{files}"
+    ));
     document
         .all::<ExtensionServiceConfig>()
         .next()

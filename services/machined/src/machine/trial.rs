@@ -53,14 +53,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::sample;
 
     fn config(hostname: &str) -> Document {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network: {{hostname: {hostname}}}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        );
-        Document::parse(text.as_bytes()).unwrap()
+        sample::config(&format!("network: {{hostname: {hostname}}}"), "")
     }
 
     #[test]

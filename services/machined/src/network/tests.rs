@@ -7,17 +7,11 @@ use corten_config::Document;
 use super::config_layer::{Present, Said, said};
 use super::layers::Layered as _;
 use crate::resources::network::LinkStatus;
-
-const CRT: &str =
-    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+use crate::sample;
 
 /// `network` is the content of `machine.network`, in flow style.
 fn document(network: &str, others: &str) -> Document {
-    let text = format!(
-        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CRT}}}\n  network: {network}\n\
-         cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{others}"
-    );
-    Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+    sample::config(&format!("network: {network}"), others)
 }
 
 fn device(mac: &str, driver: &str, other_name: &str) -> LinkStatus {
@@ -236,10 +230,7 @@ fn the_caches_addresses_are_for_the_hosts_own_use() {
                    podSubnets: [10.244.0.0/16, 'fd00:10::/64']\n\
                    serviceSubnets: [10.96.0.0/12, 'fd00:20::/112']\n";
     for form in [old, by_kind] {
-        let text =
-            format!("version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CRT}}}\n{form}");
-        let document =
-            Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"));
+        let document = sample::read(&format!("{}{form}", sample::machine("")));
         let said = said(&document, &present());
         let found: Vec<(String, &str)> = said
             .specs

@@ -56,17 +56,11 @@ pub fn with_variables(mut spec: ServiceSpec, variables: &Variables) -> ServiceSp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
     use crate::services::containerd;
 
-    const CERTIFICATE: &str =
-        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-
     fn document(env: &str, more: &str) -> Document {
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {CERTIFICATE}}}\n  env: {env}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{more}"
-        );
-        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+        sample::config(&format!("env: {env}"), more)
     }
 
     fn listed(variables: &Variables) -> Vec<String> {

@@ -168,10 +168,10 @@ fn file_mount(name: &str, file: &ExtensionFile) -> Mount {
 
 #[cfg(test)]
 mod tests {
-    use corten_config::Document;
     use corten_extension::service::NetworkPart;
 
     use super::*;
+    use crate::sample;
 
     const YAML: &str = "name: ups
 container:
@@ -191,9 +191,6 @@ depends:
   - configuration: true
 restart: untilSuccess
 ";
-
-    const CERTIFICATE: &str =
-        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
     fn service() -> Service {
         Service::parse(YAML.as_bytes()).unwrap()
@@ -247,13 +244,10 @@ restart: untilSuccess
     #[test]
     fn the_machine_config_adds_files_and_variables_and_changes_the_declaration() {
         let with = |content: &str| {
-            let text = format!(
-                "version: v1alpha1\nmachine: {{type: worker, ca: {{crt: {CERTIFICATE}}}}}\n\
-                 cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\napiVersion: v1alpha1\n\
-                 kind: ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
-                 configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]\n"
-            );
-            let document = Document::parse(text.as_bytes()).unwrap();
+            let document = sample::kind(&format!(
+                "ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
+                 configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]"
+            ));
             let config = document.all::<ExtensionServiceConfig>().next().cloned();
             declare(&service(), config.as_ref())
         };

@@ -185,7 +185,7 @@ mod tests {
     use corten_resources::{Sensitivity, Spec as _, Store};
 
     use super::*;
-    use crate::volumes::user::tests::document;
+    use crate::sample;
 
     /// The configs once nothing changes any more.
     async fn configs(document: Option<Document>) -> Store {
@@ -199,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn volumes_of_users_are_as_the_config_says() {
-        let document = document(
+        let document = sample::kind(
             "UserVolumeConfig\nname: data\n\
              provisioning: {diskSelector: {match: '!system_disk'}, maxSize: 10GiB}\n\
              ---\napiVersion: v1alpha1\nkind: RawVolumeConfig\nname: osd\n\

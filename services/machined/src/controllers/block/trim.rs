@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::resources::volume::MountSpec;
-    use crate::volumes::user::tests::document;
+    use crate::sample;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_mounted_is_trimmed_again_and_again() {
         let (sender, mut trimmed) = mpsc::unbounded_channel();
-        let config = document("FilesystemTrimConfig\ninterval: 1ms");
+        let config = sample::kind("FilesystemTrimConfig\ninterval: 1ms");
         let config = watch::Sender::new(Some(config));
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());

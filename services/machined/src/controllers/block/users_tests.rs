@@ -6,7 +6,7 @@ use corten_resources::{Pointer, Start, Store};
 use tokio::time::timeout;
 
 use super::*;
-use crate::volumes::user::tests::document;
+use crate::sample;
 
 /// Says what was asked of it, and answers as it is told.
 #[derive(Debug, Clone, Default)]
@@ -190,13 +190,13 @@ impl Node {
 
 #[tokio::test]
 async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
-    let node = Node::start(document(DATA));
+    let node = Node::start(sample::kind(DATA));
     node.disk("vdb");
     node.until_phase("u-data", "waiting").await;
     assert!(node.fake.asked().is_empty());
     drop(node);
 
-    let node = Node::up(document(DATA));
+    let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.partition();
     node.until("u-data", |status| {
@@ -217,7 +217,7 @@ async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
 
 #[tokio::test]
 async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
-    let node = Node::start(document(DATA));
+    let node = Node::start(sample::kind(DATA));
     let trouble = Trouble::Failed("vdb: it holds something".to_owned());
     let failing = ("u-data".to_owned(), trouble);
     node.fake.0.lock().unwrap().troubles.extend([failing]);
@@ -229,7 +229,7 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
     assert_eq!(status.error_message, "vdb: it holds something");
     fake.asked();
     // The same config again, with another document: nothing is different for this one.
-    node.config.send_replace(Some(document(&format!(
+    node.config.send_replace(Some(sample::kind(&format!(
         "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"
     ))));
     node.until_phase("u-b", "ready").await;
@@ -243,7 +243,7 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
 
 #[tokio::test]
 async fn a_disk_that_somebody_else_changes_is_waited_for() {
-    let node = Node::start(document(DATA));
+    let node = Node::start(sample::kind(DATA));
     let busy = Trouble::Busy("vdb: it is being wiped".to_owned());
     let id = "u-data".to_owned();
     node.fake.0.lock().unwrap().troubles.insert(id, busy);
@@ -262,13 +262,14 @@ async fn a_disk_that_somebody_else_changes_is_waited_for() {
 
 #[tokio::test]
 async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
-    let node = Node::up(document(DATA));
+    let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
     node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
     // Another one on the same place, which is not free yet.
-    let other =
-        document("ExistingVolumeConfig\nname: data\ndiscovery: {volumeSelector: {match: 'true'}}");
+    let other = sample::kind(
+        "ExistingVolumeConfig\nname: data\ndiscovery: {volumeSelector: {match: 'true'}}",
+    );
     node.config.send_replace(Some(other));
     node.until("u-data", |status| {
         status
@@ -290,10 +291,10 @@ async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
 
 #[tokio::test]
 async fn another_way_to_mount_it_takes_effect_at_once() {
-    let node = Node::up(document(DATA));
+    let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
-    let open = document(&format!("{DATA}\nmount: {{secure: false}}"));
+    let open = sample::kind(&format!("{DATA}\nmount: {{secure: false}}"));
     node.config.send_replace(Some(open));
     node.until("u-data", |status| {
         let spec = status.and_then(|status| status.mount_spec.as_ref());
@@ -310,7 +311,7 @@ fn missing() -> Option<Trouble> {
 
 #[tokio::test]
 async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
-    let node = Node::start(document(DATA));
+    let node = Node::start(sample::kind(DATA));
     node.numbered_disk("vdb", 7);
     node.come_up();
     node.until_phase("u-data", "ready").await;
@@ -348,7 +349,7 @@ async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
 
 #[tokio::test]
 async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
-    let node = Node::start(document(DATA));
+    let node = Node::start(sample::kind(DATA));
     node.disk("vdb");
     node.come_up();
     node.until_phase("u-data", "ready").await;
@@ -362,7 +363,7 @@ async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
     node.until_phase("u-data", "failed").await;
     // The one that is there now is not the one that was mounted.
     node.partition();
-    node.config.send_replace(Some(document(&format!(
+    node.config.send_replace(Some(sample::kind(&format!(
         "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"
     ))));
     node.until_phase("u-b", "ready").await;
@@ -376,7 +377,7 @@ async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
 
 #[tokio::test]
 async fn what_somebody_has_unmounted_is_mounted_again() {
-    let node = Node::up(document(DATA));
+    let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
     let why = Trouble::Failed("it is damaged".to_owned());

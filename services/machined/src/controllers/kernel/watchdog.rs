@@ -119,11 +119,11 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::volumes::user::tests::document;
+    use crate::sample;
 
     #[tokio::test]
     async fn what_nobody_feeds_is_not_shown() {
-        let document = document("WatchdogTimerConfig\ndevice: /dev/watchdog7");
+        let document = sample::kind("WatchdogTimerConfig\ndevice: /dev/watchdog7");
         let config = watch::Sender::new(Some(document));
         let timer = WatchdogTimer {
             config: config.subscribe(),

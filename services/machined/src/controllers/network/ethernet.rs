@@ -205,6 +205,7 @@ mod tests {
     use super::*;
     use crate::controllers::netlink::links::Links;
     use crate::network::testing::alone;
+    use crate::sample;
 
     async fn until(store: &Store, done: impl Fn(Option<&EthernetStatus>) -> bool) {
         let pointer = Pointer::of::<EthernetStatus>("veth0");
@@ -249,14 +250,7 @@ mod tests {
     }
 
     fn document(more: &str) -> Document {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n\
-             ---\napiVersion: v1alpha1\nkind: EthernetConfig\n{more}"
-        );
-        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+        sample::kind(&format!("EthernetConfig\n{more}"))
     }
 
     #[test]

@@ -138,6 +138,7 @@ mod tests {
     use crate::resources::network::{HostnameStatus, NodeAddress};
     use crate::resources::network_names::{HostnameSpec, OperatorSpec};
     use crate::resources::network_spec::{LAYERS, LinkSpec};
+    use crate::sample;
 
     /// Waits for a resource; the tests' own deadline ends a wait for ever.
     async fn there(store: &Store, pointer: &Pointer) {
@@ -181,15 +182,8 @@ mod tests {
         let lowest = Pointer::of::<HostnameSpec>("default/hostname").in_namespace(LAYERS);
         store.get(&lowest).unwrap();
 
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  network:\n    \
-             interfaces: [{{interface: eth0, addresses: [10.0.0.2/24]}}]\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        );
-        let document = Document::parse(text.as_bytes()).unwrap();
-        config.send_replace(Some(document));
+        let network = "network: {interfaces: [{interface: eth0, addresses: [10.0.0.2/24]}]}";
+        config.send_replace(Some(sample::config(network, "")));
         let mut watcher = store.watch(&operator, Start::Now).unwrap();
         while store.get(&operator).is_ok() {
             watcher.next().await.unwrap();

@@ -222,6 +222,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::sample;
 
     async fn until(store: &Store, id: &str, done: impl Fn(&ProbeStatus) -> bool) {
         let mut watcher = store
@@ -333,15 +334,10 @@ mod tests {
 
     #[test]
     fn probes_of_both_kinds_are_wanted() {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\n\
-             {{apiVersion: v1alpha1, kind: TCPProbeConfig, name: a, endpoint: '[fd00::1]:53'}}\n---\n\
-             {{apiVersion: v1alpha1, kind: HTTPProbeConfig, name: b, url: 'https://example.org/health', interval: 5s, failureThreshold: 3}}\n"
-        );
-        let specs = wanted(&Document::parse(text.as_bytes()).unwrap());
+        let probes = "---\n\
+             {apiVersion: v1alpha1, kind: TCPProbeConfig, name: a, endpoint: '[fd00::1]:53'}\n---\n\
+             {apiVersion: v1alpha1, kind: HTTPProbeConfig, name: b, url: 'https://example.org/health', interval: 5s, failureThreshold: 3}\n";
+        let specs = wanted(&sample::config("", probes));
         let ids: Vec<String> = specs.iter().map(ProbeSpec::id).collect();
         assert_eq!(ids, ["tcp:[fd00::1]:53", "http:https://example.org/health"]);
         assert_eq!(specs[0].interval, INTERVAL);

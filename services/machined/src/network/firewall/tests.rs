@@ -1,6 +1,7 @@
 use corten_config::Document;
 
 use super::*;
+use crate::sample;
 
 pub(super) const BLOCK: &str =
     "apiVersion: v1alpha1\nkind: NetworkDefaultActionConfig\ningress: block";
@@ -13,14 +14,10 @@ pub(super) fn rule(protocol: &str, ports: &str, from: &str) -> String {
 }
 
 pub(super) fn document(kinds: &[&str]) -> Document {
-    let crt = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-    let plain = format!(
-        "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\ncluster:\n  \
-         controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n  \
-         network: {{podSubnets: [10.244.0.0/16], serviceSubnets: [10.96.0.0/12]}}\n"
-    );
+    let subnets = "  network: {podSubnets: [10.244.0.0/16], serviceSubnets: [10.96.0.0/12]}\n";
+    let plain = sample::text("", subnets);
     let text = [&[plain.as_str()], kinds].concat().join("\n---\n");
-    Document::parse(text.as_bytes()).unwrap()
+    sample::read(&text)
 }
 
 /// A chain as the API shows it, a line for each rule.

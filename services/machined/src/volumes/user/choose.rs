@@ -160,9 +160,9 @@ fn chosen<T>(all: Vec<T>, selected: Vec<bool>) -> impl Iterator<Item = T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::document;
     use super::super::{Kind, Partition, wanted};
     use super::*;
+    use crate::sample;
 
     fn disk(name: &str, transport: &str) -> Disk {
         Disk {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn selector(kind: &str, field: &str, text: &str) -> Expression {
-        let document = document(&format!(
+        let document = sample::kind(&format!(
             "{kind}\nname: a\n{field}: {{match: \"{text}\"}}}}"
         ));
         match wanted(&document).remove(0).kind {

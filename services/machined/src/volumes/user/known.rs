@@ -131,7 +131,7 @@ fn write(state: &Path, known: &BTreeMap<String, String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volumes::user::tests::document;
+    use crate::sample;
     use crate::volumes::user::wanted;
 
     const ONE: Uuid = Uuid::from_u128(1);
@@ -189,7 +189,7 @@ mod tests {
         remember(state.path(), "u-old", TWO);
         assert_eq!((known("u-data"), known("u-old")), (Some(ONE), Some(TWO)));
         let selector = "provisioning: {diskSelector: {match: '!system_disk'}}";
-        let config = document(&format!("UserVolumeConfig\nname: data\n{selector}"));
+        let config = sample::kind(&format!("UserVolumeConfig\nname: data\n{selector}"));
         forget_others(state.path(), &wanted(&config));
         assert_eq!((known("u-data"), known("u-old")), (Some(ONE), None));
         forget(state.path(), &[TWO]);

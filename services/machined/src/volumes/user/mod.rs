@@ -275,23 +275,12 @@ impl UserVolume {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A config with a document, of which this is the kind and what follows it.
-    pub(crate) fn document(more: &str) -> Document {
-        let crt =
-            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let text = format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n\
-             cluster: {{controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}}}\n---\n\
-             apiVersion: v1alpha1\nkind: {more}\n"
-        );
-        Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
-    }
+    use crate::sample;
 
     fn one(more: &str) -> UserVolume {
-        let mut all = wanted(&document(more));
+        let mut all = wanted(&sample::kind(more));
         assert_eq!(all.len(), 1);
         all.remove(0)
     }

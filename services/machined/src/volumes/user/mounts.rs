@@ -188,9 +188,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::super::tests::document;
     use super::super::wanted;
     use super::*;
+    use crate::sample;
 
     #[test]
     fn a_volume_is_mounted_on_a_directory_and_not_through_a_link() {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_volume_is_mounted_when_its_own_device_is() {
-        let volumes = wanted(&document(
+        let volumes = wanted(&sample::kind(
             "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}\n\
              ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: scratch\nvolumeType: directory",
         ));

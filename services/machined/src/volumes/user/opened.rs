@@ -57,8 +57,8 @@ impl OpenedVolumes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::document;
     use super::*;
+    use crate::sample;
 
     const DATA: &str =
         "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}";
@@ -66,7 +66,7 @@ mod tests {
 
     fn with(keys: &str) -> Document {
         let encryption = format!("encryption: {{provider: luks2, keys: [{keys}]}}");
-        document(&format!("{DATA}\n{encryption}"))
+        sample::kind(&format!("{DATA}\n{encryption}"))
     }
 
     fn keys(keys: &str) -> Encryption {
@@ -81,8 +81,8 @@ mod tests {
         check(&with("{slot: 1, nodeID: {}}")).unwrap();
         let why = check(&with("{slot: 2, nodeID: {}}")).unwrap_err();
         assert!(why.contains("u-data must keep one of its keys"), "{why}");
-        check(&document(DATA)).unwrap();
-        check(&document(
+        check(&sample::kind(DATA)).unwrap();
+        check(&sample::kind(
             "SysctlConfig\nparams: {vm.max_map_count: '262144'}",
         ))
         .unwrap();
@@ -98,13 +98,13 @@ mod tests {
         check(&with("{static: {passphrase: a}}, {slot: 2, nodeID: {}}")).unwrap();
         let why = check(&with("{slot: 1, nodeID: {}}")).unwrap_err();
         assert!(why.contains("u-data must keep one of its keys"), "{why}");
-        check(&document(DATA)).unwrap_err();
+        check(&sample::kind(DATA)).unwrap_err();
 
         opened.remember("u-data", keys(BOTH));
         check(&with("{slot: 1, nodeID: {}}")).unwrap();
         opened.forget_others(&wanted(&before));
-        check(&document(DATA)).unwrap_err();
+        check(&sample::kind(DATA)).unwrap_err();
         opened.forget_others(&[]);
-        check(&document(DATA)).unwrap();
+        check(&sample::kind(DATA)).unwrap();
     }
 }

@@ -1,0 +1,31 @@
+//! Machine configs for tests: a worker's, which needs the fewest fields, with what a test is about.
+
+use corten_config::Document;
+
+/// The part every config has, and with it `version` and `machine`. `fields` is one more line of `machine`, in flow
+/// style where it is long.
+pub(crate) fn machine(fields: &str) -> String {
+    let crt = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    format!("version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  {fields}\n")
+}
+
+/// The text of a config: [`machine`], and after a `cluster` (whose next line may be the first of it) `more`.
+pub(crate) fn text(fields: &str, more: &str) -> String {
+    let machine = machine(fields);
+    format!("{machine}cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{more}")
+}
+
+/// [`text`], read.
+pub(crate) fn config(fields: &str, more: &str) -> Document {
+    read(&text(fields, more))
+}
+
+/// A config with a document of its own, of which this is the kind and what follows it.
+pub(crate) fn kind(more: &str) -> Document {
+    config("", &format!("---\napiVersion: v1alpha1\nkind: {more}\n"))
+}
+
+/// What a config says, or all that is wrong with it.
+pub(crate) fn read(text: &str) -> Document {
+    Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+}
