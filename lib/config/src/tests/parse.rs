@@ -80,6 +80,11 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
             "{found:?}"
         );
     }
+    for (operation, known) in [("create", false), ("append", true), ("overwrite", true)] {
+        let file = format!("files: [{{path: /etc/x, op: {operation}}}]");
+        let found = future_problems(&base.replace("registries: {}", &file));
+        assert_eq!(found.is_empty(), known, "{operation}: {found:?}");
+    }
     let second = format!("{base}---\napiVersion: v1alpha1\nkind: ZswapConfig\nname: x\n");
     assert!(problems(&second)[0].contains("not supported yet: documents of kind ZswapConfig"));
     let later = second.replace("ZswapConfig", "RAIDArrayConfig");

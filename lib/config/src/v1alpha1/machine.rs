@@ -209,9 +209,10 @@ section! {
 fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
     let below = file.path.strip_prefix("/var/");
     let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
-    // Other systems put one over a file of the image.
-    let may_be = file.op != FileOperation::Create && reader.reads(Support::Later);
-    if !file.path.is_empty() && !is_below && !may_be {
+    // The reference creates files below /var only, but mounts what is appended or overwritten elsewhere over the
+    // file of the image: known, and not supported here.
+    let is_known = file.op != FileOperation::Create && reader.reads(Support::Later);
+    if !file.path.is_empty() && !is_below && !is_known {
         reader.wrong_in(
             node,
             "path",
