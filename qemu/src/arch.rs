@@ -32,6 +32,10 @@ pub(crate) struct Row {
     /// UEFI code and variable store, most wanted first. Debian 12 and 13
     /// install the same names.
     pub uefi: &'static [(&'static str, &'static str)],
+    /// The same with Secure Boot; none where no package has it.
+    pub secure_boot: &'static [(&'static str, &'static str)],
+    /// What makes a machine on which only that firmware can change its variables.
+    pub protected: &'static str,
     /// Where these come from, for a person.
     pub uefi_package: &'static str,
     /// Whether there is firmware other than UEFI.
@@ -69,6 +73,11 @@ const X86_64: Row = Row {
             "/usr/share/OVMF/OVMF_VARS.fd",
         ),
     ],
+    secure_boot: &[(
+        "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
+        "/usr/share/OVMF/OVMF_VARS_4M.fd",
+    )],
+    protected: ",smm=on",
     uefi_package: "UEFI firmware (Debian package ovmf)",
     has_bios: true,
     display: "VGA",
@@ -92,6 +101,8 @@ const ARM64: Row = Row {
         "/usr/share/AAVMF/AAVMF_CODE.fd",
         "/usr/share/AAVMF/AAVMF_VARS.fd",
     )],
+    secure_boot: &[],
+    protected: "",
     uefi_package: "UEFI firmware (Debian package qemu-efi-aarch64)",
     has_bios: false,
     display: "ramfb",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
 use crate::machine::{Disk, DiskFormat, DiskMode, Media};
-use crate::{Accel, Machine, VmError};
+use crate::{Accel, Firmware, Machine, VmError};
 
 /// Where things of a running machine are.
 #[derive(Debug, Clone)]
@@ -89,6 +89,11 @@ pub(crate) fn arguments(
             "-drive",
             &format!("if=pflash,unit=1,format=raw,file={vars}"),
         );
+        if machine.firmware == Some(Firmware::SecureBoot) {
+            // Its flash is written in system management mode, which no sleep to RAM can get around.
+            args.push("-global", "driver=cfi.pflash01,property=secure,value=on");
+            args.push("-global", "ICH9-LPC.disable_s3=1");
+        }
     }
     channels(&mut args, machine, layout, purpose)?;
     network(&mut args, machine, layout)?;
@@ -107,7 +112,11 @@ pub(crate) fn arguments(
 /// so that the console log tells the whole story.
 fn machine_type(machine: &Machine, row: &Row) -> String {
     let without_display = if machine.display { "" } else { row.no_display };
-    format!("{}{without_display}", row.machine)
+    let protected = match machine.firmware {
+        Some(Firmware::SecureBoot) => row.protected,
+        _ => "",
+    };
+    format!("{}{without_display}{protected}", row.machine)
 }
 
 /// A path that is an argument of its own.

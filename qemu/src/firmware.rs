@@ -11,6 +11,8 @@ pub enum Firmware {
     Bios,
     /// OVMF or AAVMF, with this machine's own copy of the variable store.
     Uefi,
+    /// The same with Secure Boot, in setup mode: it starts anything until it is given keys. Only on x86.
+    SecureBoot,
 }
 
 /// Code and variable template of a UEFI build.
@@ -20,11 +22,19 @@ pub(crate) struct UefiFiles {
     pub vars: PathBuf,
 }
 
-/// Finds the first complete UEFI pair of `arch`; `exists` is a parameter so
-/// that other hosts' layouts can be tested.
-pub(crate) fn find_uefi(arch: Arch, exists: impl Fn(&Path) -> bool) -> Result<UefiFiles, VmError> {
+/// Finds the first complete pair of `arch` for UEFI, or for Secure Boot; `exists` is a
+/// parameter so that other hosts' layouts can be tested.
+pub(crate) fn find_uefi(
+    arch: Arch,
+    firmware: Firmware,
+    exists: impl Fn(&Path) -> bool,
+) -> Result<UefiFiles, VmError> {
     let row = arch.row();
-    row.uefi
+    let pairs = match firmware {
+        Firmware::SecureBoot => row.secure_boot,
+        _ => row.uefi,
+    };
+    pairs
         .iter()
         .find(|(code, vars)| exists(Path::new(code)) && exists(Path::new(vars)))
         .map(|(code, vars)| UefiFiles {
@@ -33,8 +43,7 @@ pub(crate) fn find_uefi(arch: Arch, exists: impl Fn(&Path) -> bool) -> Result<Ue
         })
         .ok_or_else(|| VmError::MissingFirmware {
             what: row.uefi_package,
-            looked: row
-                .uefi
+            looked: pairs
                 .iter()
                 .map(|(code, _)| *code)
                 .collect::<Vec<_>>()
@@ -48,23 +57,32 @@ mod tests {
 
     #[test]
     fn prefers_the_four_megabyte_build() {
-        let found = find_uefi(Arch::X86_64, |_| true).unwrap();
+        let found = find_uefi(Arch::X86_64, Firmware::Uefi, |_| true).unwrap();
         assert_eq!(found.code, Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd"));
         assert_eq!(found.vars, Path::new("/usr/share/OVMF/OVMF_VARS_4M.fd"));
     }
 
     #[test]
     fn code_without_variables_does_not_count() {
-        let found = find_uefi(Arch::X86_64, |p| !p.ends_with("OVMF_VARS_4M.fd")).unwrap();
+        let found = find_uefi(Arch::X86_64, Firmware::Uefi, |p| {
+            !p.ends_with("OVMF_VARS_4M.fd")
+        })
+        .unwrap();
         assert_eq!(found.code, Path::new("/usr/share/OVMF/OVMF_CODE.fd"));
     }
 
     #[test]
     fn says_what_to_install() {
-        let error = find_uefi(Arch::X86_64, |_| false).unwrap_err().to_string();
-        assert!(
-            error.contains("make deps") && error.contains("OVMF_CODE_4M.fd"),
-            "{error}"
-        );
+        for (firmware, file) in [
+            (Firmware::Uefi, "OVMF_CODE_4M.fd"),
+            (Firmware::SecureBoot, "OVMF_CODE_4M.secboot.fd"),
+        ] {
+            let found = find_uefi(Arch::X86_64, firmware, |_| false);
+            let error = found.unwrap_err().to_string();
+            assert!(
+                error.contains("make deps") && error.contains(file),
+                "{error}"
+            );
+        }
     }
 }

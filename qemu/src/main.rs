@@ -108,6 +108,7 @@ struct RunArgs {
 enum FirmwareArg {
     Bios,
     Uefi,
+    SecureBoot,
 }
 
 fn arch(name: &str) -> Result<Arch, String> {
@@ -136,6 +137,7 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
     let firmware = match args.firmware {
         FirmwareArg::Bios => Firmware::Bios,
         FirmwareArg::Uefi => Firmware::Uefi,
+        FirmwareArg::SecureBoot => Firmware::SecureBoot,
     };
     let mut machine = Machine::new(&args.name, &args.dir)
         .arch(args.arch)

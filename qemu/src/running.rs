@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
+use crate::firmware::find_uefi;
 use crate::machine::{DiskFormat, DiskMode};
-use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, firmware, spawn, tls};
+use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, spawn, tls};
 
 /// QEMU opens its control socket within a second, also on a busy host.
 const CONTROL: Duration = Duration::from_secs(30);
@@ -318,13 +319,14 @@ fn free_port() -> Result<u16, VmError> {
 
 fn prepare_firmware(machine: &Machine, dir: &Path) -> Result<Option<(PathBuf, PathBuf)>, VmError> {
     let row = machine.arch.row();
-    if machine.firmware.unwrap_or(row.firmware) == Firmware::Bios {
+    let firmware = machine.firmware.unwrap_or(row.firmware);
+    if firmware == Firmware::Bios {
         return match row.has_bios {
             true => Ok(None),
             false => Err(VmError::NoBios { arch: row.name }),
         };
     }
-    let files = firmware::find_uefi(machine.arch, Path::exists)?;
+    let files = find_uefi(machine.arch, firmware, Path::exists)?;
     let vars = dir.join("uefi-vars.fd");
     fs::copy(&files.vars, &vars).map_err(VmError::file("create", &vars))?;
     Ok(Some((files.code, vars)))

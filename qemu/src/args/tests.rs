@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Arch, DirectBoot, Firmware, Wire};
+use crate::{Arch, DirectBoot, Wire};
 
 fn layout() -> Layout {
     Layout {
@@ -117,6 +117,15 @@ fn uefi_code_is_read_only() {
         "{line}"
     );
     assert!(line.contains("unit=1,format=raw,file=/vm/vars"), "{line}");
+    assert!(!line.contains("secure") && !line.contains("smm"), "{line}");
+    let machine = machine.firmware(Firmware::SecureBoot);
+    let args = arguments(&machine, &layout, Purpose::Captured).unwrap();
+    let line = shell_line("qemu", &args);
+    let secure = "-global driver=cfi.pflash01,property=secure,value=on";
+    assert!(
+        line.contains(secure) && line.contains("-machine q35,graphics=off,smm=on "),
+        "{line}"
+    );
 }
 
 #[test]
