@@ -1,5 +1,6 @@
-//! The secrets of a build: the key that signs kernel modules and the seed that shuffles the
-//! kernel's structures. They are inputs, so that the same keys give the same bytes again.
+//! The secrets of a build: the key that signs kernel modules, the seed that shuffles the kernel's
+//! structures, and the keys of Secure Boot. They are inputs, so that the same keys give the same bytes
+//! again.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -8,12 +9,16 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::error::{Failure, Remedy as _, Result};
+use crate::secure_boot::Signer;
+use crate::secure_boot::enrolment::{self, Variable};
 use crate::tool::Tool;
 
 /// The module-signing key and certificate, both PEM in one file, as the kernel's build takes it.
 pub const MODULE_SIGNING: &str = "module-signing.pem";
 /// The seed of `CONFIG_RANDSTRUCT_FULL`: 64 hex digits.
 pub const RANDSTRUCT_SEED: &str = "randstruct.seed";
+/// The published development keys, in the directory of the kernel's config.
+pub const DEVELOPMENT: &str = "keys/development";
 
 /// Makes a new key set in `dir`, readable by its owner alone.
 pub fn make(dir: &Path) -> Result<()> {
@@ -27,28 +32,51 @@ pub fn make(dir: &Path) -> Result<()> {
         format!("creating {}", dir.display()),
         "name a directory whose parent you can write",
     )?;
-    let pem = Tool::new("openssl")
-        .args([
-            "req", "-new", "-x509", "-sha512", "-newkey", "rsa:4096", "-nodes", "-batch",
-        ])
-        .args(["-days", "36500", "-subj", "/O=Corten/CN=Module signing"])
-        .args([
-            "-addext",
-            "keyUsage=digitalSignature",
-            "-keyout",
-            "-",
-            "-out",
-            "-",
-        ])
-        .output()?;
-    write(&dir.join(MODULE_SIGNING), &pem)?;
+    write(
+        &dir.join(MODULE_SIGNING),
+        &pair("Module signing", "rsa:4096", "-sha512")?,
+    )?;
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
         .context("reading the kernel's random numbers")?;
     write(
         &dir.join(RANDSTRUCT_SEED),
         format!("{}\n", hex::encode(seed)).as_bytes(),
-    )
+    )?;
+    for variable in &enrolment::ALL {
+        secure_boot(dir, variable)?;
+    }
+    Ok(())
+}
+
+/// A new private key and its certificate for 100 years, PEM.
+fn pair(name: &str, size: &str, digest: &str) -> Result<Vec<u8>> {
+    Tool::new("openssl")
+        .args(["req", "-new", "-x509", digest, "-newkey", size])
+        .args(["-nodes", "-batch", "-days", "36500"])
+        .args(["-subj", &format!("/O=Corten/CN={name}")])
+        .args(["-addext", "keyUsage=digitalSignature"])
+        .args(["-keyout", "-", "-out", "-"])
+        .output()
+}
+
+/// Key, certificate and update of one variable; the key that sets it has to be there. All firmware knows
+/// RSA 2048 with SHA-256.
+fn secure_boot(dir: &Path, variable: &Variable) -> Result<()> {
+    let pem = pair(variable.title, "rsa:2048", "-sha256")?;
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    for block in pem::parse_many(&pem).context("reading what openssl made")? {
+        let name = match block.tag() {
+            "CERTIFICATE" => variable.certificate(),
+            _ => variable.key(),
+        };
+        let text = pem::encode_config(&block, lines);
+        write(&dir.join(name), text.as_bytes())?;
+    }
+    let key = Signer::read(dir, variable)?;
+    let signer = Signer::read(dir, &variable.set_by())?;
+    let update = enrolment::update(variable, &key, &signer)?;
+    write(&dir.join(variable.update()), &update)
 }
 
 /// Writes a secret, mode 0600.
@@ -84,11 +112,13 @@ mod tests {
                 .len(),
             64
         );
-        let mode = fs::metadata(keys.join(MODULE_SIGNING))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
+        for name in [MODULE_SIGNING, "PK.key", "KEK.key", "db.key"] {
+            let mode = fs::metadata(keys.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        for name in ["PK.auth", "KEK.auth", "db.auth"] {
+            assert!(keys.join(name).exists(), "{name}");
+        }
         make(&keys).unwrap_err();
     }
 }

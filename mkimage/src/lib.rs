@@ -26,6 +26,7 @@ pub mod profile;
 pub mod recipe;
 pub mod report;
 pub mod rootfs;
+pub mod secure_boot;
 pub mod tool;
 pub mod tree;
 pub mod untar;

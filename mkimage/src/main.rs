@@ -64,7 +64,7 @@ enum Command {
     /// Look after the cache
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Make a set of build keys: module signing and structure layout
+    /// Make a set of build keys: module signing, structure layout, Secure Boot
     Keys {
         /// The directory to fill; it must not exist
         dir: PathBuf,

@@ -6,6 +6,7 @@ mod outputs;
 mod place;
 mod programs;
 mod prune;
+mod signed;
 mod steps;
 mod verify;
 
@@ -17,6 +18,8 @@ use crate::cache::Cache;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::fetch::{Fetcher, Gone};
 use crate::image::{Release, checksums, ova, provenance, sbom};
+use crate::kernel;
+use crate::keys;
 use crate::lock::{self, Lock};
 use crate::overlay::Overlay;
 use crate::profile::{Output, Profile};
@@ -53,6 +56,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// The directory of the key set.
+    pub fn key_set(&self) -> PathBuf {
+        let development = self.source.join(kernel::CONFIG_DIR).join(keys::DEVELOPMENT);
+        self.keys.clone().unwrap_or(development)
+    }
+
     /// A fetcher of locked packages; `CORTEN_MIRRORS` replaces the host's mirrors.
     pub fn fetcher(&self) -> Fetcher {
         Fetcher::new(self.cache.clone(), self.offline, mirrors())

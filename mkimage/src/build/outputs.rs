@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::signed::SD_BOOT;
 use super::steps::{Context, Handles, INITRAMFS, command_line};
 use crate::archive::Substitution;
 use crate::cache::{KeyBuilder, sha256_file};
@@ -68,21 +69,17 @@ fn grub(context: &Context, boot: &Path) -> Option<PathBuf> {
         .map(|platform| boot.join("usr/lib/grub").join(platform))
 }
 
-fn sd_boot(context: &Context, boot: &Path) -> PathBuf {
-    boot.join("usr/lib/systemd/boot/efi")
-        .join(context.release.arch.names().sd_boot)
-}
-
 /// The raw disk image.
 fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<Handle> {
     let meta = context.options.profile.meta_values()?;
     let key = key(context, Output::Raw)
         .add("meta", format!("{meta:?}"))
         .step(&handles.uki.key)
+        .step(&handles.signed.key)
         .step(&handles.boot.key);
     let key = context.overlay.key(key)?.finish();
     let (uki, boot) = (handles.uki.clone(), handles.boot.clone());
-    let kernel = handles.kernel.clone();
+    let (kernel, signed) = (handles.kernel.clone(), handles.signed.clone());
     Ok(recipe.add("raw", key, move |built, out, _| {
         let boot = built.dir(&boot);
         let overlay = &context.overlay;
@@ -91,7 +88,8 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
         let grub = grub(context, boot);
         let disk = raw::Disk {
             uki: &built.dir(&uki).join(context.file(Output::Uki)),
-            sd_boot: &sd_boot(context, boot),
+            sd_boot: &built.dir(&signed).join(SD_BOOT),
+            enrol: built.dir(&signed),
             grub: grub.as_deref(),
             meta: &meta,
             board: &board,
@@ -154,35 +152,29 @@ fn plain<'a>(
     handles: &Handles,
 ) -> Result<Handle> {
     let cmdline = command_line(context)?;
-    let key = [
-        &handles.uki,
-        &handles.boot,
-        &handles.kernel,
-        &handles.initramfs,
-        &handles.tools,
-    ]
-    .into_iter()
-    .fold(
-        key(context, output).add("cmdline", &cmdline),
-        |key, step| key.step(&step.key),
-    )
-    .finish();
     let parts = [
         &handles.uki,
         &handles.boot,
-        &handles.kernel,
+        &handles.signed,
         &handles.initramfs,
         &handles.tools,
-    ]
-    .map(Clone::clone);
+    ];
+    let key = parts
+        .into_iter()
+        .fold(
+            key(context, output).add("cmdline", &cmdline),
+            |key, step| key.step(&step.key),
+        )
+        .finish();
+    let parts = parts.map(Clone::clone);
     Ok(recipe.add(output.name(), key, move |built, out, scratch| {
         let release = &context.release;
-        let [uki, boot, kernel, initramfs, tools] = parts.each_ref().map(|step| built.dir(step));
+        let [uki, boot, signed, initramfs, tools] = parts.each_ref().map(|step| built.dir(step));
         let (uki, out) = (
             uki.join(context.file(Output::Uki)),
             out.join(context.file(output)),
         );
-        let (sd_boot, grub) = (sd_boot(context, boot), grub(context, boot));
+        let (sd_boot, grub) = (signed.join(SD_BOOT), grub(context, boot));
         match output {
             Output::Iso => {
                 let xorriso = Locked::new(tools).script("usr/bin/xorriso", scratch)?;
@@ -192,6 +184,7 @@ fn plain<'a>(
                 let iso = iso::Iso {
                     uki,
                     sd_boot,
+                    enrol: signed,
                     grub: grub.as_deref(),
                     xorriso: &xorriso,
                     work: &work,
@@ -199,7 +192,7 @@ fn plain<'a>(
                 iso::build(&out, release, &iso)
             }
             Output::Pxe => {
-                let vmlinuz = kernel.join(kernel::build::VMLINUZ);
+                let vmlinuz = signed.join(kernel::build::VMLINUZ);
                 let initramfs = initramfs.join(INITRAMFS);
                 let pxe = pxe::Pxe {
                     vmlinuz: &vmlinuz,

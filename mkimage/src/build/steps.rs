@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::bill::Bill;
 use super::programs::{self, Programs};
-use super::{Options, layers};
+use super::{Options, layers, signed};
 use crate::arch::Arch;
 use crate::archive::Substitution;
 use crate::cache::KeyBuilder;
@@ -84,6 +84,12 @@ impl Context {
         Compilers::write(trees, self.arch(), &bin)
     }
 
+    /// systemd-boot in the output of the step `boot`.
+    pub(super) fn sd_boot(&self, boot: &Path) -> PathBuf {
+        let name = self.arch().names().sd_boot;
+        boot.join("usr/lib/systemd/boot/efi").join(name)
+    }
+
     /// Every package for one use, fetched.
     fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
         let packages = self.lock.packages(purpose, debian);
@@ -104,6 +110,8 @@ pub struct Handles {
     pub boot: Handle,
     /// `vmlinuz` and modules.
     pub kernel: Handle,
+    /// What firmware starts, signed, and what sets its keys.
+    pub signed: Handle,
     /// The initramfs.
     pub initramfs: Handle,
     /// The unified kernel image.
@@ -144,12 +152,14 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         [&kernel, &daemons, &libkmod, &tools],
     )?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
-    let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
+    let signed = signed::add(recipe, context, [&kernel, &boot])?;
+    let uki = uki(recipe, context, [&kernel, &signed, &initramfs, &boot])?;
     Ok(Handles {
         bill,
         tools,
         boot,
         kernel,
+        signed,
         initramfs,
         uki,
     })
@@ -305,7 +315,7 @@ fn initramfs<'a>(
 fn uki<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [kernel, initramfs, boot]: [&Handle; 3],
+    [kernel, signed, initramfs, boot]: [&Handle; 4],
 ) -> Result<Handle> {
     let cmdline = command_line(context)?;
     let key = KeyBuilder::new("uki")
@@ -313,24 +323,26 @@ fn uki<'a>(
         .add("version", &context.release.version)
         .add("epoch", context.release.epoch.to_string())
         .step(&kernel.key)
+        .step(&signed.key)
         .step(&initramfs.key)
         .step(&boot.key)
         .finish();
     let (kernel, initramfs, boot) = (kernel.clone(), initramfs.clone(), boot.clone());
+    let signed = signed.clone();
     Ok(recipe.add("uki", key, move |built, out, _| {
         let names = context.arch().names();
-        let kernel = built.dir(&kernel);
-        let uname = fs::read_to_string(kernel.join(kernel::build::RELEASE))?;
+        let uname = fs::read_to_string(built.dir(&kernel).join(kernel::build::RELEASE))?;
         let parts = Uki {
             stub: &built
                 .dir(&boot)
                 .join("usr/lib/systemd/boot/efi")
                 .join(names.sd_stub),
-            vmlinuz: &kernel.join(kernel::build::VMLINUZ),
+            vmlinuz: &built.dir(&signed).join(kernel::build::VMLINUZ),
             initramfs: &built.dir(&initramfs).join(INITRAMFS),
             cmdline: &cmdline,
             os_release: &tree::os_release(&context.release.version),
             uname: &uname,
+            signer: &signed::signer(context)?,
         };
         uki::build(
             &out.join(context.file(Output::Uki)),

@@ -388,6 +388,7 @@ mod tests {
             cmdline: "a=\"b c\"",
             os_release: "",
             uname: "",
+            signer: &crate::secure_boot::tests::signer(),
         };
         uki::build(&out, &release(), &parts).unwrap();
         let error = Entry::new(&std::fs::read(&out).unwrap(), Vec::new()).unwrap_err();

@@ -18,6 +18,8 @@ pub struct Iso<'a> {
     pub uki: &'a Path,
     /// systemd-boot ([`crate::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
+    /// The directory of the files that set the firmware's keys.
+    pub enrol: &'a Path,
     /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` makes an ISO for UEFI only.
     pub grub: Option<&'a Path>,
     /// xorriso, by name or path.
@@ -132,14 +134,12 @@ fn uki_path(release: &Release) -> String {
 
 fn efi_files(release: &Release, iso: &Iso<'_>) -> Vec<FatFile> {
     let boot = format!("EFI/BOOT/{}", release.arch.names().efi_boot);
-    vec![
+    let programs = [
         (boot, Content::File(iso.sd_boot.to_owned())),
         (uki_path(release), Content::File(iso.uki.to_owned())),
-        (
-            "loader/loader.conf".to_owned(),
-            Content::Bytes(raw::LOADER_CONF.into()),
-        ),
-    ]
+    ];
+    let loader = raw::loader_files(iso.enrol);
+    programs.into_iter().chain(loader).collect()
 }
 
 fn grub_config(release: &Release, uki: &Path) -> Result<String> {

@@ -4,13 +4,13 @@
 //! [`Release::epoch`]. A function writes to the path it is given; putting the file under its final
 //! name once it is whole is the caller's part.
 
-mod bytes;
+pub(crate) mod bytes;
 pub(crate) mod calendar;
 mod output;
 
 mod tarball;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -12,6 +12,7 @@ use uuid::{Uuid, uuid};
 use super::fat::{self, Content, FatFile};
 use super::{Release, bytes, grub, output};
 use crate::error::{Failure, Result};
+use crate::secure_boot::enrolment;
 
 /// What goes onto a disk.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Disk<'a> {
     pub sd_boot: &'a Path,
     /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` leaves the partition empty.
     pub grub: Option<&'a Path>,
+    /// The directory of the files that set the firmware's keys ([`enrolment`]).
+    pub enrol: &'a Path,
     /// Initial META values.
     pub meta: &'a corten_meta::Values,
     /// What a board needs besides.
@@ -121,8 +124,23 @@ pub fn uki_name(release: &Release) -> String {
     format!("corten-{}+{TRIES}.efi", release.version)
 }
 
-/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line.
-pub(crate) const LOADER_CONF: &str = "timeout 0\neditor no\n";
+/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. Firmware
+/// that waits for keys is given ours in a virtual machine; elsewhere by who chooses it from the menu.
+const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
+
+/// What systemd-boot reads besides programs: its configuration, and the keys in the directory `enrol`.
+pub(crate) fn loader_files(enrol: &Path) -> Vec<FatFile> {
+    let conf = (
+        "loader/loader.conf".to_owned(),
+        Content::Bytes(LOADER_CONF.into()),
+    );
+    let keys = enrolment::ALL.iter().map(|variable| {
+        let name = variable.update();
+        let file = Content::File(enrol.join(&name));
+        (format!("loader/keys/auto/{name}"), file)
+    });
+    std::iter::once(conf).chain(keys).collect()
+}
 
 fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
     let mut files = vec![
@@ -134,11 +152,8 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
             format!("EFI/Linux/{}", uki_name(release)),
             Content::File(disk.uki.to_owned()),
         ),
-        (
-            "loader/loader.conf".to_owned(),
-            Content::Bytes(LOADER_CONF.into()),
-        ),
     ];
+    files.extend(loader_files(disk.enrol));
     if disk.grub.is_some() {
         // A UKI that booted well loses its counter; one that did not yet carries `+left-done`.
         let paths = ["", "+*"]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::testing::{Scratch, host, noise, release, stub, text};
 use super::{fat, gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
 use crate::arch::Arch;
+use crate::secure_boot::tests::{development, signer};
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
 const CMDLINE: &str = "console=ttyS0 corten.platform=metal";
@@ -40,6 +41,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         cmdline: CMDLINE,
         os_release: "PRETTY_NAME=\"Corten 1.2.3\"\nVERSION_ID=1.2.3\n",
         uname: "6.12.1",
+        signer: &signer(),
     };
     uki::build(&image, &release, &parts).unwrap();
     let grub = Some(Path::new(GRUB));
@@ -48,6 +50,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
     let parts = raw::Disk {
         uki: &image,
         sd_boot: &stub,
+        enrol: &development(),
         grub,
         meta: &meta,
         board: &raw::Board::default(),
@@ -60,6 +63,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
     let parts = iso::Iso {
         uki: &image,
         sd_boot: &stub,
+        enrol: &development(),
         grub,
         xorriso,
         work: &work,
@@ -191,6 +195,9 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
             "EFI/BOOT/BOOTX64.EFI",
             uki,
             "grub/grub.cfg",
+            "loader/keys/auto/KEK.auth",
+            "loader/keys/auto/PK.auth",
+            "loader/keys/auto/db.auth",
             "loader/loader.conf"
         ]
     );
@@ -269,6 +276,7 @@ fn arm64_images_are_for_uefi_alone() {
         cmdline: CMDLINE,
         os_release: "VERSION_ID=1.2.3\n",
         uname: "6.12.1",
+        signer: &signer(),
     };
     uki::build(&image, &release, &parts).unwrap();
     let parts = raw::Disk {

@@ -2,7 +2,8 @@
 //!
 //! The stub (UEFI Specification 2.10, PE32+) is taken as it comes from its package. Sections' data
 //! starts on a 4 KiB boundary of the file, so that GRUB can read kernel and initramfs out of the
-//! same file by sector numbers ([`super::grub`]), and BIOS needs no second copy of them.
+//! same file by sector numbers ([`super::grub`]), and BIOS needs no second copy of them. Between
+//! sections there is nothing, so that every signer and every firmware takes the same digest of it.
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use super::{Release, bytes, output};
 use crate::error::{Failure, Result};
+use crate::secure_boot::{Signer, authenticode};
 
 /// What goes into a unified kernel image.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Uki<'a> {
     pub os_release: &'a str,
     /// `uname -r` of the kernel.
     pub uname: &'a str,
+    /// Whose signature is at its end.
+    pub signer: &'a Signer,
 }
 
 /// A section of a unified kernel image.
@@ -48,6 +52,9 @@ const FILE_ALIGNMENT: u64 = 4096;
 /// `IMAGE_SCN_CNT_INITIALIZED_DATA | IMAGE_SCN_MEM_READ`.
 const READ_ONLY_DATA: u32 = pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_READ.0;
 const SECTION_HEADER: usize = 40;
+/// In such a header: how much of the file is the section's, and from where.
+const RAW_SIZE: usize = 16;
+const RAW_OFFSET: usize = 20;
 /// Offsets in the optional header (PE32+, after the signature and the COFF header).
 const SIZE_OF_INITIALIZED_DATA: usize = 8;
 const SIZE_OF_IMAGE: usize = 56;
@@ -75,6 +82,7 @@ pub fn build(out: &Path, release: &Release, parts: &Uki<'_>) -> Result<()> {
     }
     let image = append(stub, release, &sections)
         .with_context(|| format!("adding sections to {}", parts.stub.display()))?;
+    let image = authenticode::sign(image, parts.signer).context("signing the image")?;
     output::create(out, |file| Ok(std::io::Write::write_all(file, &image)?))
 }
 
@@ -219,7 +227,7 @@ fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Res
         bytes::pad(&mut image, bytes::index(FILE_ALIGNMENT)?);
         let (offset, size) = (bytes::size(image.len()), bytes::size(data.len()));
         image.extend_from_slice(data);
-        bytes::pad(&mut image, 512);
+        bytes::pad(&mut image, bytes::index(FILE_ALIGNMENT)?);
         let raw = bytes::size(image.len()).saturating_sub(offset);
         table.extend_from_slice(&bytes::fixed::<8>(name));
         for field in [
@@ -237,6 +245,7 @@ fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Res
         address = bytes::align(address.saturating_add(size.max(1)), layout.alignment);
         initialized = initialized.saturating_add(raw);
     }
+    close_gaps(&mut table)?;
     let end = layout.table.saturating_add(table.len());
     ensure!(
         end <= layout.room,
@@ -274,9 +283,28 @@ fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Res
     Ok(image)
 }
 
+/// Lets every section of `table` reach to the next one in the file. What is behind its own data is not
+/// loaded: memory has its virtual size.
+fn close_gaps(table: &mut [u8]) -> Result<()> {
+    let rows = table.len() / SECTION_HEADER;
+    for (row, next) in (0..rows).zip(1..rows) {
+        let offset = |row: usize| {
+            let at = row
+                .saturating_mul(SECTION_HEADER)
+                .saturating_add(RAW_OFFSET);
+            bytes::u32_le(table, at)
+        };
+        let size = offset(next)?.checked_sub(offset(row)?);
+        let size = size.context("the stub's sections are not in the order of the file")?;
+        let at = row.saturating_mul(SECTION_HEADER).saturating_add(RAW_SIZE);
+        bytes::put(table, at, &size.to_le_bytes())?;
+    }
+    Ok(())
+}
+
 /// The PE checksum of a file whose checksum field is zero: the 16-bit ones' complement sum plus
 /// the length. The file's length is even.
-fn checksum(image: &[u8]) -> Result<u32> {
+pub(crate) fn checksum(image: &[u8]) -> Result<u32> {
     let mut sum = 0_u32;
     for pair in image.chunks_exact(2) {
         sum = sum.saturating_add(u32::from(bytes::u16_le(pair, 0)?));
@@ -289,8 +317,9 @@ fn checksum(image: &[u8]) -> Result<u32> {
 mod tests {
     use super::*;
     use crate::image::testing::{Scratch, noise, release, stub};
+    use crate::secure_boot::tests::signer;
 
-    fn parts<'a>(paths: &'a [std::path::PathBuf; 3]) -> Uki<'a> {
+    fn parts<'a>(paths: &'a [std::path::PathBuf; 3], signer: &'a Signer) -> Uki<'a> {
         Uki {
             stub: &paths[0],
             vmlinuz: &paths[1],
@@ -298,6 +327,7 @@ mod tests {
             cmdline: "console=ttyS0 quiet",
             os_release: "ID=corten\nVERSION_ID=1.2.3\n",
             uname: "6.12.1-corten",
+            signer,
         }
     }
 
@@ -315,7 +345,7 @@ mod tests {
         let scratch = Scratch::new();
         let paths = inputs(&scratch);
         let out = scratch.path("uki");
-        build(&out, &release(), &parts(&paths)).unwrap();
+        build(&out, &release(), &parts(&paths, &signer())).unwrap();
         let image = std::fs::read(&out).unwrap();
         let all = sections(&image).unwrap();
         let names: Vec<_> = all.iter().map(|section| section.name.as_str()).collect();
@@ -340,7 +370,7 @@ mod tests {
         let scratch = Scratch::new();
         let paths = inputs(&scratch);
         let out = scratch.path("uki");
-        build(&out, &release(), &parts(&paths)).unwrap();
+        build(&out, &release(), &parts(&paths, &signer())).unwrap();
         let mut image = std::fs::read(&out).unwrap();
         let file = PeFile64::parse(image.as_slice()).unwrap();
         let mut end = 0;
@@ -370,7 +400,7 @@ mod tests {
             arch: crate::arch::Arch::Arm64,
             ..release()
         };
-        let error = build(&scratch.path("uki"), &arm, &parts(&paths)).unwrap_err();
+        let error = build(&scratch.path("uki"), &arm, &parts(&paths, &signer())).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -385,7 +415,7 @@ mod tests {
         let mut tight = stub();
         tight[0x58 + 60..0x58 + 64].copy_from_slice(&0x200_u32.to_le_bytes());
         paths[0] = scratch.file("tight", &tight);
-        let error = build(&scratch.path("uki"), &release(), &parts(&paths)).unwrap_err();
+        let error = build(&scratch.path("uki"), &release(), &parts(&paths, &signer())).unwrap_err();
         assert!(format!("{error:#}").contains("no room for 6 more sections"));
     }
 }

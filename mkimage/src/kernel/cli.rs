@@ -165,7 +165,7 @@ pub fn inputs(
         arch,
         config_dir: paths.config_dir.clone(),
         keys_dir: keys.map_or_else(
-            || paths.config_dir.join("keys/development"),
+            || paths.config_dir.join(crate::keys::DEVELOPMENT),
             Path::to_path_buf,
         ),
         compiler: llvm::key(&paths.lock),
