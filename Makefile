@@ -90,8 +90,8 @@ fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs 
 repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
-bench: build image ## Boot time, memory and sizes beside a minimal Debian; writes docs/bench.md
-	$(BIN)/bench
+bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; cargo bench; writes docs/bench.md
+	$(BIN)/bench $(addprefix --only ,$(PARTS))
 
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target

@@ -57,8 +57,12 @@ const EDGES: &[(&str, &[&str])] = &[
             "registryd",
             "syslogd",
             "trustd",
+            // Its tests and its benchmark, which is a small node.
+            "corten-api",
             "corten-config",
+            "corten-meta",
             "corten-pki",
+            "corten-resources",
             "corten-sys",
         ],
     ),

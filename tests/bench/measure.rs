@@ -18,7 +18,8 @@ const MEMORY_MIB: u32 = 1024;
 /// Our daemons, by the name they run under; process 1 runs as `init`.
 pub const OURS: [&str; 4] = ["init", "udevd", "syslogd", "apid"];
 
-fn machine(name: &str) -> Machine {
+/// As both systems have it.
+pub fn machine(name: &str) -> Machine {
     Machine::new(name, workspace::target().join("vm"))
         .memory_mib(MEMORY_MIB)
         .cpus(2)
@@ -77,7 +78,7 @@ fn banner(machine: &Running) -> Result<(), String> {
 }
 
 /// The kernel's parameters without those that mean our own programs.
-fn shared_parameters(append: &str) -> String {
+pub fn shared_parameters(append: &str) -> String {
     let ours = |word: &&str| !word.starts_with("corten.") && !word.starts_with("talos.");
     append
         .split_whitespace()

@@ -1,11 +1,16 @@
-//! The table.
+//! The sections of the systems beside each other.
 
 use std::fmt::Write as _;
 
 use qemu::Accel;
 
 use crate::debian::Image;
+use crate::document::Section;
 use crate::measure::{Memory, OURS, Size};
+
+/// What the document says first.
+pub const INTRODUCTION: &str = "\
+Written by `make bench`; `bench --only PART` measures one part again and leaves the others as they are.";
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Limits of docs/promises.md.
@@ -22,7 +27,8 @@ pub struct Boots {
     pub debian: Vec<f64>,
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+/// The middle one; of an even number the later one.
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
@@ -37,16 +43,29 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB
 }
 
-/// The whole document.
-pub fn render(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Image>) -> String {
-    let mut text = String::from(
-        "# Benchmark\n\nWritten by `make bench`. Both systems boot the same kernel with the same \
-         parameters in the same QEMU,\nin turns; times are medians from QEMU's start.\n\n",
-    );
+/// Boot time, memory and sizes.
+pub fn system(
+    boots: &Boots,
+    memory: &[Memory],
+    sizes: &[Size],
+    debian: Option<&Image>,
+) -> Vec<Section> {
+    let processes = Section {
+        title: "Memory of each process, configured and idle".to_owned(),
+        text: processes(memory),
+    };
+    let beside = Section {
+        title: "Beside a minimal Debian".to_owned(),
+        text: beside(boots, memory, sizes, debian),
+    };
+    vec![beside, processes]
+}
+
+fn beside(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Image>) -> String {
     let probe = Accel::probe();
-    let _infallible = writeln!(
-        text,
-        "Accelerator: {} ({}).\n",
+    let mut text = format!(
+        "Both systems boot the same kernel with the same parameters in the same QEMU, in turns; times are \
+         medians from\nQEMU's start. Accelerator: {} ({}).\n\n",
         probe.accel.option(),
         probe.reason
     );
@@ -89,9 +108,11 @@ pub fn render(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&
             mib(debian.content)
         );
     }
-    text.push_str(
-        "\n## Memory of each process, configured and idle\n\n| process | PSS |\n|---|---|\n",
-    );
+    text
+}
+
+fn processes(memory: &[Memory]) -> String {
+    let mut text = String::from("| process | PSS |\n|---|---|\n");
     for Memory { name, pss_kib } in memory {
         let _infallible = writeln!(text, "| {name} | {:.1} MiB |", mib(pss_kib * 1024));
     }
@@ -139,7 +160,7 @@ mod tests {
             name: "kernel + initramfs",
             bytes: 40_000_000,
         }];
-        let text = render(&boots, &memory, &sizes, None);
+        let text = beside(&boots, &memory, &sizes, None);
         assert!(
             text.contains("| 9.0 s | 22.0 s | 0.33 × Debian | 0.41 ×, NOT KEPT |"),
             "{text}"

@@ -1,5 +1,5 @@
 //! `cargo bench -p corten-resources`: writes per second, fan-out to a thousand watchers, memory per ten
-//! thousand resources. It prints; it judges nothing.
+//! thousand resources. It prints a section of docs/bench.md; it judges nothing.
 #![expect(
     clippy::unwrap_used,
     clippy::cast_precision_loss,
@@ -53,6 +53,7 @@ fn main() {
     // `cargo test --benches` only wants to know that it runs.
     let is_test = std::env::args().any(|argument| argument == "--test");
     let scale = if is_test { 1_000 } else { 1 };
+    println!("## Resources\n\n| measure | value |\n|---|---|");
     memory(RESOURCES / scale);
     for threads in [1, 2, 4] {
         writes(threads, WRITES / scale);
@@ -75,7 +76,7 @@ fn writes(threads: u64, count: u64) {
         }
     });
     let rate = count as f64 / start.elapsed().as_secs_f64();
-    println!("writes, {threads} writers of one kind: {rate:.0}/s");
+    println!("| writes, {threads} at once, of one kind | {rate:.0}/s |");
 }
 
 fn fan_out(watchers: u64, count: u64) {
@@ -101,30 +102,41 @@ fn fan_out(watchers: u64, count: u64) {
             })
             .collect();
         let start = Instant::now();
-        let mut slowest = Duration::ZERO;
+        let mut took = Vec::new();
         for value in 0..count {
             let write = Instant::now();
             store.put(status("one", value), "").unwrap();
-            slowest = slowest.max(write.elapsed());
+            took.push(write.elapsed());
             // Half the history: the writer of a benchmark is faster than any node's.
             if value % 512 == 511 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
-        let written = start.elapsed();
         let mut seen = 0;
         for task in tasks {
             seen += task.await.unwrap();
         }
         let all = start.elapsed().as_secs_f64();
         println!(
-            "fan-out to {watchers} watchers: {:.0} events/s, {count} writes in {written:.2?}, \
-             the slowest {slowest:.2?}",
+            "| fan-out to {watchers} watchers | {:.0} events/s |",
             seen as f64 / all
+        );
+        took.sort_unstable();
+        println!(
+            "| a write meanwhile: median, 99 of 100, slowest | {:.2?}, {:.2?}, {:.2?} |",
+            part(&took, 50),
+            part(&took, 99),
+            part(&took, 100)
         );
         seen
     });
     assert_eq!(seen, watchers * count, "every watcher keeps up");
+}
+
+/// What so many of a hundred are not over.
+fn part(sorted: &[Duration], percent: usize) -> Duration {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
 }
 
 fn memory(count: u64) {
@@ -138,7 +150,7 @@ fn memory(count: u64) {
     let bytes = resident().saturating_sub(before);
     let each = bytes / count.max(1);
     println!(
-        "memory of {count} resources: {} KiB, {each} bytes each",
+        "| memory of {count} resources | {} KiB, {each} bytes each |",
         bytes / 1024
     );
 }

@@ -10,8 +10,9 @@ use corten_resources::Store;
 use tokio::sync::oneshot;
 
 use crate::events::Events;
-use crate::meta::MetaError;
-use crate::volumes::{DeviceWipe, Target};
+pub use crate::meta::MetaError;
+pub use crate::volumes::DeviceWipe;
+use crate::volumes::Target;
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
