@@ -104,8 +104,8 @@ fn render(runs: &[Run], rounds: usize) -> anyhow::Result<String> {
     let mut text = format!(
         "From the daemon's start, knowing nothing, until every device of the machine is settled: {rounds} rounds, \
          in turns,\nin one Debian 13 in QEMU with the kernel and the modules of the image. `udevd` is the \
-         image's, in the image's root\nfile system; systemd-udevd is asked by `udevadm trigger` and \
-         `udevadm settle`.\n\n\
+         image's, in the image's root\nfile system, and runs no programs; systemd-udevd is asked by `udevadm \
+         trigger` and `udevadm settle`. A record is what\nthe database has of a device.\n\n\
          | coldplug | median | fastest | slowest | records | |\n|---|---|---|---|---|---|\n"
     );
     let mut first = None;
