@@ -93,6 +93,7 @@ fn node_with_variables(name: &str) -> Node {
 fn words_of_a_lockup(node: &Node, lock_up: impl FnOnce(&Node)) -> String {
     node.expect_reset(LOCKED_UP, || lock_up(node));
     let last = last_stop(node);
-    assert_eq!(last["reason"], "panic", "{last}");
-    last["kernelLog"].as_str().unwrap().to_owned()
+    let said = |field| last.get(field).and_then(Value::as_str);
+    assert_eq!(said("reason"), Some("panic"), "{last}");
+    said("kernelLog").unwrap().to_owned()
 }

@@ -61,12 +61,12 @@ fn change(disk: &Path) {
         .unwrap()
         .to_vec();
     // The second half begins on a sector, as sections and files do.
-    let mark = &kernel[kernel.len() / 1024 * 512..][..512];
+    let mark = kernel.chunks(512).nth(kernel.len() / 1024).unwrap();
     let content = std::fs::read(disk).unwrap();
     let mut places = content.chunks(512).enumerate();
     let (sector, _) = places.find(|(_, sector)| *sector == mark).unwrap();
     assert!(places.all(|(_, sector)| sector != mark), "two kernels");
     let file = File::options().write(true).open(disk).unwrap();
     let at = sector as u64 * 512;
-    file.write_all_at(&[mark[0] ^ 1], at).unwrap();
+    file.write_all_at(&[mark.first().unwrap() ^ 1], at).unwrap();
 }

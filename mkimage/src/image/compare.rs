@@ -175,6 +175,7 @@ mod tests {
             cmdline,
             os_release: "VERSION_ID=1\n",
             uname: "6",
+            signer: &crate::secure_boot::tests::signer(),
         };
         uki::build(&out, &release(), &parts).unwrap();
         out

@@ -76,12 +76,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         cmdline: CMDLINE,
     };
     pxe::build(&net, &release, &parts).unwrap();
-    let (q, h, m, o) = (
-        at("corten.qcow2"),
-        at("corten.vhd"),
-        at("corten.vmdk"),
-        at("corten.ova"),
-    );
+    let [q, h, m, o] = ["qcow2", "vhd", "vmdk", "ova"].map(|kind| at(&format!("corten.{kind}")));
     qcow2::build(&q, &disk).unwrap();
     vhd::build(&h, &release, &disk).unwrap();
     vmdk::build(&m, &release, &disk).unwrap();
@@ -246,6 +241,7 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
         let disk = raw::Disk {
             uki: &all[1],
             sd_boot: &sd_boot,
+            enrol: &development(),
             grub: None,
             meta: &meta,
             board: &raw::Board::default(),
@@ -282,6 +278,7 @@ fn arm64_images_are_for_uefi_alone() {
     let parts = raw::Disk {
         uki: &image,
         sd_boot: &program,
+        enrol: &development(),
         grub: None,
         meta: &corten_meta::Values::new(),
         board: &raw::Board::default(),
@@ -298,6 +295,7 @@ fn arm64_images_are_for_uefi_alone() {
     let parts = iso::Iso {
         uki: &image,
         sd_boot: &program,
+        enrol: &development(),
         grub: None,
         xorriso: Path::new("xorriso"),
         work: &work,
@@ -326,6 +324,7 @@ fn a_boards_firmware_lies_where_the_board_looks_for_it() {
         let parts = raw::Disk {
             uki: &file,
             sd_boot: &file,
+            enrol: &development(),
             grub: None,
             meta: &corten_meta::Values::new(),
             board: &board,
