@@ -14,7 +14,7 @@ use tests::node::{BOOT, Node, SOON};
 use tests::{images, workspace};
 
 /// What systemd-boot says of a program that the firmware does not take.
-const REFUSED: &str = "Error loading";
+const REFUSED: &str = ": Access denied";
 
 /// Waits until systemd-boot has given the firmware its keys, after which it restarts the machine.
 fn enrolled(node: &Node) {
@@ -60,8 +60,8 @@ fn change(disk: &Path) {
         .and_then(|section| uki::content(program, section))
         .unwrap()
         .to_vec();
-    // The second half begins on a sector, as sections and files do.
-    let mark = kernel.chunks(512).nth(kernel.len() / 1024).unwrap();
+    // Sections and files begin on a sector.
+    let mark = kernel.chunks_exact(512).nth(kernel.len() / 1024).unwrap();
     let content = std::fs::read(disk).unwrap();
     let mut places = content.chunks(512).enumerate();
     let (sector, _) = places.find(|(_, sector)| *sector == mark).unwrap();
