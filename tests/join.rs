@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qemu::Wire;
-use tests::client::{Table, generate_config_with};
+use tests::client::{Client, Table, generate_config_with};
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -141,6 +141,7 @@ fn a_worker_joins_by_the_token_and_not_without() {
 
     let third = second_worker(sockets.path(), configs);
     one_asks_for_all(&control_plane, third);
+    another_authority(&control_plane);
 }
 
 /// A worker on the control plane's other wire.
@@ -186,4 +187,31 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
     assert!(failed.contains("exit status: 1"), "{failed}");
     let rows = |node: &str| failed.lines().filter(|line| line.starts_with(node)).count();
     assert_eq!((rows(all[0]), rows(all[1])), (1, 1), "{failed}");
+}
+
+/// The two that are left get another authority: its client config opens both, the one before opens nothing.
+fn another_authority(control_plane: &Node) {
+    let (admin, file) = (
+        control_plane.admin(),
+        control_plane.configs().join("rotated"),
+    );
+    let output = file.to_str().expect("UTF-8 path");
+    let nodes = [
+        "--control-plane-nodes=10.99.0.1",
+        "--worker-nodes=10.99.0.2",
+    ];
+    let rotate = |more: &[&str]| {
+        let arguments = [&["rotate-ca", "-o", output], &nodes[..], more].concat();
+        admin
+            .call(&arguments)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    rotate(&[]);
+    assert!(!file.exists(), "a dry run wrote {output}");
+    rotate(&["--dry-run=false"]);
+    let rotated = Client::with_config(control_plane.vm.api(), &file);
+    let memory = ["-n", "10.99.0.1,10.99.0.2", "memory"];
+    let table = Table::parse(&control_plane.ask(&rotated, &memory, SOON));
+    assert_eq!(table.column("NODE"), ["10.99.0.1", "10.99.0.2"]);
+    admin.call(&["version"]).expect_err("the authority before");
 }

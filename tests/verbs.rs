@@ -9,7 +9,7 @@ use tests::images;
 use tests::node::{Node, SOON};
 
 /// Verbs with a table, and its headers.
-const TABLES: [(&[&str], &[&str]); 15] = [
+const TABLES: [(&[&str], &[&str]); 17] = [
     (&["list", "/"], &["NODE", "NAME"]),
     (
         &["list", "-l", "/etc"],
@@ -62,6 +62,19 @@ const TABLES: [(&[&str], &[&str]); 15] = [
             "AVAILABLE(GB)",
             "PERCENT USED",
             "MOUNTED ON",
+        ],
+    ),
+    (
+        &["diskfree"],
+        &[
+            "NODE",
+            "VOLUME",
+            "FILESYSTEM",
+            "SIZE",
+            "USED",
+            "AVAILABLE",
+            "USAGE",
+            "MOUNT POINT",
         ],
     ),
     (
@@ -120,6 +133,19 @@ const TABLES: [(&[&str], &[&str]); 15] = [
         ],
     ),
     (
+        &["get", "sbom"],
+        &[
+            "NODE",
+            "NAMESPACE",
+            "TYPE",
+            "ID",
+            "VERSION",
+            "VERSION",
+            "LICENSE",
+            "EXTENSION",
+        ],
+    ),
+    (
         &["get", "extensions"],
         &[
             "NODE",
@@ -134,9 +160,10 @@ const TABLES: [(&[&str], &[&str]); 15] = [
 ];
 
 /// Verbs a node refuses, and what it must say.
-const REFUSALS: [(&[&str], &str); 7] = [
+const REFUSALS: [(&[&str], &str); 8] = [
     (&["read", "/proc/kmsg"], "/proc/kmsg"),
     (&["read", "/no/such/file"], "/no/such/file"),
+    (&["diskfree", "EPHEMERAL"], "\"EPHEMERAL\" is mounted"),
     (&["service", "apid", "stop"], "\"apid\" is not one"),
     (&["service", "udevd", "restart"], "\"udevd\" is not one"),
     (

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tests::client::Table;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, SOON};
 
@@ -42,6 +43,11 @@ fn volumes_are_made_kept_and_grown() {
             Err(shown)
         }
     });
+    let full = node.ask(&node.admin(), &["df", "-b", "EPHEMERAL"], SOON);
+    let table = Table::parse(&full);
+    assert_eq!(table.column("MOUNT POINT"), ["/var"], "{full}");
+    let bytes: f64 = table.column("SIZE").concat().parse().expect("bytes");
+    assert!((bytes * 1e-9 - before).abs() < 0.01, "{full}");
     node.ask(&node.admin(), &["shutdown"], SOON);
     node.wait_off(ORDERLY);
     drop(node);

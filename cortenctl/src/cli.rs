@@ -19,8 +19,8 @@ use crate::units::parse_duration;
 
 pub(crate) use act::{
     Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, Patch, Reboot,
-    RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk, WipeMethod,
-    WipeMode,
+    RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk,
+    WipeMethod, WipeMode,
 };
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, PatchConfig, Validate,
@@ -29,7 +29,7 @@ pub(crate) use config::{
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
 pub(crate) use look::{
-    Cgroups, Containers, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageName,
+    Cgroups, Containers, DiskFree, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageName,
     ImageNamespace, Inspect, Kubernetes, Logs, Preset, Processes, Service, ServiceAction, Sort,
     Time, Version,
 };
@@ -132,6 +132,9 @@ pub(crate) enum Verb {
     Get(Get),
     /// Mounted filesystems
     Mounts(Output),
+    /// How full the file systems of volumes are
+    #[command(name = "diskfree", visible_alias = "df")]
+    DiskFree(DiskFree),
     /// Files of a node
     #[command(visible_alias = "ls")]
     List(List),
@@ -205,6 +208,9 @@ pub(crate) enum Verb {
     Patch(Patch),
     /// Change a node's machine config in an editor: VISUAL, EDITOR, or vi
     Edit(Applying),
+    /// Give a cluster's node API another authority, without keeping anybody out meanwhile
+    #[command(name = "rotate-ca")]
+    RotateCa(RotateCa),
     /// Collect what a helper needs to know of nodes in a zip file, without secrets
     #[command(visible_alias = "crashdump")]
     Support(Support),

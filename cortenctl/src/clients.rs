@@ -5,6 +5,7 @@ use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::inspect::inspect_service_client::InspectServiceClient;
 use corten_api::machine::image_service_client::ImageServiceClient;
 use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_api::machine::storage_service_client::StorageServiceClient as FileSystemServiceClient;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::time::time_service_client::TimeServiceClient;
 use tonic::transport::Channel;
@@ -12,6 +13,7 @@ use tonic::transport::Channel;
 pub(crate) type Machine = MachineServiceClient<Channel>;
 pub(crate) type Cluster = ClusterServiceClient<Channel>;
 pub(crate) type Disks = StorageServiceClient<Channel>;
+pub(crate) type FileSystems = FileSystemServiceClient<Channel>;
 pub(crate) type Images = ImageServiceClient<Channel>;
 pub(crate) type Inspect = InspectServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
@@ -34,4 +36,13 @@ macro_rules! services {
     };
 }
 
-services!(Machine, Cluster, Disks, Images, Inspect, State, Time);
+services!(
+    Machine,
+    Cluster,
+    Disks,
+    FileSystems,
+    Images,
+    Inspect,
+    State,
+    Time
+);

@@ -17,7 +17,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint as Http, Uri};
 
 use crate::cli::Global;
-use crate::clientconfig::Search;
+use crate::clientconfig::{Identity, Search};
 use crate::clients::Service;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -103,58 +103,94 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     if global.insecure {
         return insecure_routes(global).await;
     }
-    if !global.cert_fingerprint.is_empty() {
-        return Err(Failure::usage(
-            "--cert-fingerprint goes with --insecure: otherwise the certificate is verified by its authority",
-        ));
+    Target::of(global)?.open().await
+}
+
+/// A cluster's nodes, and as whom they are asked.
+pub(crate) struct Target {
+    /// The name of the context.
+    pub(crate) context: String,
+    /// The nodes it asks unless told otherwise.
+    pub(crate) usual_nodes: Vec<String>,
+    /// Tried in turn.
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Who answers; empty: the endpoint itself.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) identity: Identity,
+}
+
+impl Target {
+    /// What the global flags and the client config name.
+    ///
+    /// # Errors
+    /// There is no such context, or it names no endpoint.
+    pub(crate) fn of(global: &Global) -> Result<Target, Failure> {
+        if global.insecure {
+            return Err(Failure::usage(
+                "--insecure is for nodes without a config, which belong to no cluster yet",
+            ));
+        }
+        if !global.cert_fingerprint.is_empty() {
+            return Err(Failure::usage(
+                "--cert-fingerprint goes with --insecure: otherwise the certificate is verified by its authority",
+            ));
+        }
+        let config = Search::new(global.cortenconfig.clone()).load()?;
+        let name = global.context.as_deref();
+        let context = config.select(name)?;
+        let endpoints = if global.endpoints.is_empty() {
+            let parsed = context
+                .endpoints
+                .iter()
+                .map(|text| text.parse::<Endpoint>());
+            parsed
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| Failure::call(format!("endpoints of the context: {error}")))?
+        } else {
+            global.endpoints.clone()
+        };
+        if endpoints.is_empty() {
+            return Err(Failure::usage(
+                "no endpoint: name one with -e HOST, or put it under endpoints of the context",
+            ));
+        }
+        let nodes = if global.nodes.is_empty() {
+            &context.nodes
+        } else {
+            &global.nodes
+        };
+        Ok(Target {
+            context: name.unwrap_or(&config.context).to_owned(),
+            usual_nodes: context.nodes.clone(),
+            endpoints,
+            nodes: nodes.clone(),
+            identity: context.identity()?,
+        })
     }
-    let config = Search::new(global.cortenconfig.clone()).load()?;
-    let context = config.select(global.context.as_deref())?;
-    let endpoints = if global.endpoints.is_empty() {
-        let parsed = context
-            .endpoints
-            .iter()
-            .map(|text| text.parse::<Endpoint>());
-        parsed
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Failure::call(format!("endpoints of the context: {error}")))?
-    } else {
-        global.endpoints.clone()
-    };
-    if endpoints.is_empty() {
-        return Err(Failure::usage(
-            "no endpoint: name one with -e HOST, or put it under endpoints of the context",
-        ));
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// [`Unreached`] among them.
+    pub(crate) async fn open(&self) -> Result<Vec<Route>, Failure> {
+        let nodes = self.nodes.iter().map(|node| node_value(node));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let roles = tls::roles(&self.identity);
+        let tls = Arc::new(tls::mutual(&self.identity, SystemTime::now())?);
+        let (endpoint, channel) = first(&self.endpoints, &tls).await?;
+        let name = match self.nodes.as_slice() {
+            [] => endpoint.host().to_owned(),
+            some => some.join(","),
+        };
+        Ok(vec![Route {
+            name,
+            session: Ok(Session {
+                channel,
+                nodes,
+                roles,
+            }),
+        }])
     }
-    let nodes = if global.nodes.is_empty() {
-        &context.nodes
-    } else {
-        &global.nodes
-    };
-    let nodes = nodes
-        .iter()
-        .map(|node| node_value(node))
-        .collect::<Result<Vec<_>, _>>()?;
-    let identity = context.identity()?;
-    let roles = tls::roles(&identity);
-    let tls = Arc::new(tls::mutual(&identity, SystemTime::now())?);
-    let (endpoint, channel) = first(&endpoints, &tls).await?;
-    let name = match nodes.as_slice() {
-        [] => endpoint.host().to_owned(),
-        some => some
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect::<Vec<_>>()
-            .join(","),
-    };
-    Ok(vec![Route {
-        name,
-        session: Ok(Session {
-            channel,
-            nodes,
-            roles,
-        }),
-    }])
 }
 
 /// Nodes without a config do not forward, so each is an endpoint of its own.

@@ -76,24 +76,48 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// A size in bytes for people: `512 B`, `1.9 GB`, `140 MB`.
 pub(crate) fn size(bytes: u64) -> String {
+    let (number, unit) = scaled(bytes, 1000.0, ["kB", "MB", "GB", "TB", "PB", "EB"]);
+    format!("{number} {unit}")
+}
+
+/// The same in powers of 1024, as `df` writes it: `512B`, `1.9GiB`, `140MiB`.
+pub(crate) fn binary_size(bytes: u64) -> String {
+    let (number, unit) = scaled(bytes, 1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]);
+    format!("{number}{unit}")
+}
+
+/// The number in front of a unit, with two digits at least, and the unit.
+fn scaled(bytes: u64, step: f64, units: [&'static str; 6]) -> (String, &'static str) {
     if bytes < 10 {
-        return format!("{bytes} B");
+        return (bytes.to_string(), "B");
     }
     let mut value = bytes as f64;
     let mut unit = "B";
-    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+    for next in units {
+        if value < step {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    let rounded = (value * 10.0 + 0.5).floor() / 10.0;
+    let digits = usize::from(rounded < 10.0);
+    (format!("{rounded:.digits$}"), unit)
+}
+
+/// A number of things: `999`, `52.4K`, `2M`.
+pub(crate) fn count(count: u64) -> String {
+    let mut value = count as f64;
+    let mut unit = "";
+    for next in ["K", "M", "G", "T", "P", "E"] {
         if value < 1000.0 {
             break;
         }
         value /= 1000.0;
         unit = next;
     }
-    let rounded = (value * 10.0 + 0.5).floor() / 10.0;
-    if rounded < 10.0 {
-        format!("{rounded:.1} {unit}")
-    } else {
-        format!("{rounded:.0} {unit}")
-    }
+    let text = format!("{value:.1}");
+    format!("{}{unit}", text.trim_end_matches(".0"))
 }
 
 /// A size from a node, which may be less than nothing.
@@ -192,6 +216,14 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn sizes_of_disks_are_in_powers_of_two_and_counts_in_thousands() {
+        let sizes = [0, 1023, 1 << 10, 960 << 20, u64::MAX].map(binary_size);
+        assert_eq!(sizes, ["0B", "1023B", "1.0KiB", "960MiB", "16EiB"]);
+        let counts = [0, 999, 52_400, 2_000_000, u64::MAX].map(count);
+        assert_eq!(counts, ["0", "999", "52.4K", "2M", "18.4E"]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::workspace;
 
-/// One call never takes longer: a client that hangs is a failure.
-const CALL: Duration = Duration::from_secs(60);
+/// One call never takes longer, not even one that changes several nodes: a client that hangs is a failure.
+const CALL: Duration = Duration::from_secs(180);
 
 /// How to reach a node, and as whom.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl Client {
     /// Runs one command; what it printed, or what it complained about.
     ///
     /// # Errors
-    /// What a command said on both outputs that failed, or that it took over a minute.
+    /// What a command said on both outputs that failed, or that it took over three minutes.
     pub fn call(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(workspace::cortenctl());
         command

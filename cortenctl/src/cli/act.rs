@@ -258,6 +258,35 @@ pub(crate) struct Applying {
     pub(crate) how: How,
 }
 
+/// `rotate-ca`.
+#[derive(Debug, Args)]
+pub(crate) struct RotateCa {
+    /// Every control plane node
+    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    pub(crate) control_plane_nodes: Vec<String>,
+    /// Every worker
+    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    pub(crate) worker_nodes: Vec<String>,
+    /// Only say which nodes are concerned
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) dry_run: bool,
+    /// The authority of the node API
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) talos: bool,
+    /// The authority of Kubernetes
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) kubernetes: bool,
+    /// Where the client config goes that opens the cluster from then on
+    #[arg(short, long, value_name = "FILE", default_value = "cortenconfig")]
+    pub(crate) output: PathBuf,
+    /// Overwrite that file
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
 /// `patch`.
 #[derive(Debug, Args)]
 pub(crate) struct Patch {

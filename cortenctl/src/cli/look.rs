@@ -197,6 +197,22 @@ pub(crate) enum Preset {
     Swap,
 }
 
+/// `diskfree`.
+#[derive(Debug, Args)]
+pub(crate) struct DiskFree {
+    /// Only this volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: Option<String>,
+    /// Exact numbers
+    #[arg(short, long)]
+    pub(crate) bytes: bool,
+    /// Inodes instead of bytes
+    #[arg(short, long)]
+    pub(crate) inodes: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// `containers` and `stats`.
 #[derive(Debug, Args)]
 pub(crate) struct Containers {

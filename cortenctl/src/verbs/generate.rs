@@ -25,7 +25,7 @@ use documents::{Cluster, controlplane, worker};
 use secrets::Secrets;
 
 /// The role of the client config made here.
-const ROLE: &str = "os:admin";
+pub(super) const ROLE: &str = "os:admin";
 
 /// A file to write: its name and its text.
 type File = (&'static str, String);

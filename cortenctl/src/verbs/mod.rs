@@ -6,6 +6,7 @@ mod containers;
 mod contexts;
 mod copy;
 mod dashboard;
+mod diskfree;
 mod etcd;
 mod events;
 mod generate;
@@ -26,6 +27,7 @@ mod patch;
 mod pcap;
 mod power;
 mod processes;
+mod rotate_ca;
 mod service;
 mod shell;
 mod support;
@@ -69,6 +71,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, args.output).await,
+        Verb::DiskFree(args) => diskfree::run(routes(&global).await?, &args).await,
         Verb::Processes(args) => processes::run(routes(&global).await?, &args).await,
         Verb::List(args) => list::run(routes(&global).await?, &args).await,
         Verb::Usage(args) => usage::run(routes(&global).await?, &args).await,
@@ -100,6 +103,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,
         Verb::Kubeconfig(args) => kubeconfig::run(routes(&global).await?, &args).await,
         Verb::Patch(args) => patch::patch(routes(&global).await?, &args).await,
+        Verb::RotateCa(args) => rotate_ca::run(&global, &args).await,
         Verb::Support(args) => support::run(routes(&global).await?, &args).await,
         Verb::Dashboard(args) => dashboard::run(&global, &args).await,
         Verb::Completion(args) => shell::completion(&args),

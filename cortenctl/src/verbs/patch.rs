@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::apply;
 use crate::answers::{failure_of, finish};
-use crate::cli::{Applying, Patch};
+use crate::cli::{Applying, How, Patch};
 use crate::clients::Machine;
 use crate::configfile;
 use crate::connect::{Route, count};
@@ -31,7 +31,7 @@ pub(crate) async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failur
     let failed = each(routes, async |node| {
         let config = config(node).await?;
         let changed = configfile::patched(config.into_bytes(), &patches)?;
-        give(node, changed, &args.applying, several).await
+        give(node, changed, &args.applying.how, several).await
     })
     .await?;
     finish(&failed)
@@ -53,7 +53,7 @@ pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Fail
             eprintln!("{}: nothing was changed", printable(&node.name));
             return Ok(());
         }
-        if let Err(trouble) = give(node, after, args, false).await {
+        if let Err(trouble) = give(node, after, &args.how, false).await {
             // What was written by hand is not thrown away.
             let (_, path) = file.keep().map_err(|error| Failure::from(error.error))?;
             eprintln!(
@@ -69,7 +69,7 @@ pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Fail
 }
 
 /// The config as the node has it, with its comments.
-async fn config(node: &Node) -> Result<String, Trouble> {
+pub(super) async fn config(node: &Node) -> Result<String, Trouble> {
     let (namespace, kind, id) = CONFIG;
     let resource = resources::one(node, namespace, kind, id).await?;
     let yaml = resource
@@ -85,8 +85,14 @@ async fn config(node: &Node) -> Result<String, Trouble> {
     }
 }
 
-async fn give(node: &Node, config: Vec<u8>, args: &Applying, several: bool) -> Result<(), Trouble> {
-    let body = apply::body(config, &args.how);
+/// Gives the node a config; `several` says that it is one of many.
+pub(super) async fn give(
+    node: &Node,
+    config: Vec<u8>,
+    how: &How,
+    several: bool,
+) -> Result<(), Trouble> {
+    let body = apply::body(config, how);
     let mut client = node.client::<Machine>();
     let answer = client.apply_configuration(node.brief(body)).await?;
     let ApplyConfigurationResponse { messages } = answer.into_inner();
