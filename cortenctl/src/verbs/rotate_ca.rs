@@ -204,29 +204,31 @@ async fn step(
             Step::Forget => "the old authority is forgotten",
         }
     );
-    let how = How {
-        mode: ApplyMode::NoReboot,
-        dry_run: false,
-        timeout: PATIENCE,
-    };
-    let mut failed = Failed::new();
-    let all = each(target.open().await?, async |node| {
-        if !failed.is_empty() {
+    let mut broken = false;
+    let failed = each(target.open().await?, async |node| {
+        if broken {
             return Err(Trouble::Said("not changed, as another node failed".into()));
         }
         let signs = members
             .iter()
             .any(|member| member.signs && member.name == node.name);
-        let config = patch::config(node).await?.into_bytes();
-        let changed = configfile::patched(config, &rotation.patches(step, signs))?;
-        if let Err(trouble) = patch::give(node, changed, &how, true).await {
-            failed.push((node.name.clone(), String::new()));
-            return Err(trouble);
-        }
-        Ok(())
+        let changed = change(node, &rotation.patches(step, signs)).await;
+        broken = changed.is_err();
+        changed
     })
     .await?;
-    finish(&all)
+    finish(&failed)
+}
+
+async fn change(node: &Node, patches: &[String]) -> Result<(), Trouble> {
+    let how = How {
+        mode: ApplyMode::NoReboot,
+        dry_run: false,
+        timeout: PATIENCE,
+    };
+    let config = patch::config(node).await?.into_bytes();
+    let changed = configfile::patched(config, patches)?;
+    patch::give(node, changed, &how, true).await
 }
 
 /// Waits until every node can be asked, over a new connection, and has a certificate of the authority `issuer` (PEM).
