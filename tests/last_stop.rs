@@ -71,16 +71,6 @@ fn a_processor_that_stays_in_the_kernel_is_recorded() {
     assert!(log.contains(panic), "{log}");
 }
 
-#[test]
-#[ignore = "make test-vm"]
-fn a_processor_that_takes_no_interrupts_is_recorded() {
-    let node = node_with_variables("hard-lockup");
-    // It is found after 12 to 24 s; one that waits for its answer after 20 to 24 s, which can be sooner, and seldom is.
-    let mut logs = (0..4).map(|_| words_of_a_lockup(&node, lockup::takes_no_interrupts));
-    let panic = "Kernel panic - not syncing: Hard LOCKUP";
-    assert!(logs.any(|log| log.contains(panic)), "{panic}: never");
-}
-
 /// A node in a machine that keeps the kernel's last words.
 fn node_with_variables(name: &str) -> Node {
     let disk = NodeDisk::new(name, 4);

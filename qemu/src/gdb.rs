@@ -54,19 +54,11 @@ impl Registers {
 
     /// The same with another next instruction.
     #[must_use]
-    pub fn with_instruction(self, at: u64) -> Self {
-        self.with(RIP, at.to_le_bytes())
-    }
-
-    /// The same with other flags.
-    #[must_use]
-    pub fn with_flags(self, flags: u32) -> Self {
-        self.with(EFLAGS, flags.to_le_bytes())
-    }
-
-    fn with<const N: usize>(mut self, at: usize, value: [u8; N]) -> Self {
-        let place = self.0.iter_mut().skip(at);
-        place.zip(value).for_each(|(old, new)| *old = new);
+    pub fn with_instruction(mut self, at: u64) -> Self {
+        let place = self.0.iter_mut().skip(RIP);
+        place
+            .zip(at.to_le_bytes())
+            .for_each(|(old, new)| *old = new);
         self
     }
 

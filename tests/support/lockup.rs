@@ -12,9 +12,7 @@ use crate::node::{Node, SOON};
 const PROCESSORS: u32 = 2;
 /// The flag that lets interrupts in: `IF` of EFLAGS (Intel's manual, volume 1, "System Flags and IOPL Field").
 const INTERRUPTS: u32 = 1 << 9;
-/// The instruction that waits for an interrupt, `HLT`, and the one that jumps to itself, `JMP rel8` (the same,
-/// volume 2).
-const HALT: [u8; 1] = [0xf4];
+/// The instruction that jumps to itself, `JMP rel8` (the same, volume 2).
 const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
 /// Where the kernel's image is, at a place of its choice in whole steps (`KERNEL_IMAGE_SIZE` and
 /// `CONFIG_PHYSICAL_ALIGN`; the kernel's `Documentation/arch/x86/x86_64/mm.rst`).
@@ -51,25 +49,6 @@ pub fn stays_in_the_kernel(node: &Node) {
             && works_for_a_program(gdb, &registers);
         if found {
             go_round(gdb, registers)?;
-        }
-        Ok(found)
-    });
-}
-
-/// A processor that waits for an interrupt and takes none. It holds nothing that another one needs to notice.
-///
-/// # Panics
-/// When none is found that waits.
-pub fn takes_no_interrupts(node: &Node) {
-    change_one(node, "processor that waits", |gdb| {
-        let registers = gdb.registers()?;
-        let flags = registers.flags();
-        let found = IMAGE.contains(&registers.instruction())
-            && flags & INTERRUPTS != 0
-            && gdb.read(registers.instruction() - 1, HALT.len())? == HALT;
-        if found {
-            // An interrupt that cannot be refused wakes it up, and must find it no better.
-            go_round(gdb, registers.with_flags(flags & !INTERRUPTS))?;
         }
         Ok(found)
     });

@@ -67,13 +67,13 @@ fn a_processor_is_looked_at_and_changed() {
     let registers = gdb.registers().unwrap();
     assert_eq!(registers.instruction(), 0xff00_0000_0000_0010);
     assert_eq!((registers.stack(), registers.flags()), (7, 0x246));
-    let changed = registers.with_flags(0x46).with_instruction(0x12_3456);
+    let changed = registers.with_instruction(0x12_3456);
     gdb.set_registers(&changed).unwrap();
     assert_eq!(gdb.read(0xffff_8000, 2).unwrap(), [0xeb, 0xfe]);
     gdb.write(0x10, &[0xeb, 0xfe]).unwrap();
     gdb.detach().unwrap();
     general[RIP..].copy_from_slice(&[0x56, 0x34, 0x12, 0, 0, 0, 0, 0]);
-    let set = format!("G{}46000000", hex::encode(&general));
+    let set = format!("G{}46020000", hex::encode(&general));
     let asked = ["Hga", "g", &set, "mffff8000,2", "M10,2:ebfe", "D"];
     assert_eq!(stub.join().unwrap(), asked);
 }
