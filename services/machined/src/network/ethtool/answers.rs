@@ -108,7 +108,9 @@ fn features(bytes: &[u8], status: &mut EthernetStatus) {
             name: bit.name,
         }
     };
-    status.features = bits(of(2)).into_iter().map(feature).collect();
+    // A place that the kernel keeps free is a bit without a name.
+    let named = bits(of(2)).into_iter().filter(|bit| !bit.name.is_empty());
+    status.features = named.map(feature).collect();
 }
 
 /// `ETHTOOL_A_RINGS_*`.
@@ -194,6 +196,8 @@ mod tests {
             (2, "c", false),
             (3, "d", true),
             (4, "e", true),
+            (5, "", false),
+            (6, "", false),
         ];
         let on = |places: &[usize]| places.iter().map(|place| all[*place]).collect::<Vec<_>>();
         vec![
