@@ -203,7 +203,7 @@ fn another_authority(control_plane: &Node) {
     let rotate = |more: &[&str]| {
         let arguments = [&["rotate-ca", "-o", output], &nodes[..], more].concat();
         admin
-            .call(&arguments)
+            .call_within(JOIN, &arguments)
             .unwrap_or_else(|error| panic!("{error}"))
     };
     rotate(&[]);
