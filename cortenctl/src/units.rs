@@ -91,15 +91,8 @@ fn scaled(bytes: u64, step: f64, units: [&'static str; 6]) -> (String, &'static 
     if bytes < 10 {
         return (bytes.to_string(), "B");
     }
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for next in units {
-        if value < step {
-            break;
-        }
-        value /= step;
-        unit = next;
-    }
+    let (value, unit) = divided(bytes, step, units);
+    let unit = unit.unwrap_or("B");
     let rounded = (value * 10.0 + 0.5).floor() / 10.0;
     let digits = usize::from(rounded < 10.0);
     (format!("{rounded:.digits$}"), unit)
@@ -107,17 +100,27 @@ fn scaled(bytes: u64, step: f64, units: [&'static str; 6]) -> (String, &'static 
 
 /// A number of things: `999`, `52.4K`, `2M`.
 pub(crate) fn count(count: u64) -> String {
-    let mut value = count as f64;
-    let mut unit = "";
-    for next in ["K", "M", "G", "T", "P", "E"] {
-        if value < 1000.0 {
+    let (value, unit) = divided(count, 1000.0, ["K", "M", "G", "T", "P", "E"]);
+    let text = format!("{value:.1}");
+    format!(
+        "{}{}",
+        text.trim_end_matches(".0"),
+        unit.unwrap_or_default()
+    )
+}
+
+/// A number in the largest of the units, each so many of the one before, that leaves 1 or more; the unit, if any.
+fn divided(number: u64, step: f64, units: [&'static str; 6]) -> (f64, Option<&'static str>) {
+    let mut value = number as f64;
+    let mut unit = None;
+    for next in units {
+        if value < step {
             break;
         }
-        value /= 1000.0;
-        unit = next;
+        value /= step;
+        unit = Some(next);
     }
-    let text = format!("{value:.1}");
-    format!("{}{unit}", text.trim_end_matches(".0"))
+    (value, unit)
 }
 
 /// A size from a node, which may be less than nothing.

@@ -179,7 +179,9 @@ async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
         )),
         [one] => Ok((one.clone(), members)),
         _ => Err(Failure::call(
-            "the nodes have different authorities: they are of different clusters, or in the middle of a rotation",
+            "the nodes have different authorities: they are of different clusters, or a rotation was interrupted; \
+             then give machine.ca of those that have the new one to the others (`patch mc`), with the client config \
+             of that rotation, and rotate again",
         )),
     }
 }
