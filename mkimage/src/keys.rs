@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -19,6 +19,11 @@ pub const MODULE_SIGNING: &str = "module-signing.pem";
 pub const RANDSTRUCT_SEED: &str = "randstruct.seed";
 /// The published development keys, in the directory of the kernel's config.
 pub const DEVELOPMENT: &str = "keys/development";
+
+/// The directory of the key set: the one that was named, or the development keys below `config_dir`.
+pub fn directory(config_dir: &Path, named: Option<&Path>) -> PathBuf {
+    named.map_or_else(|| config_dir.join(DEVELOPMENT), Path::to_path_buf)
+}
 
 /// Makes a new key set in `dir`, readable by its owner alone.
 pub fn make(dir: &Path) -> Result<()> {

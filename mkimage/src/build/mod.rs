@@ -58,8 +58,8 @@ pub struct Options {
 impl Options {
     /// The directory of the key set.
     pub fn key_set(&self) -> PathBuf {
-        let development = self.source.join(kernel::CONFIG_DIR).join(keys::DEVELOPMENT);
-        self.keys.clone().unwrap_or(development)
+        let config_dir = self.source.join(kernel::CONFIG_DIR);
+        keys::directory(&config_dir, self.keys.as_deref())
     }
 
     /// A fetcher of locked packages; `CORTEN_MIRRORS` replaces the host's mirrors.

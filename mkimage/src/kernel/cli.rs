@@ -17,6 +17,7 @@ use crate::kernel::fragments::Requested;
 use crate::kernel::hardening::{self, Verdict};
 use crate::kernel::llvm::{self, Llvm};
 use crate::kernel::source::{Source, SourceLock, of_config};
+use crate::keys;
 use crate::lock::Lock;
 
 /// The verbs of `mkimage kernel`.
@@ -164,10 +165,7 @@ pub fn inputs(
         lock: SourceLock::read(&paths.config_dir)?.kernel,
         arch,
         config_dir: paths.config_dir.clone(),
-        keys_dir: keys.map_or_else(
-            || paths.config_dir.join(crate::keys::DEVELOPMENT),
-            Path::to_path_buf,
-        ),
+        keys_dir: keys::directory(&paths.config_dir, keys),
         compiler: llvm::key(&paths.lock),
         epoch: super::EPOCH,
         jobs: jobs.unwrap_or_else(processors),
