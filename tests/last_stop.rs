@@ -13,6 +13,8 @@ use tests::node::{BOOT, Node, SOON};
 const PANIC: Duration = Duration::from_secs(120);
 /// The kernel calls a processor locked up after 10 to 25 s; then it panics.
 const LOCKED_UP: Duration = Duration::from_secs(180);
+/// Of a processor that takes no interrupts, which the kernel sees in 12 to 24 s; whoever waits for it is seen in 20.
+const TRIES: u32 = 4;
 
 /// The spec of the node's `LastStop`.
 fn last_stop(node: &Node) -> Value {
@@ -69,6 +71,18 @@ fn a_processor_that_stays_in_the_kernel_is_recorded() {
     assert!(log.contains("BUG: soft lockup - CPU#"), "{log}");
     let panic = "Kernel panic - not syncing: softlockup";
     assert!(log.contains(panic), "{log}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_processor_that_takes_no_interrupts_is_recorded() {
+    let node = node_with_variables("hard-lockup");
+    // Another one may wait for it, and be called locked up before it is.
+    let recorded = (0..TRIES).any(|_| {
+        let log = words_of_a_lockup(&node, lockup::takes_no_interrupts);
+        log.contains("Kernel panic - not syncing: Hard LOCKUP")
+    });
+    assert!(recorded, "only processors that waited for it are recorded");
 }
 
 /// A node in a machine that keeps the kernel's last words.

@@ -62,6 +62,16 @@ impl Registers {
         self
     }
 
+    /// The same with other flags.
+    #[must_use]
+    pub fn with_flags(mut self, flags: u32) -> Self {
+        let place = self.0.iter_mut().skip(EFLAGS);
+        place
+            .zip(flags.to_le_bytes())
+            .for_each(|(old, new)| *old = new);
+        self
+    }
+
     fn part<const N: usize>(&self, at: usize) -> [u8; N] {
         std::array::from_fn(|index| self.0.get(at + index).copied().unwrap_or_default())
     }

@@ -14,6 +14,8 @@ const PROCESSORS: u32 = 2;
 const INTERRUPTS: u32 = 1 << 9;
 /// The instruction that jumps to itself, `JMP rel8` (the same, volume 2).
 const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
+/// The instruction that waits for an interrupt, `HLT` (the same).
+const WAIT: [u8; 1] = [0xf4];
 /// Where the kernel's image is, at a place of its choice in whole steps (`KERNEL_IMAGE_SIZE` and
 /// `CONFIG_PHYSICAL_ALIGN`; the kernel's `Documentation/arch/x86/x86_64/mm.rst`).
 const IMAGE: Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_c000_0000;
@@ -49,6 +51,25 @@ pub fn stays_in_the_kernel(node: &Node) {
             && works_for_a_program(gdb, &registers);
         if found {
             go_round(gdb, registers)?;
+        }
+        Ok(found)
+    });
+}
+
+/// A processor that goes round and round and takes no interrupts any more.
+///
+/// It is one that idles: whoever works may hold a lock that the way to a panic needs.
+///
+/// # Panics
+/// When none is found that can be made to.
+pub fn takes_no_interrupts(node: &Node) {
+    change_one(node, "processor that idles", |gdb| {
+        let registers = gdb.registers()?;
+        let before = registers.instruction().wrapping_sub(WAIT.len() as u64);
+        let found = IMAGE.contains(&before) && gdb.read(before, WAIT.len())? == WAIT;
+        if found {
+            let flags = registers.flags() & !INTERRUPTS;
+            go_round(gdb, registers.with_flags(flags))?;
         }
         Ok(found)
     });
