@@ -45,7 +45,10 @@ const EDGES: &[(&str, &[&str])] = &[
         "apid",
         &["corten-api", "corten-daemon", "corten-pki", "corten-sys"],
     ),
-    ("registryd", &["corten-api", "corten-daemon"]),
+    (
+        "registryd",
+        &["corten-api", "corten-daemon", "corten-extension"],
+    ),
     ("syslogd", &["corten-api", "corten-sys"]),
     ("trustd", &["corten-api", "corten-daemon", "corten-pki"]),
     ("udevd", &["corten-sys"]),

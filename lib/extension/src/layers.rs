@@ -46,12 +46,8 @@ pub fn list(root: &Path) -> io::Result<(Vec<Layer>, Vec<Problem>)> {
     paths.sort();
     let (mut layers, mut problems) = (Vec::new(), Vec::new());
     for path in paths {
-        let read = fs::read(&path).map_err(|error| {
-            let remedy = "the image is damaged: write it again";
-            Problem::new(path.display().to_string(), error.to_string(), remedy)
-        });
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        match read.and_then(|bytes| Manifest::parse(&bytes)) {
+        match read(&path) {
             Ok(manifest) => layers.push(Layer {
                 image: format!("{stem}.squashfs"),
                 manifest,
@@ -60,6 +56,18 @@ pub fn list(root: &Path) -> io::Result<(Vec<Layer>, Vec<Problem>)> {
         }
     }
     Ok((layers, problems))
+}
+
+/// What the manifest in a file says.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read(path: &Path) -> Result<Manifest, Problem> {
+    let bytes = fs::read(path).map_err(|error| {
+        let remedy = "the image is damaged: write it again";
+        Problem::new(path.display().to_string(), error.to_string(), remedy)
+    })?;
+    Manifest::parse(&bytes)
 }
 
 #[cfg(test)]

@@ -40,6 +40,10 @@ const LOADERS: [&str; 5] = [
 /// How the names of compressed modules end (kmod); the image's libkmod unpacks none.
 const COMPRESSED: [&str; 3] = [".ko.gz", ".ko.xz", ".ko.zst"];
 
+/// The only place that is read anew when an extension comes to a node that runs: modules, firmware, rules and
+/// containerd's parts were read at the start.
+const LATE: &str = "usr/local";
+
 /// The longest path.
 const LONGEST: usize = 4096;
 const SET_ID: u32 = 0o6000;
@@ -120,6 +124,21 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Checks that a path which passed [`check`] may also come while the node runs.
+///
+/// # Errors
+/// It was needed before.
+pub fn check_late(path: &str) -> Result<(), Problem> {
+    if is_within(path, LATE) || is_within(LATE, path) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        format!("/{path}"),
+        "it is of no use to a node that already runs",
+        "have the extension in the image: mkimage build --extension",
+    ))
+}
+
 /// Whether `path` is `place` or below it.
 fn is_within(path: &str, place: &str) -> bool {
     path.strip_prefix(place)
@@ -186,6 +205,22 @@ mod tests {
         assert!(refused("opt", Kind::Directory, 0o755).contains("nothing there"));
         assert!(refused("usr/bin/nvme", Kind::Directory, 0o755).contains("nothing there"));
         assert!(refused("lib64/ld-linux-x86-64.so.2", Kind::File, 0o755).contains("loader"));
+    }
+
+    #[test]
+    fn a_running_node_gets_only_what_is_not_read_at_the_start() {
+        for good in ["usr", "usr/local", "usr/local/bin/tool"] {
+            check_late(good).unwrap();
+        }
+        for bad in [
+            "usr/lib",
+            "usr/lib/modules/6.12.1/a.ko",
+            "etc",
+            "usr/localx",
+        ] {
+            let said = check_late(bad).unwrap_err().to_string();
+            assert!(said.contains("mkimage build --extension"), "{said}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ async fn a_daemon_that_hangs_is_found_and_one_that_works_is_not_suspected() {
     }
     let address = free_address();
     let listen = address.to_string();
-    let arguments = ["registryd", "--root", pki, "--listen", &listen];
+    let arguments = ["registryd", "serve", "--root", pki, "--listen", &listen];
     holds(at, &arguments, Probe::Http(address, "/healthz")).await;
     let (log, socket) = (path("log"), path("syslogd.sock"));
     let arguments = [

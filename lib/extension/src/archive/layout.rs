@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
-use serde::de::DeserializeOwned;
+use oci_spec::image::{Arch, Descriptor, Digest, ImageIndex, ImageManifest, MediaType, OciLayout};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use sha2::{Digest as _, Sha256};
 
 use super::Wanted;
@@ -18,25 +20,47 @@ const LARGEST_DOCUMENT: u64 = 4 << 20;
 /// An index may point to an index, so often.
 const DEEPEST: u32 = 4;
 
-/// An opened archive.
+/// Where an image's blobs are.
 #[derive(Debug)]
-pub(super) struct Layout<'a> {
-    file: &'a File,
-    /// Where each member's bytes are, by name.
-    members: HashMap<String, Span>,
+pub(super) enum Layout {
+    /// An image layout in a tar.
+    Archive {
+        file: File,
+        /// Where each member's bytes are, by name.
+        members: HashMap<String, Span>,
+    },
+    /// A directory with `blobs/sha256`, and nothing that says which of them is wanted.
+    Store(PathBuf),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Span {
+pub(super) struct Span {
     start: u64,
     length: u64,
 }
 
-impl<'a> Layout<'a> {
+/// What tells an index from a manifest, where nobody else does (image-spec 1.1, image-index.md, manifest.md).
+#[derive(Debug, Deserialize)]
+struct Head {
+    #[serde(rename = "mediaType")]
+    media_type: Option<MediaType>,
+    manifests: Option<IgnoredAny>,
+}
+
+impl Layout {
+    /// Opens an archive, or a directory.
+    pub(super) fn open(path: &Path) -> io::Result<Layout> {
+        let file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Ok(Layout::Store(path.to_owned()));
+        }
+        Layout::archive(file)
+    }
+
     /// Reads the tar's table of contents.
-    pub(super) fn open(file: &'a File) -> io::Result<Layout<'a>> {
+    fn archive(file: File) -> io::Result<Layout> {
         let mut members = HashMap::new();
-        let mut tar = tar::Archive::new(file);
+        let mut tar = tar::Archive::new(&file);
         for member in tar.entries_with_seek()? {
             let member = member?;
             if members.len() == MOST_MEMBERS {
@@ -55,13 +79,12 @@ impl<'a> Layout<'a> {
             };
             members.insert(name, span);
         }
-        let layout = Layout { file, members };
-        if !layout.members.contains_key("oci-layout") || !layout.members.contains_key("index.json")
-        {
+        if !members.contains_key("oci-layout") || !members.contains_key("index.json") {
             return Err(io::Error::other(
                 "it is not an OCI archive: oci-layout or index.json is missing",
             ));
         }
+        let layout = Layout::Archive { file, members };
         let marker: OciLayout = layout.document("oci-layout", None)?;
         if !marker.image_layout_version().starts_with("1.") {
             let version = marker.image_layout_version();
@@ -74,9 +97,15 @@ impl<'a> Layout<'a> {
 
     /// The layers of the wanted image, the lowest first.
     pub(super) fn layers(&self, wanted: Wanted<'_>) -> io::Result<Vec<Descriptor>> {
-        let index: ImageIndex = self.document("index.json", None)?;
+        let top = match self {
+            Layout::Archive { .. } => {
+                let index: ImageIndex = self.document("index.json", None)?;
+                index.manifests().clone()
+            }
+            Layout::Store(_) => vec![self.named(wanted)?],
+        };
         let mut found = Vec::new();
-        self.search(&index, wanted, wanted.digest.is_none(), DEEPEST, &mut found)?;
+        self.search(&top, wanted, wanted.digest.is_none(), DEEPEST, &mut found)?;
         found.dedup_by(|a, b| a.digest() == b.digest());
         let descriptor = match found.as_slice() {
             [one] => one,
@@ -102,16 +131,37 @@ impl<'a> Layout<'a> {
         Ok(manifest.layers().clone())
     }
 
+    /// The blob of the wanted digest, described by what it says it is.
+    fn named(&self, wanted: Wanted<'_>) -> io::Result<Descriptor> {
+        let text = wanted.digest.ok_or_else(|| {
+            io::Error::other("it is a directory: only a digest says which image is wanted")
+        })?;
+        let digest: Digest = text
+            .parse()
+            .map_err(|error| io::Error::other(format!("the digest {text:?} is none: {error}")))?;
+        // Its length is what is there: it is the digest that is compared.
+        let any = Descriptor::new(MediaType::ImageManifest, 0, digest.clone());
+        let name = path(&any)?;
+        let length = self.member(&name)?.limit();
+        let head: Head = self.document(&name, None)?;
+        let kind = match (head.media_type, head.manifests) {
+            (Some(named), _) => named,
+            (None, Some(_)) => MediaType::ImageIndex,
+            (None, None) => MediaType::ImageManifest,
+        };
+        Ok(Descriptor::new(kind, length, digest))
+    }
+
     /// Collects image manifests for the architecture; `trusted`: an index above had the wanted digest.
     fn search(
         &self,
-        index: &ImageIndex,
+        descriptors: &[Descriptor],
         wanted: Wanted<'_>,
         trusted: bool,
         depth: u32,
         found: &mut Vec<Descriptor>,
     ) -> io::Result<()> {
-        for descriptor in index.manifests() {
+        for descriptor in descriptors {
             let digest = descriptor.digest().to_string();
             let trusted = trusted || wanted.digest == Some(digest.as_str());
             match kind(descriptor.media_type()) {
@@ -120,7 +170,7 @@ impl<'a> Layout<'a> {
                         return Err(io::Error::other("its indexes are nested too deep"));
                     };
                     let inner: ImageIndex = self.described(descriptor)?;
-                    self.search(&inner, wanted, trusted, depth, found)?;
+                    self.search(inner.manifests(), wanted, trusted, depth, found)?;
                 }
                 Some(Document::Manifest) if trusted && is_for(descriptor, wanted.architecture) => {
                     found.push(descriptor.clone());
@@ -132,7 +182,7 @@ impl<'a> Layout<'a> {
     }
 
     /// A layer's bytes, checked and unpacked: a tar.
-    pub(super) fn layer(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read + '_>> {
+    pub(super) fn layer(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read>> {
         self.verify(descriptor)?;
         let blob = BufReader::new(self.blob(descriptor)?);
         let name = descriptor.media_type().to_string();
@@ -178,19 +228,29 @@ impl<'a> Layout<'a> {
         compare(descriptor, length, &hasher.finalize())
     }
 
-    fn blob(&self, descriptor: &Descriptor) -> io::Result<io::Take<&'a File>> {
+    fn blob(&self, descriptor: &Descriptor) -> io::Result<io::Take<File>> {
         self.member(&path(descriptor)?)
     }
 
-    /// One at a time: all share the file's position.
-    fn member(&self, name: &str) -> io::Result<io::Take<&'a File>> {
-        let span = self
-            .members
-            .get(name)
-            .ok_or_else(|| io::Error::other(format!("{name} is missing")))?;
-        let mut file = self.file;
-        file.seek(SeekFrom::Start(span.start))?;
-        Ok(file.take(span.length))
+    /// One at a time: all members of an archive share the file's position.
+    fn member(&self, name: &str) -> io::Result<io::Take<File>> {
+        let missing = || io::Error::other(format!("{name} is missing"));
+        match self {
+            Layout::Archive { file, members } => {
+                let span = members.get(name).ok_or_else(missing)?;
+                let mut file = file.try_clone()?;
+                file.seek(SeekFrom::Start(span.start))?;
+                Ok(file.take(span.length))
+            }
+            Layout::Store(directory) => {
+                let file = match File::open(directory.join(name)) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
+                    other => other?,
+                };
+                let length = file.metadata()?.len();
+                Ok(file.take(length))
+            }
+        }
     }
 }
 

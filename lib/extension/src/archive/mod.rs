@@ -1,14 +1,18 @@
 //! From an OCI archive to the files of a layer.
 //!
-//! The archive is an OCI image layout (image-spec 1.1, image-layout.md) in a tar. Every byte that is used was
+//! The archive is an OCI image layout (image-spec 1.1, image-layout.md) in a tar; a directory with the layout's
+//! blobs, as containerd keeps them, is read likewise. Every byte that is used was
 //! compared with its digest first, down from the index. Nothing is unpacked to a path that the archive
 //! chooses: contents become numbered files of a scratch directory, names stay values.
 
 mod files;
 mod layout;
+mod place;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +27,7 @@ pub struct Wanted<'a> {
     /// OCI's name of the architecture: `amd64`, `arm64`.
     pub architecture: &'a str,
     /// The digest of the index or of the manifest, as a registry shows it (`sha256:` and 64 hexadecimal
-    /// digits); `None`: whatever the archive holds.
+    /// digits); `None`: whatever the archive holds, which a directory does not say.
     pub digest: Option<&'a str>,
 }
 
@@ -57,7 +61,8 @@ pub enum EntryKind {
     File(PathBuf),
 }
 
-/// Reads the archive; contents are written into the directory `scratch`, which must be empty.
+/// Reads the archive, or the directory that holds `blobs`; contents are written into the directory `scratch`,
+/// which must be empty.
 ///
 /// # Errors
 /// What is wrong with the archive, its manifest or one of its files.
@@ -66,8 +71,7 @@ pub fn read(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Extens
         let remedy = "write it again: skopeo copy docker://IMAGE oci-archive:FILE";
         Problem::new(archive.display().to_string(), error.to_string(), remedy)
     };
-    let file = File::open(archive).map_err(|error| broken(&error))?;
-    let layout = Layout::open(&file).map_err(|error| broken(&error))?;
+    let layout = Layout::open(archive).map_err(|error| broken(&error))?;
     let layers = layout.layers(wanted).map_err(|error| broken(&error))?;
     let mut tree = Tree::new(scratch.to_owned());
     for layer in &layers {

@@ -1,93 +1,15 @@
 use std::io::Write as _;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
-use tar::{EntryType, Header};
+use serde_json::json;
+use tar::EntryType;
 
+use super::testing::{Image, Member, PLAIN, digest, file, node, tar};
 use super::*;
 
 const MANIFEST: &str = "version: v1alpha1\nmetadata: {name: hello, version: '1'}\n";
-const PLAIN: &str = "application/vnd.oci.image.layer.v1.tar";
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
-
-/// A member of a layer: path, kind, mode, content or target.
-type Member<'a> = (&'a str, EntryType, u32, &'a str);
-
-fn file<'a>(path: &'a str, content: &'a str) -> Member<'a> {
-    (path, EntryType::Regular, 0o644, content)
-}
-
-fn tar(members: &[Member<'_>]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (path, kind, mode, content) in members {
-        let mut header = Header::new_ustar();
-        // As bytes: the crate refuses the hostile ones.
-        let name = &mut header.as_ustar_mut().unwrap().name;
-        name[..path.len()].copy_from_slice(path.as_bytes());
-        header.set_entry_type(*kind);
-        header.set_mode(*mode);
-        let data = if kind.is_file() { content } else { "" };
-        if !kind.is_file() && !content.is_empty() {
-            header.set_link_name_literal(content).unwrap();
-        }
-        header.set_size(data.len() as u64);
-        header.set_cksum();
-        tar.append(&header, data.as_bytes()).unwrap();
-    }
-    tar.into_inner().unwrap()
-}
-
-fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
-}
-
-fn descriptor(kind: &str, bytes: &[u8]) -> Value {
-    json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()})
-}
-
-/// An archive being made.
-#[derive(Default)]
-struct Image {
-    blobs: Vec<Vec<u8>>,
-    manifests: Vec<Value>,
-}
-
-impl Image {
-    fn add(&mut self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> String {
-        let described: Vec<Value> = layers
-            .iter()
-            .map(|(kind, bytes)| descriptor(kind, bytes))
-            .collect();
-        let config = descriptor("application/vnd.oci.image.config.v1+json", b"{}");
-        let manifest = json!({"schemaVersion": 2, "config": config, "layers": described});
-        let manifest = manifest.to_string().into_bytes();
-        let mut shown = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-        shown["platform"] = json!({"architecture": architecture, "os": "linux"});
-        self.manifests.push(shown);
-        self.blobs
-            .extend(layers.iter().map(|(_, bytes)| bytes.clone()));
-        self.blobs.push(manifest.clone());
-        digest(&manifest)
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let index = json!({"schemaVersion": 2, "manifests": self.manifests}).to_string();
-        let mut tar = tar::Builder::new(Vec::new());
-        let mut append = |name: String, bytes: &[u8]| {
-            let mut header = Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            tar.append_data(&mut header, name, bytes).unwrap();
-        };
-        append("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#);
-        append("./index.json".into(), index.as_bytes());
-        for blob in &self.blobs {
-            append(format!("blobs/{}", digest(blob).replace(':', "/")), blob);
-        }
-        tar.into_inner().unwrap()
-    }
-}
 
 fn read_bytes(
     bytes: &[u8],
@@ -111,7 +33,7 @@ fn read(layers: &[&[Member<'_>]]) -> (tempfile::TempDir, Result<Extension, Probl
     let mut image = Image::default();
     let layers: Vec<_> = layers.iter().map(|members| (PLAIN, tar(members))).collect();
     image.add("amd64", &layers);
-    read_bytes(&image.bytes(), None)
+    read_bytes(&image.archive(), None)
 }
 
 fn refused(members: &[Member<'_>]) -> String {
@@ -133,11 +55,11 @@ fn content(extension: &Extension, path: &str) -> String {
 fn layers_lie_over_each_other_and_whiteouts_take_away() {
     let lower = tar(&[
         file("manifest.yaml", MANIFEST),
-        ("rootfs/usr/", EntryType::Directory, 0o700, ""),
+        node("rootfs/usr/", EntryType::Directory, 0o700, ""),
         file("rootfs/usr/local/a", "old"),
         file("rootfs/usr/local/gone", ""),
         file("rootfs/usr/local/d/x", ""),
-        (
+        node(
             "rootfs/usr/local/again",
             EntryType::Link,
             0o755,
@@ -151,7 +73,7 @@ fn layers_lie_over_each_other_and_whiteouts_take_away() {
     ]);
     let upper = tar(&[
         file("./rootfs/usr/local/a", "new"),
-        ("rootfs/usr/local/l", EntryType::Symlink, 0o777, "a"),
+        node("rootfs/usr/local/l", EntryType::Symlink, 0o777, "a"),
     ]);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&middle).unwrap();
@@ -162,7 +84,7 @@ fn layers_lie_over_each_other_and_whiteouts_take_away() {
         (ZSTD, zstd::encode_all(upper.as_slice(), 1).unwrap()),
     ];
     image.add("amd64", &layers);
-    let (_dir, found) = read_bytes(&image.bytes(), None);
+    let (_dir, found) = read_bytes(&image.archive(), None);
     let found = found.unwrap();
     assert_eq!(found.manifest.metadata.name, "hello");
     let paths: Vec<_> = found.files.keys().map(String::as_str).collect();
@@ -188,16 +110,19 @@ fn layers_lie_over_each_other_and_whiteouts_take_away() {
 fn what_an_extension_may_not_have_is_named() {
     for (member, said) in [
         (
-            ("rootfs/usr/local/x", EntryType::Char, 0o600, ""),
+            node("rootfs/usr/local/x", EntryType::Char, 0o600, ""),
             "a device",
         ),
-        (("rootfs/usr/local/x", EntryType::Fifo, 0o600, ""), "a pipe"),
         (
-            ("rootfs/usr/local/x", EntryType::Regular, 0o4755, ""),
+            node("rootfs/usr/local/x", EntryType::Fifo, 0o600, ""),
+            "a pipe",
+        ),
+        (
+            node("rootfs/usr/local/x", EntryType::Regular, 0o4755, ""),
             "set-user-id",
         ),
         (
-            (
+            node(
                 "rootfs/usr/local/x",
                 EntryType::Symlink,
                 0o777,
@@ -209,7 +134,7 @@ fn what_an_extension_may_not_have_is_named() {
         (file("rootfs/../../x", ""), "leads upwards"),
         (file("etc/passwd", ""), "nothing beside them"),
         (
-            (
+            node(
                 "rootfs/usr/local/x",
                 EntryType::Link,
                 0o644,
@@ -218,14 +143,14 @@ fn what_an_extension_may_not_have_is_named() {
             "leads upwards",
         ),
         (
-            ("rootfs/usr/local/x", EntryType::Link, 0o644, "etc/passwd"),
+            node("rootfs/usr/local/x", EntryType::Link, 0o644, "etc/passwd"),
             "not there",
         ),
     ] {
         let problem = refused(&[member]);
         assert!(problem.contains(said), "{problem}");
     }
-    let link = ("rootfs/usr/local/l", EntryType::Symlink, 0o777, "/etc");
+    let link = node("rootfs/usr/local/l", EntryType::Symlink, 0o777, "/etc");
     let problem = refused(&[link, file("rootfs/usr/local/l/passwd", "")]);
     assert!(problem.contains("not a directory"), "{problem}");
     let (_dir, found) = read(&[&[file("rootfs/usr/local/a", "")]]);
@@ -251,12 +176,12 @@ fn the_image_is_the_one_for_the_machine_and_of_the_digest() {
     let mut image = Image::default();
     image.add("arm64", &[layer("arm")]);
     let one = image.add("amd64", &[layer("one")]);
-    let bytes = image.bytes();
+    let bytes = image.archive();
     let (_dir, found) = read_bytes(&bytes, None);
     assert_eq!(content(&found.unwrap(), "usr/local/a"), "one");
 
     let two = image.add("amd64", &[layer("two")]);
-    let bytes = image.bytes();
+    let bytes = image.archive();
     let (_dir, found) = read_bytes(&bytes, None);
     assert!(
         found
@@ -274,6 +199,78 @@ fn the_image_is_the_one_for_the_machine_and_of_the_digest() {
 }
 
 #[test]
+fn an_image_in_a_content_store_is_found_by_its_digest_and_put_into_a_directory() {
+    let layer = tar(&[
+        file("manifest.yaml", MANIFEST),
+        node("rootfs/usr/local/d", EntryType::Directory, 0o700, ""),
+        file("rootfs/usr/local/d/a", "one"),
+        node(
+            "rootfs/usr/local/d/b",
+            EntryType::Link,
+            0o755,
+            "rootfs/usr/local/d/a",
+        ),
+        node("rootfs/usr/local/l", EntryType::Symlink, 0o777, "d/a"),
+    ]);
+    let mut image = Image::default();
+    let manifest = image.add("amd64", &[(PLAIN, layer)]);
+    let index = json!({"schemaVersion": 2, "manifests": image.manifests}).to_string();
+    image.blobs.push(index.clone().into_bytes());
+    let store = tempfile::tempdir().unwrap();
+    image.store(store.path());
+    for wanted in [&manifest, &digest(index.as_bytes())] {
+        let scratch = tempfile::tempdir_in(store.path()).unwrap();
+        let wanted = Wanted {
+            architecture: "amd64",
+            digest: Some(wanted),
+        };
+        let found = super::read(store.path(), wanted, scratch.path()).unwrap();
+        let root = scratch.path().join("root");
+        found.place(&root).unwrap();
+        for name in ["d/a", "d/b", "l"] {
+            let text = fs::read_to_string(root.join("usr/local").join(name)).unwrap();
+            assert_eq!(text, "one");
+        }
+        let mode = |name: &str| {
+            let metadata = fs::metadata(root.join("usr/local").join(name)).unwrap();
+            std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777
+        };
+        assert_eq!((mode("d"), mode("d/a"), mode("d/b")), (0o755, 0o644, 0o755));
+        let again = found.place(&root).unwrap_err().to_string();
+        assert!(again.contains("root"), "{again}");
+    }
+}
+
+#[test]
+fn a_content_store_gives_nothing_but_what_the_digest_says() {
+    let mut image = Image::default();
+    let layer = tar(&[
+        file("manifest.yaml", MANIFEST),
+        file("rootfs/usr/local/a", "x"),
+    ]);
+    let manifest = image.add("amd64", &[(PLAIN, layer)]);
+    let store = tempfile::tempdir().unwrap();
+    image.store(store.path());
+    let said = |digest: Option<&str>| {
+        let scratch = tempfile::tempdir_in(store.path()).unwrap();
+        let wanted = Wanted {
+            architecture: "amd64",
+            digest,
+        };
+        let found = super::read(store.path(), wanted, scratch.path());
+        found.map_or_else(|problem| problem.to_string(), |_| "found".to_owned())
+    };
+    assert_eq!(said(Some(&manifest)), "found");
+    assert!(said(None).contains("only a digest says"));
+    assert!(said(Some("sha256:../../x")).contains("digest"));
+    assert!(said(Some(&digest(b"another"))).contains("is missing"));
+    let blob = |digest: &str| store.path().join("blobs").join(digest.replace(':', "/"));
+    let good = fs::read(blob(&manifest)).unwrap();
+    fs::write(blob(&manifest), [&good[..], b" "].concat()).unwrap();
+    assert!(said(Some(&manifest)).contains("are not those of this digest"));
+}
+
+#[test]
 fn a_changed_byte_is_found_whatever_it_is_in() {
     let mut image = Image::default();
     let layer = tar(&[
@@ -281,7 +278,7 @@ fn a_changed_byte_is_found_whatever_it_is_in() {
         file("rootfs/usr/local/a", "secret"),
     ]);
     image.add("amd64", &[(PLAIN, layer)]);
-    let good = image.bytes();
+    let good = image.archive();
     for part in ["secret", "schemaVersion\":2,\"config", "hello"] {
         let at = good
             .windows(part.len())
@@ -328,7 +325,7 @@ proptest! {
     ) {
         let members: Vec<Member<'_>> = members
             .iter()
-            .map(|(path, kind, mode, content)| (path.as_str(), EntryType::new(*kind), *mode, content.as_str()))
+            .map(|(path, kind, mode, content)| (path.as_str(), EntryType::new(*kind), *mode, content.as_bytes()))
             .collect();
         let (dir, found) = read(&[&members]);
         let mut here: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -346,7 +343,7 @@ proptest! {
         let mut image = Image::default();
         let layer = tar(&[file("manifest.yaml", MANIFEST), file("rootfs/usr/local/a", "x")]);
         image.add("amd64", &[(PLAIN, layer)]);
-        let mut archive = image.bytes();
+        let mut archive = image.archive();
         let at = at.min(archive.len());
         let end = (at + bytes.len()).min(archive.len());
         archive.splice(at..end, bytes);

@@ -5,7 +5,6 @@ use std::io::Read;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
-use ruzstd::decoding::StreamingDecoder;
 
 use super::LARGEST;
 use crate::cmdline::Cmdline;
@@ -24,7 +23,7 @@ pub(super) fn parameter(cmdline: &Cmdline, name: &'static str) -> Result<Option<
     let packed = STANDARD
         .decode(&text)
         .map_err(|error| format!("corten.{name} is no base64 ({error}); {remedy}"))?;
-    let unpacked = StreamingDecoder::new(packed.as_slice())
+    let unpacked = zstd::Decoder::with_buffer(packed.as_slice())
         .map_err(|error| error.to_string())
         .and_then(read);
     unpacked

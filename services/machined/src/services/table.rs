@@ -188,7 +188,7 @@ fn registryd() -> ServiceSpec {
     ServiceSpec {
         id: REGISTRYD.into(),
         runner: Runner::Process(Process {
-            argv: strings(&["/usr/bin/registryd", "--root", IMAGE_CACHE]),
+            argv: strings(&["/usr/bin/registryd", "serve", "--root", IMAGE_CACHE]),
             uid: REGISTRYD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,

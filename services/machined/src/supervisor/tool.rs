@@ -9,15 +9,17 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use crate::services::ENVIRONMENT;
+use crate::services::{ENVIRONMENT, REGISTRYD};
 
 /// What is kept of a tool's words; they go into one message.
 const MOST_WORDS: u64 = 4096;
 
-/// What a tool needs: one loads modules, the others work on devices and file systems as root.
+/// What a tool needs: one loads modules, one writes files of its own, the others work on devices and file systems
+/// as root.
 fn capabilities(program: &str) -> CapabilitySet {
     match program {
         "udevd" => CapabilitySet::SYS_MODULE,
+        REGISTRYD => CapabilitySet::empty(),
         _ => CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE),
     }
 }

@@ -1,0 +1,64 @@
+//! From the image of a system extension to a directory that can be laid over `/usr/local`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use corten_extension::archive::{self, Wanted};
+use corten_extension::{Problem, manifest, rules};
+
+/// What is unpacked, and where to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Unpack {
+    /// An OCI archive, or a directory with `blobs/sha256`.
+    image: PathBuf,
+    /// The digest of the image's index or manifest: `sha256:` and 64 hexadecimal digits.
+    digest: String,
+    /// Becomes a directory with `manifest.yaml` and `rootfs`; whatever was there is removed first.
+    directory: PathBuf,
+}
+
+impl Unpack {
+    /// Does it on a thread of its own, so that a signal ends it.
+    pub(crate) async fn run(self) -> Result<(), String> {
+        let work = move || self.unpack().map_err(|problem| problem.to_string());
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn unpack(&self) -> Result<(), Problem> {
+        let failed = |error: io::Error| Problem {
+            place: self.directory.display().to_string(),
+            what: error.to_string(),
+            remedy: "free space on the node's disk".to_owned(),
+        };
+        let contents = self.directory.join("contents");
+        make_empty(&self.directory)
+            .and_then(|()| fs::create_dir(&contents))
+            .map_err(failed)?;
+        let wanted = Wanted {
+            architecture: corten_api::ARCH,
+            digest: Some(&self.digest),
+        };
+        let extension = archive::read(&self.image, wanted, &contents)?;
+        extension.manifest.check_compatible(&manifest::release())?;
+        for path in extension.files.keys() {
+            rules::check_late(path)?;
+        }
+        extension
+            .place(&self.directory.join("rootfs"))
+            .and_then(|()| fs::remove_dir_all(&contents))
+            .map_err(failed)?;
+        let text = extension.manifest.render()?;
+        fs::write(self.directory.join("manifest.yaml"), text).map_err(failed)
+    }
+}
+
+fn make_empty(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir_all(directory)
+}
