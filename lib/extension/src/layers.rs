@@ -12,10 +12,10 @@ use crate::{Manifest, Problem};
 /// there by the rules, so none can speak for another.
 pub const DIRECTORY: &str = "usr/lib/corten/extensions";
 
-/// One layer of the root.
+/// One layer of the root, or over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// The name of its file in the initramfs, which also says how high it lies.
+    /// The name of its file in the initramfs, which also says how high it lies; or the image it was loaded from.
     pub image: String,
     /// What it says of itself.
     pub manifest: Manifest,

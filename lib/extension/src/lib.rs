@@ -1,11 +1,13 @@
-//! System extensions: files laid over the root file system when an image is built.
+//! System extensions: files laid over the root file system when an image is built, or over `/usr/local` of a node
+//! that runs.
 //!
 //! Owns: what an extension says of itself (`manifest.rs`, and the versions it is for, `range.rs`), what it may
 //! hold (`rules.rs`), the services it brings (`service.rs`), how an OCI archive becomes its files (`archive/`,
 //! feature `archive`), and where a node finds what its layers say (`layers.rs`). The form is the
 //! reference's: an image with `manifest.yaml` and `rootfs/`.
 //! Never does: mount, fetch or run anything; write outside of the scratch directory it is given.
-//! Talks to: the files it is given, for who builds images (checks, packs) and for who lists what a node has.
+//! Talks to: the files it is given, for who builds images (checks, packs), who unpacks extensions on a node, and
+//! who lists what a node has.
 //! On a laptop: `cargo test -p corten-extension --features archive`.
 
 #[cfg(feature = "archive")]

@@ -31,6 +31,7 @@ pub mod health;
 mod https;
 mod image_cache;
 pub mod join;
+mod labelled;
 mod last_stop;
 mod logging;
 mod machine;

@@ -13,8 +13,8 @@ use crate::secret::Secret;
 use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{
-    AbsolutePath, AcceptedCa, Expression, FileMode, HostName, KeyPair, ModuleName, ModuleParameter,
-    Object, Url, is_kernel_setting, is_variable,
+    AbsolutePath, AcceptedCa, Expression, ExtensionImage, FileMode, HostName, KeyPair, ModuleName,
+    ModuleParameter, Object, Url, is_kernel_setting, is_variable,
 };
 
 choices! {
@@ -155,7 +155,7 @@ section! {
         Later "diskSelector" disk_selector: Option<DiskSelector> = "What the disk is like";
         Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
         Held "image" image: Option<String> = "The installer image";
-        Later "extensions" extensions: Vec<InstallExtension> = "System extensions";
+        Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones lie over earlier ones";
         Held "bootloader" bootloader: Option<bool> = "Install a boot loader";
         Held "wipe" wipe: bool = "Wipe the disk first";
         Later "legacyBIOSSupport" legacy_bios_support: bool = "Mark the partition for old firmware";
@@ -190,9 +190,9 @@ choices! {
 }
 
 section! {
-    /// A system extension to install.
+    /// A system extension.
     pub struct InstallExtension {
-        Held "image" image: String = "The extension's image", required;
+        Acted "image" image: ExtensionImage = "Its image: in a registry, or an archive on the volume with this label", required;
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod credential;
 mod expression;
+mod extension;
 mod facts;
 mod kubernetes;
 mod network;
@@ -20,6 +21,7 @@ pub use credential::{
     PemPublicKey,
 };
 pub use expression::READER as EXPRESSION_READER;
+pub use extension::ExtensionSource;
 pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
@@ -95,6 +97,9 @@ texts! {
     ModuleName = "the name of a kernel module",
         |text| (1..=64).contains(&text.len())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    /// The image of a system extension, in a registry or on a volume.
+    ExtensionImage = "an image with its digest: NAME@sha256:..., or oci-archive://LABEL/FILE@sha256:...",
+        extension::is_image;
     /// A parameter of a kernel module, `name` or `name=value`.
     ModuleParameter = "a module's parameter such as option=1",
         |text| text.len() <= 1024 && !text.chars().any(char::is_control) && {

@@ -9,7 +9,8 @@ use containerd_client::services::v1::{
 use serde::Deserialize;
 use tonic::{Code, Status};
 
-use super::{Containerd, Session, client};
+use super::transfer::EXTENSION;
+use super::{Containerd, SYSTEM, Session, client};
 
 /// Manifests and indices are read whole up to here (distribution spec, "Pushing Manifests": registries
 /// accept at least 4 MiB).
@@ -67,6 +68,40 @@ impl Containerd {
             images.push(image(&session, record).await?);
         }
         Ok(images)
+    }
+
+    /// Whether there is an image of this digest, under whatever name.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn has_image(&self, namespace: &'static str, digest: &str) -> Result<bool, Status> {
+        let session = self.connect(namespace).await?;
+        let records = client!(session, images_client::ImagesClient)
+            .list(ListImagesRequest {
+                filters: vec![format!("target.digest=={digest}")],
+            })
+            .await?;
+        Ok(!records.into_inner().images.is_empty())
+    }
+
+    /// Removes the extensions that were pulled, perhaps in an earlier boot, and are none of these digests.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn remove_other_extensions(&self, wanted: &[&str]) -> Result<(), Status> {
+        let session = self.connect(SYSTEM).await?;
+        let records = client!(session, images_client::ImagesClient)
+            .list(ListImagesRequest {
+                filters: vec![format!("labels.\"{EXTENSION}\"")],
+            })
+            .await?;
+        for record in records.into_inner().images {
+            let target = record.target.unwrap_or_default();
+            if !wanted.contains(&target.digest.as_str()) {
+                self.remove_image(SYSTEM, &record.name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes an image by its name; what only it used goes later, when containerd collects garbage.

@@ -25,7 +25,7 @@ use crate::unix;
 
 pub use containers::{Container, Kind};
 pub use images::Image;
-pub use transfer::Progress;
+pub use transfer::{Progress, Purpose};
 
 /// containerd's namespace for the node's own containers.
 pub const SYSTEM: &str = "system";

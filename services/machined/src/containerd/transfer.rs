@@ -1,5 +1,7 @@
 //! Bringing images to the node: from a registry, or out of an archive the caller sends.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use containerd_client::services::v1::{TransferOptions, TransferRequest};
 use containerd_client::to_any;
@@ -19,6 +21,18 @@ use super::{Containerd, Session, client};
 /// The largest message of a byte stream.
 const CHUNK: usize = 32 << 10;
 
+/// On the image of every extension that was pulled.
+pub(super) const EXTENSION: &str = "corten.extension";
+
+/// What an image is pulled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run containers from it: it is unpacked.
+    Containers,
+    /// It is a system extension: somebody reads it as it came.
+    Extension,
+}
+
 /// How far one part of an image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
@@ -35,8 +49,8 @@ pub struct Progress {
 }
 
 impl Containerd {
-    /// Pulls `reference`, a full name with tag or digest, for this machine's architecture, and unpacks
-    /// it. Steps go to `progress` for as long as somebody listens.
+    /// Pulls `reference`, a full name with tag or digest, for this machine's architecture. Steps go to `progress`
+    /// for as long as somebody listens.
     ///
     /// # Errors
     /// The registry's, or containerd's.
@@ -44,6 +58,7 @@ impl Containerd {
         &self,
         namespace: &'static str,
         reference: &str,
+        purpose: Purpose,
         progress: mpsc::Sender<Progress>,
     ) -> Result<(), Status> {
         let session = self.connect(namespace).await?;
@@ -54,7 +69,14 @@ impl Containerd {
         let store = ImageStore {
             name: reference.to_owned(),
             platforms: vec![platform()],
-            unpacks: vec![unpack()],
+            unpacks: match purpose {
+                Purpose::Containers => vec![unpack()],
+                Purpose::Extension => Vec::new(),
+            },
+            labels: match purpose {
+                Purpose::Containers => HashMap::new(),
+                Purpose::Extension => HashMap::from([(EXTENSION.to_owned(), String::new())]),
+            },
             ..ImageStore::default()
         };
         transfer(&session, source, to_any(&store), progress)

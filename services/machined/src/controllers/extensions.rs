@@ -1,10 +1,10 @@
-//! The system extensions of the root file system, listed once: they do not change while a node runs; and what
-//! the machine config has for their services.
+//! The system extensions of the root file system, listed once, and those that were loaded over it; and what the
+//! machine config has for their services.
 
 use std::path::PathBuf;
 
 use corten_config::{Document, kinds};
-use corten_extension::layers;
+use corten_extension::layers::{self, Layer};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
@@ -18,11 +18,16 @@ use crate::resources::extension::{
 pub(super) struct Extensions {
     /// `/`, except in tests.
     root: PathBuf,
+    /// Those above, the lowest first.
+    loaded: watch::Receiver<Vec<Layer>>,
 }
 
-impl Default for Extensions {
-    fn default() -> Extensions {
-        Extensions { root: "/".into() }
+impl Extensions {
+    pub(super) fn new(loaded: watch::Receiver<Vec<Layer>>) -> Extensions {
+        Extensions {
+            root: "/".into(),
+            loaded,
+        }
     }
 }
 
@@ -35,20 +40,27 @@ impl Controller for Extensions {
         vec![Output::exclusive::<ExtensionStatus>()]
     }
 
-    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let (layers, problems) = layers::list(&self.root)
             .map_err(|error| format!("cannot list {}: {error}", layers::DIRECTORY))?;
         for problem in problems {
             console::warn(&format!("an extension is not listed: {problem}"));
         }
-        for (place, layer) in layers.into_iter().enumerate() {
-            let status = ExtensionStatus {
-                image: layer.image,
-                metadata: layer.manifest.metadata,
-            };
-            context.put(Draft::new(&place.to_string(), status))?;
+        loop {
+            let loaded = self.loaded.borrow_and_update().clone();
+            context.start_outputs();
+            for (place, layer) in layers.iter().chain(&loaded).enumerate() {
+                let status = ExtensionStatus {
+                    image: layer.image.clone(),
+                    metadata: layer.manifest.metadata.clone(),
+                };
+                context.put(Draft::new(&place.to_string(), status))?;
+            }
+            context.remove_others::<ExtensionStatus>()?;
+            if self.loaded.changed().await.is_err() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
@@ -159,13 +171,36 @@ mod tests {
         }
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
+        let (sender, loaded) = watch::channel(Vec::new());
         let root = root.path().to_owned();
-        runtime.add(Extensions { root }).unwrap();
-        runtime.run(|notice| panic!("{notice}")).await;
+        runtime.add(Extensions { root, loaded }).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let listed = async |count: usize| {
+            let listed = async {
+                while store.list_as::<ExtensionStatus>().len() != count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(Duration::from_secs(20), listed).await.unwrap();
+        };
+        listed(2).await;
         let second = store.get_as::<ExtensionStatus>("1").unwrap();
         assert_eq!(second.image, "01-b.squashfs");
         assert_eq!(second.metadata.name, "b");
-        assert!(store.get_as::<ExtensionStatus>("2").is_none());
+        // One that is loaded while the node runs lies above.
+        let manifest = second.metadata.clone();
+        sender.send_replace(vec![Layer {
+            image: "hello@sha256:00".to_owned(),
+            manifest: corten_extension::Manifest {
+                version: "v1alpha1".to_owned(),
+                metadata: manifest,
+            },
+        }]);
+        listed(3).await;
+        let third = store.get_as::<ExtensionStatus>("2").unwrap();
+        assert_eq!(third.image, "hello@sha256:00");
+        sender.send_replace(Vec::new());
+        listed(2).await;
     }
 
     fn document(content: &str) -> Document {

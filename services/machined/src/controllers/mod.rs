@@ -89,6 +89,8 @@ pub struct Sources {
     pub pci: watch::Receiver<u64>,
     /// Changes with the kernel's modules.
     pub modules: watch::Receiver<u64>,
+    /// Extensions that were loaded over the image's.
+    pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
     /// What services of extensions have of the machine config.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
     /// What happens on the node.
@@ -128,7 +130,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         config: config.clone(),
     })?;
     runtime.add(bill::Bill::default())?;
-    runtime.add(extensions::Extensions::default())?;
+    runtime.add(extensions::Extensions::new(sources.extensions))?;
     runtime.add(extensions::ServiceConfigs {
         config: config.clone(),
     })?;
@@ -361,6 +363,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         processors: watch::Sender::default().subscribe(),
         pci: watch::Sender::default().subscribe(),
         modules: watch::Sender::default().subscribe(),
+        extensions: watch::Sender::default().subscribe(),
         extension_configs: watch::Sender::default().subscribe(),
         events: Events::default(),
     };

@@ -1,5 +1,5 @@
-//! The services of system extensions in the node's life: found once, for they are part of the image, and
-//! declared again when the machine config says something else of them.
+//! The services of system extensions in the node's life: found when the node starts and when extensions were loaded
+//! or left, and declared again when the machine config says something else of them.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -7,10 +7,11 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
+use corten_extension::layers::Layer;
 use corten_extension::service::{DIRECTORY, LARGEST, Service};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -31,12 +32,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between attempts to remove what nobody wants any more.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The services of the image's extensions.
+/// The extensions' services, and the extensions that were loaded.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
-    /// What the files say; before they were read: nothing.
-    found: OnceLock<Vec<Entry>>,
-    declaring: Mutex<()>,
+    /// What the files say; held while it is declared.
+    found: Mutex<Vec<Entry>>,
+    /// Paths that are looked for, once each.
+    awaited: Mutex<HashSet<PathBuf>>,
+    /// Those that lie over the image's, the lowest first.
+    pub(super) loaded: watch::Sender<Vec<Layer>>,
     /// What the config has for them, where its files are as it says.
     pub(super) in_place: watch::Sender<Vec<ExtensionServiceConfig>>,
 }
@@ -45,42 +49,58 @@ pub(super) struct Extensions {
 #[derive(Debug)]
 pub(super) struct Entry(Result<Service, (String, String)>);
 
+impl Entry {
+    /// The service's name in the API.
+    fn id(&self) -> Arc<str> {
+        match &self.0 {
+            Ok(service) => id(&service.name),
+            Err((name, _)) => id(name),
+        }
+    }
+}
+
 impl Machine {
     /// Finds the services, and wants them to run.
     pub(super) fn start_extensions(&self) {
+        self.find_extensions();
+        let ids = lock(&self.extensions.found).iter().map(Entry::id).collect();
+        tokio::spawn(remove_others(self.supervisor.clone(), ids));
+    }
+
+    /// Finds the services of now: new ones start, those that are gone end.
+    pub(super) fn find_extensions(&self) {
         let found = match find(Path::new(DIRECTORY)) {
             Ok(found) => found,
             Err(error) => return console::warn(&format!("cannot list {DIRECTORY}: {error}")),
         };
-        let conditions = self.supervisor.conditions();
-        let specs = self.extensions.found.get_or_init(|| found);
-        let mut awaited = HashSet::new();
-        for Entry(entry) in specs {
+        for Entry(entry) in &found {
             let Ok(service) = entry else { continue };
             for need in declare(service, None).needs {
                 if let Condition::Path(path) = need
-                    && awaited.insert(path.clone())
+                    && lock(&self.extensions.awaited).insert(path.clone())
                 {
-                    tokio::spawn(await_path(path, conditions.clone()));
+                    tokio::spawn(await_path(path, self.supervisor.conditions()));
                 }
             }
         }
-        let ids = specs.iter().map(|Entry(entry)| match entry {
-            Ok(service) => id(&service.name),
-            Err((name, _)) => id(name),
-        });
-        tokio::spawn(remove_others(self.supervisor.clone(), ids.collect()));
+        let ids: HashSet<Arc<str>> = found.iter().map(Entry::id).collect();
+        let before = std::mem::replace(&mut *lock(&self.extensions.found), found);
+        for gone in before.iter().map(Entry::id) {
+            if !ids.contains(&gone) {
+                self.supervisor.forget(&gone);
+            }
+        }
         self.declare_extensions();
     }
 
     /// Declares the services by the config of now.
     pub(super) fn declare_extensions(&self) {
         // Who declares last has read the config last.
-        let _alone = lock(&self.extensions.declaring);
+        let found = lock(&self.extensions.found);
         let config = self.node.config();
         let variables = self.variables();
         let mut in_place = Vec::new();
-        for Entry(entry) in self.extensions.found.get().into_iter().flatten() {
+        for Entry(entry) in &*found {
             let service = match entry {
                 Ok(service) => service,
                 Err((name, why)) => {

@@ -6,6 +6,7 @@ mod config;
 mod ending;
 mod extensions;
 mod images;
+mod loading;
 mod runtime;
 mod storage;
 mod tell;
@@ -119,6 +120,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         volumes: watch::Sender::default(),
     });
     machine.run_controllers()?;
+    tokio::spawn(machine.clone().load_extensions());
     tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
@@ -200,6 +202,7 @@ impl Machine {
             processors: uevents::follow("cpu"),
             pci: uevents::follow("pci"),
             modules: uevents::follow("module"),
+            extensions: self.extensions.loaded.subscribe(),
             extension_configs: self.extensions.in_place.subscribe(),
             events: self.node.events().clone(),
         };

@@ -18,7 +18,7 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::Paths;
 use super::containers::instance;
-use crate::containerd::{Containerd, Image, Progress};
+use crate::containerd::{Containerd, Image, Progress, Purpose};
 
 /// Messages made ahead of a slow reader.
 const AHEAD: usize = 16;
@@ -75,7 +75,7 @@ impl ImageService for Images {
                     }
                 }
             };
-            let pull = containerd.pull(namespace, &name, steps);
+            let pull = containerd.pull(namespace, &name, Purpose::Containers, steps);
             // A caller that goes away ends the pull; containerd drops what nobody waits for.
             let both = async { tokio::join!(pull, tell).0 };
             let ended = tokio::select! {
@@ -169,7 +169,9 @@ pub(super) async fn pull(
     // Nobody listens.
     let (steps, _) = mpsc::channel(1);
     let containerd = Containerd::new(&paths.containerd);
-    containerd.pull(namespace, &name, steps).await?;
+    containerd
+        .pull(namespace, &name, Purpose::Containers, steps)
+        .await?;
     Ok(api::ImagePullResponse {
         messages: vec![api::ImagePull { metadata: None }],
     })

@@ -242,6 +242,29 @@ impl World {
 }
 
 #[tokio::test]
+async fn a_forgotten_service_is_known_until_it_has_ended_and_may_come_back() {
+    let world = world();
+    world.supervisor.declare(spec("x"));
+    world.until_up("x").await;
+    world.supervisor.forget("x");
+    world.supervisor.forget("never declared");
+    let mut views = world.supervisor.watch();
+    let gone = views.wait_for(Vec::is_empty);
+    timeout(Duration::from_secs(20), gone)
+        .await
+        .unwrap()
+        .unwrap();
+    world.fake.change(|state| assert!(state.running.is_empty()));
+    world.supervisor.declare(spec("x"));
+    world.until_up("x").await;
+    // One that is wanted again before it has ended goes on to be known.
+    world.supervisor.forget("x");
+    world.supervisor.declare(spec("x"));
+    world.until("x", |view| view.pid == Some(103)).await;
+    world.until_up("x").await;
+}
+
+#[tokio::test]
 async fn a_container_starts_speaks_ends_and_starts_again() {
     let mut world = world();
     world.supervisor.declare(spec("x"));

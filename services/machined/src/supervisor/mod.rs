@@ -66,6 +66,7 @@ enum Order {
     Start(Id),
     Stop(Id),
     Declare(Box<ServiceSpec>),
+    Forget(Id),
     Control(control::Request),
     Condition(Condition, Result<(), String>),
     Run(tool::Job),
@@ -111,6 +112,7 @@ impl std::fmt::Debug for Order {
             Order::Start(_) => "Start",
             Order::Stop(_) => "Stop",
             Order::Declare(_) => "Declare",
+            Order::Forget(_) => "Forget",
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
             Order::Run(_) => "Run",
@@ -175,6 +177,11 @@ impl Supervisor {
     /// any other goes on as it is.
     pub fn declare(&self, spec: ServiceSpec) {
         let _ = self.orders.send(Order::Declare(Box::new(spec)));
+    }
+
+    /// Stops the service, and knows it no longer when it has ended, unless it was declared anew.
+    pub fn forget(&self, id: &str) {
+        let _ = self.orders.send(Order::Forget(id.into()));
     }
 
     /// For those who know of conditions.

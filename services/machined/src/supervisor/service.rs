@@ -19,6 +19,8 @@ pub(super) struct Service {
     /// Who follows its container, while there is one.
     pub(super) container: Option<Handle>,
     pub(super) state: State,
+    /// It is known no longer when it has ended.
+    pub(super) leaves: bool,
     pub(super) view: ServiceView,
     history: VecDeque<ServiceEvent>,
 }
@@ -38,6 +40,7 @@ impl Service {
             spec,
             container: None,
             state: State::Initialized,
+            leaves: false,
             view,
             history: VecDeque::new(),
         }

@@ -66,6 +66,8 @@ impl Shell {
             }
             self.start_what_can();
             self.go_on_stopping();
+            self.services
+                .retain(|service| !(service.leaves && service.state.is_at_rest()));
             self.publish();
             self.answer_controls();
         }
@@ -76,11 +78,13 @@ impl Shell {
             Order::Start(_)
             | Order::Stop(_)
             | Order::Declare(_)
+            | Order::Forget(_)
             | Order::Control(_)
             | Order::Run(_)
                 if self.stopping.is_some() => {}
             Order::Control(request) => self.control(request),
             Order::Declare(spec) => self.declare(*spec),
+            Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.extend(tool::start(job)),
             Order::Start(id) => self.happened(&id, Event::Start),
@@ -123,14 +127,23 @@ impl Shell {
                     return console::error(&format!("service {id}: cannot be heard: {error}"));
                 }
             },
-            Some(service) if service.spec != spec => {
+            Some(service) if service.spec != spec || service.leaves => {
                 service.spec = spec;
+                service.leaves = false;
                 Event::Restart
             }
             Some(service) if service.state == State::Initialized => Event::Start,
             Some(_) => return,
         };
         self.happened(&id, event);
+    }
+
+    fn forget(&mut self, id: &str) {
+        let known = self.services.iter_mut();
+        for service in known.filter(|service| *service.spec.id == *id) {
+            service.leaves = true;
+        }
+        self.happened(id, Event::Stop);
     }
 
     /// A process says by a socket of its own when it is ready.

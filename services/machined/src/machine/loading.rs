@@ -1,0 +1,304 @@
+//! System extensions that the machine config names, loaded while the node runs: fetched, checked and unpacked by
+//! registryd, and laid over `/usr/local`. One that cannot be had costs nothing but itself.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corten_config::Document;
+use corten_config::values::{ExtensionImage, ExtensionSource};
+use corten_extension::layers::{self, Layer};
+use corten_sys::mount::{self, MountFlags};
+use oci_spec::distribution::Reference;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::Machine;
+use crate::console;
+use crate::containerd::{Containerd, Purpose, SYSTEM};
+use crate::labelled;
+use crate::services::{CONTAINERD, CONTAINERD_SOCKET, REGISTRYD};
+
+/// What extensions are laid over.
+const OVER: &str = "/usr/local";
+/// Where they are unpacked at every boot, each in a directory of its own: what a disk kept is not believed.
+const UNPACKED: &str = "/var/lib/extensions";
+/// Where containerd keeps what it pulled (containerd, `docs/content-flow.md`).
+const STORE: &str = "/var/lib/containerd/io.containerd.content.v1.content";
+/// Where a volume is looked into.
+const MOUNT_POINT: &str = "/run/extension-source";
+/// A registry that gives nothing any more is given up for now.
+const PULL: Duration = Duration::from_secs(900);
+/// Between attempts: at first, and at last.
+const PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// An extension that can be laid over the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Loaded {
+    image: ExtensionImage,
+    layer: Layer,
+}
+
+/// What was said last of each extension that cannot be had, so that it is said once.
+#[derive(Debug, Default)]
+struct Complaints(HashMap<String, String>);
+
+impl Complaints {
+    fn tell(&mut self, image: &ExtensionImage, why: String) {
+        if self.0.get(&**image) != Some(&why) {
+            console::warn(&format!("the extension {image} is not loaded: {why}"));
+            self.0.insert(image.to_string(), why);
+        }
+    }
+
+    fn forget_others(&mut self, wanted: &[ExtensionImage]) {
+        self.0
+            .retain(|image, _| wanted.iter().any(|wanted| **wanted == *image));
+    }
+}
+
+impl Machine {
+    /// Has those loaded that the config names, for ever.
+    pub(super) async fn load_extensions(self: Arc<Machine>) {
+        self.supervisor.up(CONTAINERD).await;
+        if let Err(error) = remove_all(Path::new(UNPACKED)) {
+            console::warn(&format!("cannot remove {UNPACKED}: {error}"));
+        }
+        let mut configs = self.node.configs();
+        let mut complaints = Complaints::default();
+        let mut loaded: Vec<Loaded> = Vec::new();
+        let mut pause = PAUSE;
+        loop {
+            let wanted = wanted(configs.borrow_and_update().as_ref());
+            complaints.forget_others(&wanted);
+            let now = self.obtain_all(&wanted, &loaded, &mut complaints).await;
+            if now != loaded {
+                loaded = self.lay(&loaded, now);
+            }
+            let again = async {
+                if loaded.len() == wanted.len() {
+                    std::future::pending::<()>().await;
+                }
+                sleep(pause).await;
+            };
+            tokio::select! {
+                changed = configs.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    pause = PAUSE;
+                }
+                () = again => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
+        }
+    }
+
+    /// Those of the wanted ones that can be had, in their order.
+    async fn obtain_all(
+        &self,
+        wanted: &[ExtensionImage],
+        loaded: &[Loaded],
+        complaints: &mut Complaints,
+    ) -> Vec<Loaded> {
+        let mut taken = names_in_the_image();
+        let mut now: Vec<Loaded> = Vec::new();
+        for image in wanted {
+            let had = loaded.iter().find(|one| one.image == *image).cloned();
+            let obtained = match had {
+                Some(had) => Ok(had),
+                None => self.obtain(image).await,
+            };
+            let name = |one: &Loaded| one.layer.manifest.metadata.name.clone();
+            match obtained {
+                Ok(one) if taken.insert(name(&one)) => now.push(one),
+                Ok(one) => complaints.tell(image, format!("the node has another {}", name(&one))),
+                Err(why) => complaints.tell(image, why),
+            }
+        }
+        let digests: Vec<&str> = wanted.iter().map(ExtensionImage::digest).collect();
+        // What stays takes room, and nothing else; the next boot or config is another attempt.
+        let _ = containerd().remove_other_extensions(&digests).await;
+        now
+    }
+
+    async fn obtain(&self, image: &ExtensionImage) -> Result<Loaded, String> {
+        match image.source() {
+            ExtensionSource::Registry(name) => {
+                if !is_here(image).await? {
+                    pull(name).await?;
+                }
+                self.unpack(Path::new(STORE), image).await?;
+            }
+            ExtensionSource::Volume { label, file } => {
+                let volume = labelled::attach(label, Path::new(MOUNT_POINT))?.ok_or_else(|| {
+                    format!("no volume has the label {label}: attach one, with ISO 9660 or FAT")
+                })?;
+                self.unpack(&volume.path(file), image).await?;
+            }
+        }
+        let manifest = layers::read(&directory(image).join("manifest.yaml"))
+            .map_err(|problem| problem.to_string())?;
+        Ok(Loaded {
+            image: image.clone(),
+            layer: Layer {
+                image: image.to_string(),
+                manifest,
+            },
+        })
+    }
+
+    async fn unpack(&self, from: &Path, image: &ExtensionImage) -> Result<(), String> {
+        let directory = directory(image);
+        let words = [&from.to_string_lossy(), &directory.to_string_lossy()];
+        let [from, to] = words.map(|word| word.to_string());
+        let words = ["unpack", &from, image.digest(), &to];
+        self.supervisor.run(REGISTRYD, &words).await
+    }
+
+    /// Lays those of now over the node, in place of those before. Answers which lie there then.
+    fn lay(&self, before: &[Loaded], now: Vec<Loaded>) -> Vec<Loaded> {
+        let now = match mount_instead(before, &now) {
+            Ok(()) => now,
+            Err(error) => {
+                console::error(&format!("cannot lay extensions over {OVER}: {error}"));
+                Vec::new()
+            }
+        };
+        for one in before.iter().filter(|one| !now.contains(one)) {
+            console::say(&format!("the extension {} is no longer loaded", one.image));
+        }
+        for one in now.iter().filter(|one| !before.contains(one)) {
+            let about = &one.layer.manifest.metadata;
+            let (name, version, image) = (&about.name, &about.version, &one.image);
+            console::say(&format!(
+                "the extension {name} {version} is loaded from {image}"
+            ));
+        }
+        let layers = now.iter().map(|one| one.layer.clone());
+        self.extensions.loaded.send_replace(layers.collect());
+        self.find_extensions();
+        now
+    }
+}
+
+/// Those that the config names, each once.
+fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
+    let install = config.map(|document| &document.machine.install);
+    let mut digests = HashSet::new();
+    let named = install.into_iter().flat_map(|install| &install.extensions);
+    named
+        .filter(|one| digests.insert(one.image.digest()))
+        .map(|one| one.image.clone())
+        .collect()
+}
+
+/// Where it is unpacked. The kernel takes one page of names for all layers together, so they are short.
+fn directory(image: &ExtensionImage) -> PathBuf {
+    let hex = image.digest().strip_prefix("sha256:").unwrap_or_default();
+    Path::new(UNPACKED).join(hex.get(..16).unwrap_or(hex))
+}
+
+fn containerd() -> Containerd {
+    Containerd::new(Path::new(CONTAINERD_SOCKET))
+}
+
+async fn is_here(image: &ExtensionImage) -> Result<bool, String> {
+    let answer = containerd().has_image(SYSTEM, image.digest()).await;
+    answer.map_err(|status| status.message().to_owned())
+}
+
+async fn pull(name: &str) -> Result<(), String> {
+    let full: Reference = name.parse().map_err(|error| format!("{name:?}: {error}"))?;
+    console::say(&format!("pulling the extension {name}"));
+    let (steps, _nobody_listens) = mpsc::channel(1);
+    let full = full.whole();
+    let (containerd, purpose) = (containerd(), Purpose::Extension);
+    let pulled = timeout(PULL, containerd.pull(SYSTEM, &full, purpose, steps)).await;
+    match pulled {
+        Ok(pulled) => pulled.map_err(|status| status.message().to_owned()),
+        Err(_) => Err(format!("it was not pulled within {} s", PULL.as_secs())),
+    }
+}
+
+fn names_in_the_image() -> HashSet<String> {
+    let (layers, _) = layers::list(Path::new("/")).unwrap_or_default();
+    let names = layers.into_iter().map(|layer| layer.manifest.metadata.name);
+    names.collect()
+}
+
+/// The directories to lay, the topmost first. An extension may have nothing but its manifest.
+fn lower(extensions: &[Loaded]) -> Vec<String> {
+    let directories = extensions.iter().rev();
+    let directories = directories.map(|one| directory(&one.image).join("rootfs/usr/local"));
+    directories
+        .filter(|directory| directory.is_dir())
+        .map(|directory| directory.display().to_string())
+        .collect()
+}
+
+fn mount_instead(before: &[Loaded], now: &[Loaded]) -> io::Result<()> {
+    if !lower(before).is_empty() {
+        // What runs out of it has it until it ends.
+        mount::detach(Path::new(OVER))?;
+    }
+    let layers = lower(now);
+    if layers.is_empty() {
+        return Ok(());
+    }
+    let options = format!("lowerdir={}:{OVER}", layers.join(":"));
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    let source = Path::new("corten-extensions");
+    mount::mount(source, Path::new(OVER), "overlay", flags, &options)
+}
+
+fn remove_all(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn each_image_is_wanted_once_and_in_the_order_of_the_config() {
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let (one, two) = (digest("1"), digest("2"));
+        let images = format!(
+            "{{image: registry.example.org/hello:v1@{two}}}, \
+             {{image: oci-archive://EXTRA/hello.tar@{one}}}, \
+             {{image: oci-archive://EXTRA/again.tar@{two}}}"
+        );
+        let document = sample::config(&format!("install: {{extensions: [{images}]}}"), "");
+        let wanted = wanted(Some(&document));
+        let digests: Vec<&str> = wanted.iter().map(ExtensionImage::digest).collect();
+        assert_eq!(digests, [&two, &one]);
+        assert_eq!(
+            directory(&wanted[1]),
+            Path::new("/var/lib/extensions/1111111111111111")
+        );
+        assert!(super::wanted(None).is_empty());
+    }
+
+    #[test]
+    fn a_complaint_is_made_once_until_it_is_another() {
+        let mut complaints = Complaints::default();
+        let image = ExtensionImage::default();
+        complaints.tell(&image, "no volume".to_owned());
+        complaints.tell(&image, "no volume".to_owned());
+        assert_eq!(complaints.0[&*image], "no volume");
+        complaints.tell(&image, "no file".to_owned());
+        assert_eq!(complaints.0[&*image], "no file");
+        complaints.forget_others(std::slice::from_ref(&image));
+        assert_eq!(complaints.0.len(), 1);
+        complaints.forget_others(&[]);
+        assert!(complaints.0.is_empty());
+    }
+}
