@@ -29,9 +29,9 @@ pub(crate) use config::{
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
 pub(crate) use look::{
-    Cgroups, Containers, DiskFree, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageName,
-    ImageNamespace, Inspect, Kubernetes, Logs, Preset, Processes, Service, ServiceAction, Sort,
-    Time, Version,
+    Cgroups, Containers, DiskFree, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageFile,
+    ImageName, ImageNamespace, Inspect, Kubernetes, Logs, Preset, Processes, Service,
+    ServiceAction, Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Man, Support};
 

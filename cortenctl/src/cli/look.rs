@@ -1,5 +1,6 @@
 //! Verbs that look at nodes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -259,6 +260,8 @@ pub(crate) enum Image {
     List(ImageList),
     /// Have a node get an image
     Pull(ImageName),
+    /// Send a node the images of an archive
+    Import(ImageFile),
     /// Remove an image from a node
     #[command(visible_alias = "rm")]
     Remove(ImageName),
@@ -278,6 +281,16 @@ pub(crate) struct ImageName {
     /// The image, as registry.example/name:tag
     pub(crate) image: String,
     /// Whose image
+    #[arg(long, value_enum, default_value = "cri")]
+    pub(crate) namespace: ImageNamespace,
+}
+
+/// `image import`.
+#[derive(Debug, Args)]
+pub(crate) struct ImageFile {
+    /// An OCI archive, or what `docker save` writes
+    pub(crate) file: PathBuf,
+    /// Whose images they become
     #[arg(long, value_enum, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
 }

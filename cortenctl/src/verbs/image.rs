@@ -1,18 +1,26 @@
 //! `image`: images of containers.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace};
+use anyhow::Context as _;
+use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace, Data};
+use corten_api::machine::image_service_import_request::Request as Part;
 use corten_api::machine::image_service_pull_response::Response as Pulled;
 use corten_api::machine::{
-    ImageListRequest, ImageListResponse, ImagePullRequest, ImageServiceListRequest,
-    ImageServiceListResponse, ImageServicePullLayerProgress, ImageServicePullRequest,
-    ImageServicePullResponse, ImageServiceRemoveRequest, image_service_pull_layer_progress::Status,
+    ImageListRequest, ImageListResponse, ImagePullRequest, ImageServiceImportRequest,
+    ImageServiceListRequest, ImageServiceListResponse, ImageServicePullLayerProgress,
+    ImageServicePullRequest, ImageServicePullResponse, ImageServiceRemoveRequest,
+    image_service_pull_layer_progress::Status,
 };
+use tokio::fs::File;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::answers::finish;
-use crate::cli::{Image, ImageName, ImageNamespace};
+use crate::cli::{Image, ImageFile, ImageName, ImageNamespace};
 use crate::clients::{Images, Machine};
 use crate::connect::Route;
 use crate::failure::Failure;
@@ -20,6 +28,9 @@ use crate::stream::{Node, Trouble, drain, each};
 use crate::table::{Table, print, printable};
 use crate::units;
 
+/// Bytes of an archive in one message, and messages made ahead of a slow node.
+const CHUNK: usize = 32 << 10;
+const AHEAD: usize = 4;
 const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"];
 
 pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure> {
@@ -42,6 +53,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure>
             finish(&failed)
         }
         Image::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
+        Image::Import(args) => finish(&each(routes, async |node| import(node, args).await).await?),
         Image::Remove(args) => {
             let failed = each(routes, async |node| {
                 let request = node.brief(ImageServiceRemoveRequest {
@@ -167,6 +179,50 @@ async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
         printable(&args.image)
     );
     Ok(())
+}
+
+/// Sends the file as fast as the node takes it.
+async fn import(node: &Node, args: &ImageFile) -> Result<(), Trouble> {
+    let mut file = open(&args.file).await?;
+    let (messages, sent) = mpsc::channel(AHEAD);
+    let request = node.request(ReceiverStream::new(sent));
+    let feed = async move {
+        let mut part = Part::Containerd(instance(args.namespace));
+        // The node's answer says why it wants no more.
+        while messages.send(message(part)).await.is_ok() {
+            let mut bytes = Vec::with_capacity(CHUNK);
+            if (&mut file)
+                .take(CHUNK as u64)
+                .read_to_end(&mut bytes)
+                .await?
+                == 0
+            {
+                break;
+            }
+            part = Part::ImageChunk(Data {
+                metadata: None,
+                bytes,
+            });
+        }
+        Ok::<_, Trouble>(())
+    };
+    let mut client = node.client::<Images>();
+    let (fed, answer) = tokio::join!(feed, client.import(request));
+    fed?;
+    let name = answer?.into_inner().name;
+    eprintln!("{}: imported {}", printable(&node.name), printable(&name));
+    Ok(())
+}
+
+fn message(part: Part) -> ImageServiceImportRequest {
+    ImageServiceImportRequest {
+        request: Some(part),
+    }
+}
+
+async fn open(path: &Path) -> Result<File, Failure> {
+    let file = File::open(path).await;
+    Ok(file.with_context(|| path.display().to_string())?)
 }
 
 fn stage(progress: &ImageServicePullLayerProgress) -> String {

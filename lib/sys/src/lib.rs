@@ -15,6 +15,7 @@ pub mod dm;
 pub mod host;
 pub mod kmsg;
 pub mod loopdev;
+pub mod memory;
 pub mod mount;
 pub mod packet;
 pub mod power;

@@ -1,8 +1,8 @@
 //! The multi-call program of the image: which daemon it is depends on `argv[0]`.
 //!
-//! Owns: the mapping from name to daemon, and the kernel's requests to user space (`helper.rs`). Never does:
-//! anything else; a name it does not know fails at once. Talks to: the daemons' libraries; udevd, which loads
-//! modules.
+//! Owns: the mapping from name to daemon, the kernel's requests to user space (`helper.rs`), and that freed memory
+//! goes back to the kernel. Never does: anything else; a name it does not know fails at once. Talks to: the daemons'
+//! libraries; udevd, which loads modules.
 //! On a laptop: `cargo run -p node -- apid --help` (under its own name it takes a daemon's as first argument).
 
 mod helper;
@@ -33,7 +33,12 @@ fn main() -> ExitCode {
         name = args.next().unwrap_or_default();
     }
     match daemon(&name) {
-        Some(daemon) => daemon(name, args),
+        Some(daemon) => {
+            if let Err(error) = corten_sys::memory::keep_small() {
+                eprintln!("corten-node: what is freed is kept: {error}");
+            }
+            daemon(name, args)
+        }
         None => {
             eprintln!("corten-node: call me by the name of a daemon: {NAMES}");
             ExitCode::from(2)

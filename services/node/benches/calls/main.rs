@@ -128,9 +128,11 @@ fn main() {
                 measure(&senders, &work).await;
             }
             drop(senders);
+            settle();
             had.push(memory(&daemons));
         }
         fan_out(address, &own, nodes, rounds).await;
+        settle();
         had.push(memory(&daemons));
         println!(
             "\n| memory | before | after 1 connection | after 64 | after {nodes} nodes | at most |\n\
@@ -148,6 +150,11 @@ fn main() {
     })
     .join()
     .unwrap();
+}
+
+/// Time for the daemons to give back what they freed.
+fn settle() {
+    std::thread::sleep(corten_sys::memory::INTERVAL + Duration::from_secs(2));
 }
 
 /// KiB each has now.

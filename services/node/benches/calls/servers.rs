@@ -116,6 +116,8 @@ pub fn run_as(words: &[String]) -> bool {
         return false;
     };
     let directory = Path::new(directory);
+    // As the image's program does.
+    corten_sys::memory::keep_small().unwrap();
     match name.as_str() {
         "syslogd" => run_syslogd(directory),
         "machined" => run_machined(directory),
