@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use qemu::{Arch, Disk, DiskMode};
 use serde_json::json;
 use tests::client::Table;
 use tests::disk::NodeDisk;
+use tests::images;
 use tests::node::{BOOT, Node, SOON};
-use tests::{images, workspace};
 
 /// From a reboot's reset to the next.
 const ORDERLY: Duration = Duration::from_secs(120);
@@ -58,9 +58,8 @@ fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
 }
 
 /// A volume with these files in its root.
-fn volume(files: &[&Path]) -> PathBuf {
-    let path = workspace::target().join("vm").join("extensions.fat");
-    let volume = fs::File::create(&path).unwrap();
+fn volume(path: &Path, files: &[&Path]) {
+    let volume = fs::File::create(path).unwrap();
     volume.set_len(64 << 20).unwrap();
     let run = |command: &mut Command| {
         let status = command.status().unwrap();
@@ -68,10 +67,9 @@ fn volume(files: &[&Path]) -> PathBuf {
     };
     run(Command::new("/sbin/mkfs.vfat")
         .args(["-n", LABEL])
-        .arg(&path));
+        .arg(path));
     let mut copy = Command::new("mcopy");
-    run(copy.arg("-i").arg(&path).args(files).arg("::"));
-    path
+    run(copy.arg("-i").arg(path).args(files).arg("::"));
 }
 
 fn apply(node: &Node, images: &[String]) {
@@ -112,11 +110,11 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
     let other = archive(&at("changed.tar"), "other", None);
     assert_ne!(changed, other);
     let tool = archive(&at("tool.tar"), "tool", Some(REGISTRY));
-    let volume = volume(&[&at("hello.tar"), &at("changed.tar")]);
+    volume(&at("volume"), &[&at("hello.tar"), &at("changed.tar")]);
     let on_volume = |file: &str, digest: &str| format!("oci-archive://{LABEL}/{file}@{digest}");
 
     let disk = NodeDisk::new("extensions", 4);
-    let beside = Disk::raw(&volume).mode(DiskMode::Snapshot);
+    let beside = Disk::raw(at("volume")).mode(DiskMode::Snapshot);
     let node = disk.start(|machine| machine.disk(beside));
     node.configure();
     let hello = on_volume("hello.tar", &hello);

@@ -98,6 +98,11 @@ pub(crate) fn arguments(
     channels(&mut args, machine, layout, purpose)?;
     network(&mut args, machine, layout)?;
     storage(&mut args, machine, layout)?;
+    for number in 1..=machine.sockets {
+        // The last, so that what is there from the start has the place it has without them.
+        let port = format!("pcie-root-port,id=socket{number},chassis={number}");
+        args.push("-device", &port);
+    }
     if let Some(direct) = &machine.direct {
         args.push("-kernel", &plain(&direct.kernel)?);
         if let Some(initrd) = &direct.initrd {

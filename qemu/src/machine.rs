@@ -144,6 +144,7 @@ pub struct Machine {
     pub(crate) direct: Option<DirectBoot>,
     pub(crate) netboot: Option<NetBoot>,
     pub(crate) wires: Vec<Wire>,
+    pub(crate) sockets: u32,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) uuid: Option<String>,
@@ -174,6 +175,7 @@ impl Machine {
             direct: None,
             netboot: None,
             wires: Vec::new(),
+            sockets: 0,
             api_port: None,
             guest_port: 50000,
             uuid: None,
@@ -250,6 +252,12 @@ impl Machine {
     /// Adds another NIC and connects it with another machine's.
     pub fn wire(mut self, wire: Wire) -> Self {
         self.wires.push(wire);
+        self
+    }
+
+    /// That many empty sockets of the bus, `socket1` and so on, for devices plugged in while the machine runs.
+    pub fn sockets(mut self, count: u32) -> Self {
+        self.sockets = count;
         self
     }
 

@@ -157,6 +157,18 @@ impl Qmp {
         self.execute("device_add", properties).map(drop)
     }
 
+    /// Asks the guest to let go of a device that was plugged in with this `id`, and waits until it has.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`] and [`Qmp::wait_event`].
+    pub fn device_del(&self, id: &str, deadline: Duration) -> Result<(), VmError> {
+        let before = self.events().len();
+        self.execute("device_del", &json!({ "id": id }))?;
+        let gone = |event: &Event| event.name == "DEVICE_DELETED" && event.data["device"] == id;
+        self.wait_event(&format!("device {id} to go"), before, deadline, gone)
+            .map(drop)
+    }
+
     /// Writes a picture of the display (PPM) to `path` on this host.
     ///
     /// # Errors

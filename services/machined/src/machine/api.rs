@@ -9,20 +9,20 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 
 use super::{Fatal, Machine};
+use crate::describe;
+use crate::durable;
 use crate::node::{Node, Stage};
 use crate::server;
-use crate::services::{APID_UID, ApiMode, MACHINED_SOCKET, table};
+use crate::services::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
+use crate::supervisor::task::Ready;
 
 impl Machine {
     /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).
     pub(super) async fn serve_api(&self) -> Result<(), Fatal> {
-        let listener = bind(Path::new(MACHINED_SOCKET))?;
         let node: Arc<dyn Node> = self.node.clone();
-        tokio::spawn(async move {
-            if let Err(error) = server::serve(listener, node).await {
-                crate::finish::fatal(&format!("the API server ended: {error}"));
-            }
-        });
+        let serves = Task::new(move |ready| serve(node.clone(), ready));
+        self.supervisor.declare(machined(serves));
+        self.start(MACHINED).await;
         if self.node.config().is_none() {
             self.acquire_config().await?;
         }
@@ -56,8 +56,17 @@ impl Machine {
     }
 }
 
+async fn serve(node: Arc<dyn Node>, ready: Ready) -> Result<(), String> {
+    let path = Path::new(MACHINED_SOCKET);
+    let listener = bind(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    ready.tell();
+    let served = server::serve(listener, node).await;
+    served.map_err(|error| describe(&error))
+}
+
 /// The API's socket: apid's alone.
 fn bind(path: &Path) -> io::Result<UnixListener> {
+    durable::remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     chown(path, Some(APID_UID), Some(APID_UID))?;

@@ -48,7 +48,7 @@ pub fn with_variables(mut spec: ServiceSpec, variables: &Variables) -> ServiceSp
                 .collect();
             container.environment.extend(more);
         }
-        Runner::Unusable(_) => {}
+        Runner::Task(_) | Runner::Unusable(_) => {}
     }
     spec
 }

@@ -12,7 +12,8 @@ use corten_extension::service::NetworkPart;
 use corten_sys::child::CapabilitySet;
 
 use crate::supervisor::limits::Limits;
-pub use table::{containerd, table, trustd};
+pub use crate::supervisor::task::Task;
+pub use table::{containerd, machined, table, trustd};
 
 /// A service's name in the API and in conditions; also its log's name.
 pub type Id = Arc<str>;
@@ -43,6 +44,8 @@ pub enum Runner {
     Process(Process),
     /// A container of containerd's. It is up when it has started.
     Container(Box<Container>),
+    /// A task of machined itself. It is up when it says so.
+    Task(Task),
     /// Nothing can: somebody declared it wrongly, as this says.
     Unusable(String),
 }
@@ -197,13 +200,15 @@ pub const CONTAINERD: &str = "containerd";
 /// containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
+/// machined's own API, which apid passes calls to.
+pub const MACHINED: &str = "machined";
 /// The id of the image cache's service.
 pub const REGISTRYD: &str = "registryd";
 /// Services that run only when the machine config asks for them; without them nothing is amiss.
 pub const OPTIONAL: [&str; 1] = [REGISTRYD];
 
 /// End after all others, in this order: who asked for the end is told of it, and what is said is heard.
-const LAST: [&str; 2] = ["apid", "syslogd"];
+const LAST: [&str; 3] = ["apid", MACHINED, "syslogd"];
 
 /// Whether a service ends after all others that are not like it.
 #[must_use]
@@ -256,6 +261,7 @@ pub fn describe(specs: &[ServiceSpec]) -> String {
         let (uid, words) = match &spec.runner {
             Runner::Process(process) => (process.uid, process.argv.join(" ")),
             Runner::Container(container) => (container.uid, container.args.join(" ")),
+            Runner::Task(_) => (0, "a task of machined".to_owned()),
             Runner::Unusable(why) => (0, why.clone()),
         };
         let _ = writeln!(

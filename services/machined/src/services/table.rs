@@ -8,8 +8,8 @@ use corten_sys::child::CapabilitySet;
 
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
-    LOGGING_CONFIG, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
-    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID,
+    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
+    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID, Task,
 };
 use crate::health::{HealthCheck, Probe};
 use crate::image_cache::IMAGE_CACHE;
@@ -86,6 +86,21 @@ pub fn trustd() -> ServiceSpec {
         limits: checked(port(TRUST_PORT), limits(READY, 15)),
         oom_score_adj: -998,
         cgroup: "system/trustd".to_owned(),
+    }
+}
+
+/// machined's own API.
+#[must_use]
+pub fn machined(task: Task) -> ServiceSpec {
+    ServiceSpec {
+        id: MACHINED.into(),
+        runner: Runner::Task(task),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: checked(Probe::Unix(MACHINED_SOCKET.into()), limits(READY, 15)),
+        // It is part of process 1.
+        oom_score_adj: 0,
+        cgroup: "init".to_owned(),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! One task owns every child of this process: it alone starts children and it alone reaps, so no exit
 //! status can be lost and no process id can be reused behind its back. Orphans are reaped on the way.
-//! A container is containerd's child; a task of its own follows it (`container.rs`) and tells the shell.
+//! A container is containerd's child; a task of its own follows it (`container.rs`) and tells the shell. A service can
+//! also be a task of machined itself (`task.rs`).
 //! Everyone else has a [`Supervisor`]: orders go in, views come out, nobody waits for a service here.
 
 pub mod container;
@@ -15,6 +16,7 @@ mod policy;
 mod process;
 mod service;
 mod shell;
+pub mod task;
 mod tool;
 
 use std::collections::HashMap;

@@ -131,6 +131,7 @@ fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Ve
     let message = match runs {
         Runs::Process(pid) => format!("Process started with PID {pid}"),
         Runs::Container => "Creating the container".to_owned(),
+        Runs::Task => "Starting the task".to_owned(),
     };
     match limits.ready {
         Some(limit) => (
@@ -171,7 +172,7 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
             },
             vec![
                 not_up(),
-                Act::Note(ServiceState::Stopping, format!("Sending SIGTERM to {runs}")),
+                Act::Note(ServiceState::Stopping, asking(runs)),
                 Act::Terminate(runs),
             ],
         ),
@@ -190,6 +191,13 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
             ServiceState::Finished,
             "Service finished successfully".to_owned(),
         ),
+    }
+}
+
+fn asking(runs: Runs) -> String {
+    match runs {
+        Runs::Process(_) | Runs::Container => format!("Sending SIGTERM to {runs}"),
+        Runs::Task => format!("Ending {runs}"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use corten_api::machine as api;
+use tokio::task::AbortHandle;
 
 use super::container::Handle;
 use super::policy::{Runs, State};
@@ -18,6 +19,8 @@ pub(super) struct Service {
     pub(super) spec: ServiceSpec,
     /// Who follows its container, while there is one.
     pub(super) container: Option<Handle>,
+    /// Ends its task, while there is one.
+    pub(super) task: Option<AbortHandle>,
     pub(super) state: State,
     /// It is known no longer when it has ended.
     pub(super) leaves: bool,
@@ -39,6 +42,7 @@ impl Service {
         Service {
             spec,
             container: None,
+            task: None,
             state: State::Initialized,
             leaves: false,
             view,
@@ -51,7 +55,7 @@ impl Service {
         let pid = match self.state.runs() {
             Some(Runs::Process(pid)) => Some(pid),
             Some(Runs::Container) => self.container.as_ref().and_then(Handle::pid),
-            None => None,
+            Some(Runs::Task) | None => None,
         };
         ServiceView {
             pid,

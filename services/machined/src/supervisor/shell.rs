@@ -11,7 +11,7 @@ use super::container;
 use super::needs::Known;
 use super::policy::{self, Act, Event, Runs, State};
 use super::service::Service;
-use super::{Order, Outside, Places, Scope, control, logs, notify, process, tool};
+use super::{Order, Outside, Places, Scope, control, logs, notify, process, task, tool};
 use crate::console;
 use crate::events::Events;
 use crate::node::{ServiceState, ServiceView};
@@ -229,6 +229,11 @@ impl Shell {
                 ));
                 Event::Spawned(Runs::Container)
             }
+            Runner::Task(task) => {
+                let id = &service.spec.id;
+                service.task = Some(task::start(id, task, self.speakers.clone()));
+                Event::Spawned(Runs::Task)
+            }
             Runner::Unusable(why) => Event::Failed(why.clone()),
         }
     }
@@ -257,6 +262,12 @@ impl Shell {
                 let service = self.services.get(at);
                 if let Some(container) = service.and_then(|service| service.container.as_ref()) {
                     container.signal(signal);
+                }
+            }
+            Runs::Task => {
+                let service = self.services.get(at);
+                if let Some(task) = service.and_then(|service| service.task.as_ref()) {
+                    task.abort();
                 }
             }
         }

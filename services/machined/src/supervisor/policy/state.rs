@@ -12,6 +12,8 @@ pub enum Runs {
     Process(u32),
     /// A container, or the attempt to start one.
     Container,
+    /// A task of machined's own.
+    Task,
 }
 
 impl fmt::Display for Runs {
@@ -19,6 +21,7 @@ impl fmt::Display for Runs {
         match self {
             Runs::Process(pid) => write!(f, "PID {pid}"),
             Runs::Container => f.write_str("the container"),
+            Runs::Task => f.write_str("the task"),
         }
     }
 }
