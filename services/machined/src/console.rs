@@ -79,7 +79,14 @@ impl log::Log for Libraries {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
+        // The DHCP client sees every packet while it has no address, and says of each that it is none for it.
+        let is_of_others = || {
+            record
+                .args()
+                .to_string()
+                .starts_with("Ignoring invalid DHCP package")
+        };
+        if self.enabled(record.metadata()) && !is_of_others() {
             let library = record.target().split(':').next().unwrap_or_default();
             say(&format!("{library}: {}", record.args()));
         }

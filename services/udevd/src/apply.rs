@@ -40,7 +40,15 @@ pub struct Handler {
     database: Database,
     links: Links,
     rules: RwLock<Arc<Rules>>,
+    /// Network interfaces keep the names the kernel gave them, unless a rule says otherwise.
+    keeps_names: bool,
     watches: Option<Arc<Watches>>,
+}
+
+/// Whether the kernel's parameters say `net.ifnames=0`, as for systemd-udevd.
+fn keeps_names(roots: &Roots) -> bool {
+    let line = std::fs::read_to_string(roots.proc.join("cmdline")).unwrap_or_default();
+    line.split_whitespace().any(|word| word == "net.ifnames=0")
 }
 
 impl Handler {
@@ -51,6 +59,7 @@ impl Handler {
             database: Database::new(&roots.run),
             links: Links::new(&roots.dev, &roots.run),
             rules: RwLock::default(),
+            keeps_names: keeps_names(&roots),
             watches: None,
             roots,
         }
@@ -79,6 +88,10 @@ impl Handler {
             // Rules and listeners get to know what is gone.
             (What::Remove, Some(old)) => Plan::of(old),
             _ => defaults::plan(event, defaults::properties(&self.sysfs, event, read)),
+        };
+        let plan = Plan {
+            name: plan.name.filter(|_| !self.keeps_names),
+            ..plan
         };
         let rules = self
             .rules

@@ -8,7 +8,7 @@ use crate::encode::{escaped, tag};
 use crate::event::{Action, Event, Properties};
 use crate::plan::{Permission, Plan};
 use crate::sysfs::Sysfs;
-use crate::{disk, partitions, path, probe};
+use crate::{disk, net_name, partitions, path, probe};
 use std::collections::BTreeSet;
 
 /// Groups of device nodes: Debian's fixed numbers. The image has no names for
@@ -84,6 +84,11 @@ pub fn properties(
         "net" => {
             let driver = sysfs.link(&format!("{}/device", event.devpath), "driver");
             set("ID_NET_DRIVER", driver);
+            let names = net_name::names(sysfs, event);
+            set("ID_NET_NAME", net_name::wanted(sysfs, event, &names));
+            for (key, name) in names {
+                set(&key, Some(name));
+            }
         }
         "virtio-ports" => set("ID_PORT_NAME", sysfs.text(&event.devpath, "name")),
         _ => {}
@@ -204,6 +209,9 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
         && let Some(alias) = event.property("MODALIAS")
     {
         plan.modules.push(alias.to_owned());
+    }
+    if event.subsystem == "net" {
+        plan.name = properties.get("ID_NET_NAME").cloned();
     }
     if let Some(node) = event.node() {
         plan.permission = permission(&event.subsystem, event.sysname());

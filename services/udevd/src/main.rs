@@ -37,6 +37,7 @@ mod links;
 mod modprobe_d;
 mod modules;
 mod monitor;
+mod net_name;
 mod nodes;
 mod notify;
 mod partitions;

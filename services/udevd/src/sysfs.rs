@@ -43,6 +43,14 @@ impl Sysfs {
         Some(bytes)
     }
 
+    /// The beginning of an attribute: some devices do not bear that all of it is read.
+    pub fn head<const N: usize>(&self, devpath: &str, attribute: &str) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        let mut file = fs::File::open(self.path(devpath).join(attribute)).ok()?;
+        file.read_exact(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
     /// The last part of a link's target: `subsystem`, `driver`.
     pub fn link(&self, devpath: &str, name: &str) -> Option<String> {
         let target = fs::read_link(self.path(devpath).join(name)).ok()?;

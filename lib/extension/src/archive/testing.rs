@@ -76,7 +76,14 @@ impl Image {
             .iter()
             .map(|(kind, bytes)| descriptor(kind, bytes))
             .collect();
-        let settings = b"{}".to_vec();
+        // What each layer is unpacked: the same, of those that are not compressed.
+        let unpacked: Vec<String> = layers.iter().map(|(_, bytes)| digest(bytes)).collect();
+        let settings = json!({
+            "architecture": architecture,
+            "os": "linux",
+            "rootfs": {"type": "layers", "diff_ids": unpacked},
+        });
+        let settings = settings.to_string().into_bytes();
         let config = descriptor("application/vnd.oci.image.config.v1+json", &settings);
         let manifest = json!({"schemaVersion": 2, "config": config, "layers": described});
         let manifest = manifest.to_string().into_bytes();

@@ -4,7 +4,7 @@ use super::eval::Evaluation;
 use super::template::Template;
 use crate::encode::tag;
 use crate::event::Properties;
-use crate::{defaults, disk, dm, path, usb};
+use crate::{defaults, disk, dm, net_name, path, usb};
 
 /// A builtin with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Builtin {
     DiskId(&'static [&'static str]),
     /// `net_driver`: the driver of an interface.
     NetDriver,
+    /// `net_id`: the names an interface could have.
+    NetId,
     /// `kmod load`: modules; without names, those for the device's alias.
     Kmod(Vec<Template>),
     /// `dmsetup udevflags`: what is wanted of the rules, by an event's cookie.
@@ -31,14 +33,13 @@ pub enum Builtin {
 }
 
 /// Those of udev that are not here.
-const UNSUPPORTED: [&str; 10] = [
+const UNSUPPORTED: [&str; 9] = [
     "btrfs",
     "dissect_image",
     "factory_reset",
     "hwdb",
     "input_id",
     "keyboard",
-    "net_id",
     "net_setup_link",
     "tpm2_id",
     "uaccess",
@@ -59,6 +60,7 @@ impl Builtin {
             "ata_id" => Self::DiskId(&["ata"]),
             "scsi_id" => Self::DiskId(&["ata", "scsi", "usb"]),
             "net_driver" => Self::NetDriver,
+            "net_id" => Self::NetId,
             "kmod" => match words.next() {
                 Some("load") => Self::Kmod(words.map(Template::new).collect::<Result<_, _>>()?),
                 _ => return Err("the builtin kmod is called as \"kmod load\"".to_owned()),
@@ -98,6 +100,7 @@ impl Builtin {
                 let driver = world.sysfs.link(&device, "driver")?;
                 [("ID_NET_DRIVER".into(), driver)].into()
             }
+            Self::NetId => net_name::names(world.sysfs, event),
             // No flag is an answer, too.
             Self::DmFlags(cookie) => return dm::flags(&evaluation.expand(cookie, false)),
             Self::DmName(name) => dm::volume(&evaluation.expand(name, false))?,

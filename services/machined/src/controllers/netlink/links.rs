@@ -13,6 +13,7 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMess
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::names::Names;
 use super::{Kernel, hardware_address};
 use crate::network::{Setup, wireguard};
 use crate::resources::names::{LINK_FLAGS, LINK_TYPES, flags, name};
@@ -20,6 +21,8 @@ use crate::resources::network::LinkStatus;
 
 /// Of tunnels the kernel tells nothing by itself: so often they are looked at.
 const TUNNELS: Duration = Duration::from_secs(30);
+/// While a link awaits its name, of which nobody tells when there is no better one.
+const AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Links {
@@ -41,12 +44,17 @@ impl Controller for Links {
             Setup::wait(&mut setup).await;
         }
         let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
+        let mut names = Names::default();
         context.event().await;
         loop {
             let links = kernel.links().await?;
             let mut has_tunnel = false;
             context.start_outputs();
+            names.look();
             for (name, mut status) in links.iter().filter_map(status) {
+                if !names.is_final(&name, status.index) {
+                    continue;
+                }
                 add_device(&mut status, Path::new("/sys/class/net"), &name);
                 if status.kind == wireguard::KIND {
                     has_tunnel = true;
@@ -56,12 +64,15 @@ impl Controller for Links {
                 context.put(Draft::new(&name, status))?;
             }
             context.remove_others::<LinkStatus>()?;
-            if has_tunnel {
-                if let Ok(changed) = timeout(TUNNELS, kernel.changed()).await {
-                    changed?;
-                }
+            let patience = if names.are_awaited() {
+                AGAIN
+            } else if has_tunnel {
+                TUNNELS
             } else {
-                kernel.changed().await?;
+                Duration::MAX
+            };
+            if let Ok(changed) = timeout(patience, kernel.changed()).await {
+                changed?;
             }
         }
     }

@@ -5,6 +5,7 @@
 
 pub(super) mod addresses;
 pub(super) mod links;
+mod names;
 pub(super) mod routes;
 
 use std::io;
