@@ -51,7 +51,11 @@ fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
     let digest = image.add(architecture(), &[(PLAIN, tar(&members))]);
     if let Some(image_name) = image_name {
         let names = json!({"io.containerd.image.name": image_name});
-        image.manifests[0]["annotations"] = names;
+        let shown = image
+            .manifests
+            .first_mut()
+            .and_then(|it| it.as_object_mut());
+        shown.unwrap().insert("annotations".to_owned(), names);
     }
     fs::write(path, image.archive()).unwrap();
     digest

@@ -1,6 +1,5 @@
 //! Promise: a disk and a network card that are plugged into a node that runs are found and named, and forgotten when
 //! they are pulled out.
-#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use qemu::Firmware;
 use serde_json::json;

@@ -164,7 +164,10 @@ impl Qmp {
     pub fn device_del(&self, id: &str, deadline: Duration) -> Result<(), VmError> {
         let before = self.events().len();
         self.execute("device_del", &json!({ "id": id }))?;
-        let gone = |event: &Event| event.name == "DEVICE_DELETED" && event.data["device"] == id;
+        let gone = |event: &Event| {
+            event.name == "DEVICE_DELETED"
+                && event.data.get("device").is_some_and(|gone| gone == id)
+        };
         self.wait_event(&format!("device {id} to go"), before, deadline, gone)
             .map(drop)
     }

@@ -65,8 +65,9 @@ mod tests {
 
     #[test]
     fn what_lies_below_something_in_use_is_given_back() {
-        let mut many: Vec<Box<[u8; 1000]>> =
-            (0..32_000).map(|n| Box::new([n as u8; 1000])).collect();
+        let mut many: Vec<Box<[u8; 1000]>> = (0..32_000_u16)
+            .map(|n| Box::new([n.to_ne_bytes()[0]; 1000]))
+            .collect();
         let last = many.pop().unwrap();
         drop(many);
         let before = resident();
