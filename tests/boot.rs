@@ -35,6 +35,14 @@ fn raw_bios() {
 
 #[test]
 #[ignore = "make test-vm"]
+fn without_a_source_of_random_numbers() {
+    let disk = Disk::raw(images::image(".raw"));
+    let shape = |m: qemu::Machine| m.firmware(Firmware::Uefi).disk(disk).randomless();
+    answers(&Node::start("boot-randomless", shape));
+}
+
+#[test]
+#[ignore = "make test-vm"]
 fn iso_uefi() {
     let iso = images::image(".iso");
     answers(&Node::start("boot-iso-uefi", |m| {

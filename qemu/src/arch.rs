@@ -27,6 +27,8 @@ pub(crate) struct Row {
     pub no_display: &'static str,
     /// `-cpu` under TCG: all features but those that only make the emulation slower or wrong.
     pub tcg_cpu: &'static str,
+    /// Added to `-cpu` for a processor without instructions that give random numbers, where it can be had.
+    pub no_random: &'static str,
     /// What the machine has for firmware when nothing is asked for.
     pub firmware: Firmware,
     /// UEFI code and variable store, most wanted first. Debian 12 and 13
@@ -62,6 +64,7 @@ const X86_64: Row = Row {
     machine: "q35",
     no_display: ",graphics=off",
     tcg_cpu: "max,la57=off,cx16=off",
+    no_random: ",rdrand=off,rdseed=off",
     firmware: Firmware::Bios,
     uefi: &[
         (
@@ -96,6 +99,7 @@ const ARM64: Row = Row {
     machine: "virt,gic-version=3",
     no_display: "",
     tcg_cpu: "max,pauth-impdef=on",
+    no_random: "",
     firmware: Firmware::Uefi,
     uefi: &[(
         "/usr/share/AAVMF/AAVMF_CODE.fd",

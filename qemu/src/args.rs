@@ -60,11 +60,18 @@ pub(crate) fn arguments(
     args.push("-nodefaults", "");
     args.push("-machine", &machine_type(machine, &row));
     args.push("-accel", layout.accel.option());
-    args.push("-cpu", cpu);
+    let without = if machine.randomless {
+        row.no_random
+    } else {
+        ""
+    };
+    args.push("-cpu", &format!("{cpu}{without}"));
     args.push("-smp", &machine.cpus.to_string());
     args.push("-m", &machine.memory_mib.to_string());
     args.push("-display", "none");
-    args.push("-device", "virtio-rng-pci");
+    if !machine.randomless {
+        args.push("-device", "virtio-rng-pci");
+    }
     if let Some(uuid) = &machine.uuid {
         args.push("-uuid", uuid);
     }

@@ -54,21 +54,19 @@ impl Registers {
 
     /// The same with another next instruction.
     #[must_use]
-    pub fn with_instruction(mut self, at: u64) -> Self {
-        let place = self.0.iter_mut().skip(RIP);
-        place
-            .zip(at.to_le_bytes())
-            .for_each(|(old, new)| *old = new);
-        self
+    pub fn with_instruction(self, at: u64) -> Self {
+        self.with(RIP, &at.to_le_bytes())
     }
 
     /// The same with other flags.
     #[must_use]
-    pub fn with_flags(mut self, flags: u32) -> Self {
-        let place = self.0.iter_mut().skip(EFLAGS);
-        place
-            .zip(flags.to_le_bytes())
-            .for_each(|(old, new)| *old = new);
+    pub fn with_flags(self, flags: u32) -> Self {
+        self.with(EFLAGS, &flags.to_le_bytes())
+    }
+
+    fn with(mut self, at: usize, bytes: &[u8]) -> Self {
+        let place = self.0.iter_mut().skip(at);
+        place.zip(bytes).for_each(|(old, new)| *old = *new);
         self
     }
 

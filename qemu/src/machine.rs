@@ -145,6 +145,7 @@ pub struct Machine {
     pub(crate) netboot: Option<NetBoot>,
     pub(crate) wires: Vec<Wire>,
     pub(crate) sockets: u32,
+    pub(crate) randomless: bool,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) uuid: Option<String>,
@@ -176,6 +177,7 @@ impl Machine {
             netboot: None,
             wires: Vec::new(),
             sockets: 0,
+            randomless: false,
             api_port: None,
             guest_port: 50000,
             uuid: None,
@@ -258,6 +260,12 @@ impl Machine {
     /// That many empty sockets of the bus, `socket1` and so on, for devices plugged in while the machine runs.
     pub fn sockets(mut self, count: u32) -> Self {
         self.sockets = count;
+        self
+    }
+
+    /// Without anything that gives random numbers, as cheap or old virtual machines are.
+    pub fn randomless(mut self) -> Self {
+        self.randomless = true;
         self
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::ClockId;
 
 /// Sets the kernel's host name.
@@ -39,6 +40,19 @@ pub fn kernel_release() -> String {
         .release()
         .to_string_lossy()
         .into_owned()
+}
+
+/// Whether the kernel can give random numbers (getrandom(2)).
+#[must_use]
+pub fn has_random_numbers() -> bool {
+    getrandom(&mut [0; 1], GetRandomFlags::NONBLOCK).is_ok()
+}
+
+/// Waits until the kernel can give random numbers. It makes some by itself, within a second or two, but only for who
+/// asks with this call: whoever watches `/dev/random` instead waits for ever on a machine without a source of them.
+pub fn await_random_numbers() {
+    // No kernel is without the call; without the numbers nobody here can do anything about it.
+    let _ = getrandom(&mut [0; 1], GetRandomFlags::empty());
 }
 
 /// Time since the kernel started, sleep included (`CLOCK_BOOTTIME`).

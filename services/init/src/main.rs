@@ -19,7 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use corten_sys::{console, mount, sysctl};
+use corten_sys::{console, host, mount, sysctl};
 use failure::Failure;
 use log::Log;
 
@@ -71,6 +71,12 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
             failure::REPORT,
         )
     })?;
+    if !host::has_random_numbers() {
+        log.say(
+            "waiting for random numbers: the machine has no source of them, the kernel makes some",
+        );
+        host::await_random_numbers();
+    }
     log.say("handing over to machined");
     Err(hand_over())
 }
