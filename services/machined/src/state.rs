@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use corten_config::Document;
 use corten_meta::Tag;
@@ -17,9 +16,7 @@ use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError, STATE_ENCRYPTION};
-use crate::node::{
-    Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
-};
+use crate::node::{Action, Apply, Control, Node, ServiceView, Stage, SubmitError};
 use crate::supervisor::Supervisor;
 use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
@@ -54,8 +51,6 @@ pub struct NodeState {
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
-    /// machined as a service among services.
-    own: ServiceView,
 }
 
 impl NodeState {
@@ -66,21 +61,6 @@ impl NodeState {
         events: Events,
     ) -> (Arc<NodeState>, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
-        let now = SystemTime::now();
-        let event = ServiceEvent {
-            message: "Running as process 1".to_owned(),
-            state: ServiceState::Running,
-            at: now,
-        };
-        let own = ServiceView {
-            id: "machined".to_owned(),
-            state: ServiceState::Running,
-            pid: Some(1),
-            healthy: Some(true),
-            health_message: String::new(),
-            health_changed: now,
-            events: vec![event],
-        };
         let state = NodeState {
             stage: watch::Sender::new(Stage::Booting),
             config: watch::Sender::new(None),
@@ -95,7 +75,6 @@ impl NodeState {
             opened: Mutex::default(),
             user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
-            own,
         };
         (Arc::new(state), receiver)
     }
@@ -175,7 +154,6 @@ impl Node for NodeState {
 
     fn services(&self) -> Vec<ServiceView> {
         let mut views = self.supervisor.views();
-        views.push(self.own.clone());
         views.sort_by(|a, b| a.id.cmp(&b.id));
         views
     }

@@ -38,13 +38,6 @@ impl Controller for Services {
                     context.put(Draft::new(&view.id, process))?;
                 }
             }
-            // Whoever reads this is served by it.
-            let machined = Service {
-                running: true,
-                healthy: true,
-                unknown: false,
-            };
-            context.put(Draft::new("machined", machined))?;
             context.remove_others::<Service>()?;
             context.remove_others::<ServicePid>()?;
             // The supervisor is gone only when machined ends.

@@ -95,8 +95,6 @@ fn awaited(service: &Service) -> (Vec<Id>, Vec<Condition>) {
         match dependency {
             // The reference has two of them.
             Dependency::Service(id) if id == "cri" => {}
-            // It is who reads this.
-            Dependency::Service(id) if id == "machined" => {}
             Dependency::Service(id) => depends_on.push(id.as_str().into()),
             Dependency::Path(path) => needs.push(Condition::Path(path.into())),
             Dependency::Network(parts) => {
@@ -212,7 +210,8 @@ restart: untilSuccess
             (spec.oom_score_adj, spec.limits.restart),
             (-600, Restart::UntilSuccess)
         );
-        assert_eq!(spec.depends_on, ["containerd".into(), "udevd".into()]);
+        let depends_on: [Id; 3] = ["containerd", "machined", "udevd"].map(Id::from);
+        assert_eq!(spec.depends_on, depends_on);
         assert_eq!(
             spec.needs,
             [

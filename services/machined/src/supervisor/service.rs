@@ -55,7 +55,8 @@ impl Service {
         let pid = match self.state.runs() {
             Some(Runs::Process(pid)) => Some(pid),
             Some(Runs::Container) => self.container.as_ref().and_then(Handle::pid),
-            Some(Runs::Task) | None => None,
+            Some(Runs::Task) => Some(std::process::id()),
+            None => None,
         };
         ServiceView {
             pid,
