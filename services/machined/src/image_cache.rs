@@ -9,13 +9,15 @@ use std::path::Path;
 use corten_api::IMAGE_CACHE_PORT;
 use corten_sys::mount::{self, MountFlags};
 
+use crate::containerd::HOSTS;
 use crate::durable::{Access, is_volume, remove_if_there, replace_now};
 use crate::volumes;
 
 /// Where the cache is mounted.
 pub const IMAGE_CACHE: &str = "/system/imagecache";
-/// What containerd asks of every registry that has no settings of its own (containerd: docs/hosts.md).
-const HOSTS: &str = "/run/containerd/certs.d/_default/hosts.toml";
+/// What containerd asks of every registry that has no settings of its own, below its directory (containerd:
+/// docs/hosts.md).
+const DEFAULT: &str = "_default/hosts.toml";
 /// The reference makes ext4; a squashfs needs no writable file system to be made.
 const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];
 
@@ -50,7 +52,8 @@ pub fn mount() -> Result<(), String> {
 /// # Errors
 /// The file cannot be written or removed.
 pub fn point_containerd_to_it(wanted: bool) -> Result<(), String> {
-    point(Path::new(HOSTS), wanted).map_err(|error| format!("{HOSTS}: {error}"))
+    let hosts = Path::new(HOSTS).join(DEFAULT);
+    point(&hosts, wanted).map_err(|error| format!("{}: {error}", hosts.display()))
 }
 
 fn point(hosts: &Path, wanted: bool) -> io::Result<()> {

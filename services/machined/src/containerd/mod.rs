@@ -32,10 +32,15 @@ pub const SYSTEM: &str = "system";
 /// containerd's namespace for pods.
 pub const PODS: &str = "k8s.io";
 
+/// Whom containerd asks for images: a directory a registry.
+pub const HOSTS: &str = "/run/containerd/certs.d";
+
 /// The runtime of this node; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Containerd {
     socket: PathBuf,
+    /// Where containerd looks up whom to ask for a registry's images (containerd, `docs/hosts.md`).
+    hosts: PathBuf,
 }
 
 impl Containerd {
@@ -44,6 +49,7 @@ impl Containerd {
     pub fn new(socket: &Path) -> Containerd {
         Containerd {
             socket: socket.to_owned(),
+            hosts: HOSTS.into(),
         }
     }
 

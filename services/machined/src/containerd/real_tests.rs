@@ -1,11 +1,14 @@
 //! The runner against a real containerd: `CORTEN_GO=<output of the step "go"> cargo test -p machined real -- \
-//! --ignored`, as root, on a host whose C library is not older than the image's.
+//! --ignored`, as root, on a host whose C library is not older than the image's. The pull asks the registry of the
+//! image cache, which `CORTEN_NODE`, the program with the daemons, runs.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
+use corten_extension::archive::{self, Wanted};
 use corten_sys::child::CapabilitySet;
 use corten_sys::process::Signal;
 use tokio::time::{sleep, timeout};
@@ -80,6 +83,16 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A program that ends with the test.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -250,4 +263,74 @@ async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
     let views = supervisor.views();
     let last = views[0].events.last().unwrap();
     assert_eq!(last.message, "Service finished: exit code 5");
+}
+
+#[tokio::test]
+#[ignore = "needs root, CORTEN_GO, the output of the step that builds containerd, and CORTEN_NODE"]
+async fn an_extension_is_pulled_kept_as_it_came_and_removed() {
+    let node = std::env::var_os("CORTEN_NODE").expect("CORTEN_NODE names the daemons' program");
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let manifest = "version: v1alpha1\nmetadata: {name: hello, version: '1'}\n";
+    let layer = tar(&[
+        file("manifest.yaml", manifest),
+        file("rootfs/usr/local/a", "x"),
+    ]);
+    let mut image = Image::default();
+    let digest = image.add(corten_api::ARCH, &[(PLAIN, layer)]);
+    let cache = at("cache");
+    let kept = cache.join("manifests/registry.example.org/team/hello/digest");
+    std::fs::create_dir_all(&kept).unwrap();
+    std::fs::create_dir_all(cache.join("blob")).unwrap();
+    for blob in &image.blobs {
+        let name = content_digest(blob);
+        let place = if name == digest {
+            kept.join(&name)
+        } else {
+            cache.join("blob").join(&name)
+        };
+        std::fs::write(place, blob).unwrap();
+    }
+    let registry = Command::new(node)
+        .args(["registryd", "serve", "--listen", "127.0.0.1:3199", "--root"])
+        .arg(&cache)
+        .spawn()
+        .unwrap();
+    let registry = Program(registry);
+    let hosts = at("hosts");
+    std::fs::create_dir_all(hosts.join("_default")).unwrap();
+    let text = "[host.\"http://127.0.0.1:3199\"]\ncapabilities = [\"pull\", \"resolve\"]\n";
+    std::fs::write(hosts.join("_default/hosts.toml"), text).unwrap();
+
+    let _daemon = Daemon::start(step(), directory.path().to_owned());
+    let containerd = Containerd {
+        socket: at("sock"),
+        hosts,
+    };
+    let listens = || async { containerd.has_image(SYSTEM, &digest).await.ok() };
+    assert!(!eventually("containerd", listens).await);
+    let (steps, _) = tokio::sync::mpsc::channel(1);
+    let name = format!("registry.example.org/team/hello@{digest}");
+    let pulled = containerd.pull(SYSTEM, &name, Purpose::Extension, steps);
+    timeout(PATIENCE, pulled).await.unwrap().unwrap();
+    drop(registry);
+    assert!(containerd.has_image(SYSTEM, &digest).await.unwrap());
+
+    let scratch = at("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let wanted = Wanted {
+        architecture: corten_api::ARCH,
+        digest: Some(&digest),
+    };
+    let store = at("root/io.containerd.content.v1.content");
+    let found = archive::read(&store, wanted, &scratch).unwrap();
+    assert_eq!(found.manifest.metadata.name, "hello");
+
+    containerd
+        .remove_other_extensions(&[&digest])
+        .await
+        .unwrap();
+    assert!(containerd.has_image(SYSTEM, &digest).await.unwrap());
+    containerd.remove_other_extensions(&[]).await.unwrap();
+    assert!(!containerd.has_image(SYSTEM, &digest).await.unwrap());
 }

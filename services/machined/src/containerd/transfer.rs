@@ -8,7 +8,7 @@ use containerd_client::to_any;
 use containerd_client::types::Platform;
 use containerd_client::types::transfer::{
     Data, ImageImportStream, ImageReference, ImageStore, OciRegistry, Progress as Step,
-    UnpackConfiguration, WindowUpdate,
+    RegistryResolver, UnpackConfiguration, WindowUpdate,
 };
 use futures_util::{Stream, StreamExt as _};
 use prost_types::Any;
@@ -21,7 +21,7 @@ use super::{Containerd, Session, client};
 /// The largest message of a byte stream.
 const CHUNK: usize = 32 << 10;
 
-/// On the image of every extension that was pulled.
+/// On the image of every extension that was pulled: its name, for containerd forgets labels without a value.
 pub(super) const EXTENSION: &str = "corten.extension";
 
 /// What an image is pulled for.
@@ -64,7 +64,11 @@ impl Containerd {
         let session = self.connect(namespace).await?;
         let source = to_any(&OciRegistry {
             reference: reference.to_owned(),
-            resolver: None,
+            // As for pods: the image cache comes first, where there is one.
+            resolver: Some(RegistryResolver {
+                host_dir: self.hosts.display().to_string(),
+                ..RegistryResolver::default()
+            }),
         });
         let store = ImageStore {
             name: reference.to_owned(),
@@ -75,7 +79,7 @@ impl Containerd {
             },
             labels: match purpose {
                 Purpose::Containers => HashMap::new(),
-                Purpose::Extension => HashMap::from([(EXTENSION.to_owned(), String::new())]),
+                Purpose::Extension => HashMap::from([(EXTENSION.to_owned(), reference.to_owned())]),
             },
             ..ImageStore::default()
         };

@@ -214,7 +214,8 @@ async fn is_here(image: &ExtensionImage) -> Result<bool, String> {
 async fn pull(name: &str) -> Result<(), String> {
     let full: Reference = name.parse().map_err(|error| format!("{name:?}: {error}"))?;
     console::say(&format!("pulling the extension {name}"));
-    let (steps, _nobody_listens) = mpsc::channel(1);
+    // Nobody listens.
+    let (steps, _) = mpsc::channel(1);
     let full = full.whole();
     let (containerd, purpose) = (containerd(), Purpose::Extension);
     let pulled = timeout(PULL, containerd.pull(SYSTEM, &full, purpose, steps)).await;
