@@ -17,11 +17,13 @@ use tests::{tokens, workspace};
 const EDGES: &[(&str, &[&str])] = &[
     // Leaves: do not know each other.
     ("corten-api", &[]),
-    ("corten-config", &[]),
+    ("corten-config", &["corten-corpus"]),
+    // Of tests alone.
+    ("corten-corpus", &[]),
     ("corten-daemon", &[]),
-    ("corten-extension", &[]),
+    ("corten-extension", &["corten-corpus"]),
     ("corten-luks", &[]),
-    ("corten-meta", &[]),
+    ("corten-meta", &["corten-corpus"]),
     ("corten-pki", &[]),
     ("corten-resources", &[]),
     ("corten-sys", &[]),
@@ -33,6 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-config",
+            "corten-corpus",
             "corten-extension",
             "corten-luks",
             "corten-meta",
@@ -49,9 +52,9 @@ const EDGES: &[(&str, &[&str])] = &[
         "registryd",
         &["corten-api", "corten-daemon", "corten-extension"],
     ),
-    ("syslogd", &["corten-api", "corten-sys"]),
+    ("syslogd", &["corten-api", "corten-corpus", "corten-sys"]),
     ("trustd", &["corten-api", "corten-daemon", "corten-pki"]),
-    ("udevd", &["corten-sys"]),
+    ("udevd", &["corten-corpus", "corten-sys"]),
     (
         "node",
         &[

@@ -192,6 +192,7 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::{hostile, samples};
     use proptest::prelude::*;
 
     use super::*;
@@ -259,10 +260,20 @@ metadata:
         );
     }
 
+    #[test]
+    fn samples_are_manifests() {
+        for sample in samples("extension-manifest") {
+            let manifest = Manifest::parse(&sample.bytes);
+            assert!(manifest.is_ok(), "{}: {manifest:?}", sample.name);
+        }
+    }
+
     proptest! {
         #[test]
-        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Manifest::parse(&bytes);
+        fn hostile_bytes_never_panic(bytes in hostile("extension-manifest")) {
+            if let Ok(manifest) = Manifest::parse(&bytes) {
+                prop_assert!(is_name(&manifest.metadata.name));
+            }
         }
 
         #[test]

@@ -75,6 +75,7 @@ impl Sequence {
 #[cfg(test)]
 mod tests {
     use super::{Sequence, parse};
+    use corten_corpus::{hostile, samples};
     use proptest::prelude::proptest;
 
     #[test]
@@ -102,9 +103,16 @@ mod tests {
         assert_eq!(missing, [0, 0, 2, 0, 0]);
     }
 
+    #[test]
+    fn samples_are_records() {
+        for sample in samples("kmsg") {
+            assert!(parse(&sample.bytes).is_some(), "{}", sample.name);
+        }
+    }
+
     proptest! {
         #[test]
-        fn hostile_bytes_never_panic(bytes: Vec<u8>) {
+        fn hostile_bytes_never_panic(bytes in hostile("kmsg")) {
             let _ = parse(&bytes);
             let _ = parse(&[b"6,1,1,-;", &bytes[..]].concat());
         }

@@ -287,6 +287,7 @@ fn trim_end(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::{Message, parse};
+    use corten_corpus::{hostile, samples};
     use proptest::prelude::{any, prop_assert, proptest};
 
     fn tag<'a>(message: &'a Message<'_>) -> &'a str {
@@ -362,9 +363,25 @@ mod tests {
         assert_eq!(parse(b"<13>bad \xff byte").content, "bad \u{fffd} byte");
     }
 
+    #[test]
+    fn samples_have_content() {
+        for sample in samples("syslog") {
+            let message = parse(&sample.bytes);
+            let is_bare = ["bare", "plain"].contains(&&*sample.name);
+            assert!(!message.content.is_empty(), "{}", sample.name);
+            assert_eq!(
+                message.tag.is_none(),
+                is_bare,
+                "{}: {message:?}",
+                sample.name
+            );
+        }
+    }
+
     proptest! {
         #[test]
-        fn hostile_bytes_never_panic_and_never_grow(bytes: Vec<u8>, prefix in any::<u8>()) {
+        fn hostile_bytes_never_panic_and_never_grow(bytes in hostile("syslog"), prefix in any::<u8>()) {
+            let _ = parse(&bytes);
             for head in ["", "<13>", "<13>1 - - - - - ", "<13>1 2003-10-11T22:14:15Z h a p m [", "<13>Oct 11 22:14:15 "] {
                 let mut datagram = head.as_bytes().to_vec();
                 datagram.push(prefix);

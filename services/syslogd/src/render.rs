@@ -69,12 +69,13 @@ fn timestamp(at: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::hostile;
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
     use time::macros::datetime;
 
     proptest! {
         #[test]
-        fn hostile_datagrams_become_one_line_of_json(datagram: Vec<u8>, known in 0usize..4) {
+        fn hostile_datagrams_become_one_line_of_json(datagram in hostile("syslog"), known in 0usize..4) {
             let head = ["", "<13>", "<13>1 - - - - - ", "<13>Oct 11 22:14:15 a[1]: "][known];
             let datagram = [head.as_bytes(), &datagram].concat();
             let line = super::message(&crate::parse::parse(&datagram), datetime!(2025-01-02 03:04:05 UTC));

@@ -237,6 +237,7 @@ pub fn is_plain_path(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Action, BadEvent, Event};
+    use corten_corpus::{hostile, samples};
     use proptest::prelude::{prop_assert, proptest};
 
     const VDA1: &[u8] = b"add@/devices/pci0000:00/0000:00:05.0/virtio2/block/vda/vda1\0ACTION=add\0\
@@ -292,10 +293,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn samples_are_events() {
+        for sample in samples("uevent") {
+            let event = Event::parse(&sample.bytes);
+            assert!(event.is_ok(), "{}: {event:?}", sample.name);
+        }
+    }
+
     proptest! {
         #[test]
-        fn hostile_bytes_never_panic_and_never_leave_the_tree(bytes: Vec<u8>, name in "[a./\\x00-\\x20]{0,12}") {
-            let _ = Event::parse(&bytes);
+        fn hostile_bytes_never_panic_and_never_leave_the_tree(bytes in hostile("uevent"), name in "[a./\\x00-\\x20]{0,12}") {
+            if let Ok(event) = Event::parse(&bytes) {
+                prop_assert!(event.devpath.split('/').all(|part| part != ".."));
+            }
             let text = format!("ACTION=add\0DEVPATH=/{name}\0SUBSYSTEM=block\0DEVNAME={name}\0MAJOR=8\0MINOR=0\0");
             if let Ok(event) = Event::parse(text.as_bytes()) {
                 prop_assert!(event.devpath.split('/').all(|part| part != ".."));

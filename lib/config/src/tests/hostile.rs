@@ -126,6 +126,14 @@ fn a_patch_is_bounded_like_a_config() {
     assert!(refusal.contains("more than 200000 values"), "{refusal}");
 }
 
+#[test]
+fn samples_are_configs() {
+    for sample in corten_corpus::samples("config") {
+        let document = Document::parse(&sample.bytes);
+        assert!(document.is_ok(), "{}: {document:?}", sample.name);
+    }
+}
+
 /// Pieces of real documents in any order: near enough to get deep into reading.
 fn fragments() -> impl Strategy<Value = String> {
     let lines: Vec<String> = good()
@@ -138,7 +146,7 @@ fn fragments() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn hostile_bytes_never_panic(bytes in corten_corpus::hostile("config")) {
         let _ = Document::parse(&bytes);
         let _ = Patch::parse(&bytes);
     }

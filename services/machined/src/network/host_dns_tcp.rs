@@ -92,3 +92,39 @@ async fn answer(question: Vec<u8>, peer: SocketAddr, forwarder: &Forwarder) -> O
     let (bytes, _) = answers.next().await?.into_parts();
     Some(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use corten_corpus::{hostile, samples};
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    /// What is said to a message by somebody who has nobody to ask.
+    fn said_to(bytes: &[u8]) -> Option<Vec<u8>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 5353));
+        let nobody = Forwarder::default();
+        let answered = answer(bytes.to_vec(), peer, &nobody);
+        runtime.unwrap().block_on(answered)
+    }
+
+    #[test]
+    fn samples_get_an_answer() {
+        for sample in samples("dns") {
+            let answer = said_to(&sample.bytes);
+            let is_question = !["answer", "two-questions"].contains(&&*sample.name);
+            assert!(answer.is_some() || !is_question, "{}", sample.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_questions_get_an_answer_to_them_or_none(bytes in hostile("dns")) {
+            if let Some(answer) = said_to(&bytes) {
+                prop_assert!(answer.len() >= 12 && answer[..2] == bytes[..2]);
+                prop_assert!(answer[2] & 0x80 != 0, "no response: {answer:?}");
+            }
+        }
+    }
+}

@@ -22,6 +22,9 @@ const DNS_SERVERS_V6: u16 = 23;
 #[must_use]
 pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
     let mut specs = Specs::default();
+    if !is_of_one(lease.yiaddr.into()) {
+        return specs;
+    }
     let length = prefix_of(lease.subnet_mask)
         .filter(|length| *length > 0)
         .unwrap_or(32);
@@ -79,6 +82,7 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<Rout
     let mut routes: Vec<RouteSpec> = match &lease.classless_routes {
         Some(routes) => routes
             .iter()
+            .filter(|route| route.prefix_length <= 32)
             .map(|route| by(route.destination, route.prefix_length, route.router))
             .collect(),
         None => lease
@@ -109,7 +113,7 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<Rout
 #[must_use]
 pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
     let mut specs = Specs::default();
-    if !lease.address.is_unspecified() {
+    if is_of_one(lease.address.into()) {
         let own = Prefix {
             address: lease.address.into(),
             length: 128,
@@ -129,6 +133,13 @@ pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
     let servers = lease.ntp_srvs.iter().filter(usable);
     specs.time_servers = time_servers(servers.cloned().collect());
     specs
+}
+
+/// Whether an address can be one machine's (RFC 1122, section 3.2.1.3; RFC 4291, section 2.4). With another a
+/// lease is a mistake.
+fn is_of_one(address: IpAddr) -> bool {
+    let is_broadcast = address == IpAddr::from(Ipv4Addr::BROADCAST);
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
 
 /// The domains of an option, which may point back into it (RFC 1035, section 4.1.4), up to one that is none.
@@ -186,7 +197,10 @@ pub fn is_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::{hostile, hostile_text};
     use mozim::DhcpV4ClasslessRoute;
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, proptest};
 
     use super::*;
     use crate::network::layers::Layered as _;
@@ -221,6 +235,20 @@ mod tests {
         let servers = specs.resolver.unwrap().dns_servers;
         assert_eq!(servers, ["10.0.2.3".parse::<IpAddr>().unwrap()]);
         assert!(specs.links.is_empty() && specs.time_servers.is_none());
+    }
+
+    #[test]
+    fn an_address_that_is_no_machines_is_not_taken() {
+        for address in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
+            let mut lease = lease();
+            lease.yiaddr = address.parse().unwrap();
+            assert_eq!(specs(&lease), Specs::default(), "{address}");
+        }
+        for address in ["::", "::1", "ff02::1"] {
+            let mut lease = DhcpV6Lease::default();
+            lease.address = address.parse().unwrap();
+            assert!(of_v6("eth0", &lease).addresses.is_empty(), "{address}");
+        }
     }
 
     #[test]
@@ -285,6 +313,50 @@ mod tests {
         assert!(domains(endless).is_empty() && domains(b"\xc0").is_empty());
         let hostile = [b"\x03a\nb\x00".as_slice(), b"\x00", example, b"\x3f"].concat();
         assert_eq!(domains(&hostile), ["example.com"]);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_options_make_names_and_whole_addresses(bytes in hostile("dhcpv4"), v6 in hostile("dhcpv6")) {
+            prop_assert!(domains(&bytes).iter().all(|name| is_name(name)));
+            let options = bytes.get(236..).unwrap_or_default();
+            prop_assert!(domains(options).iter().all(|name| is_name(name)));
+            prop_assert!(addresses(&v6).len() <= v6.len() / 16);
+        }
+
+        #[test]
+        fn hostile_leases_name_no_network_there_cannot_be(
+            numbers: [u32; 4],
+            routes in vec((any::<u32>(), any::<u8>(), any::<u32>()), 0..4),
+            name in hostile_text("syslog"),
+            mtu: u16,
+            v6: u128,
+        ) {
+            let [own, mask, router, server] = numbers.map(Ipv4Addr::from_bits);
+            let mut lease = lease();
+            (lease.yiaddr, lease.subnet_mask) = (own, mask);
+            lease.gateways = Some(vec![router]);
+            lease.dns_srvs = Some(vec![server]);
+            lease.mtu = Some(mtu);
+            (lease.host_name, lease.domain_name) = (Some(name.clone()), Some(name.clone()));
+            let route = |(to, prefix_length, by): &(u32, u8, u32)| DhcpV4ClasslessRoute {
+                destination: Ipv4Addr::from_bits(*to),
+                prefix_length: *prefix_length,
+                router: Ipv4Addr::from_bits(*by),
+            };
+            lease.classless_routes = Some(routes.iter().map(route).collect());
+            let found = specs(&lease);
+            prop_assert!(found.addresses.iter().all(|spec| spec.address.length <= 32));
+            let is_network = |route: &RouteSpec| route.dst.length <= 32 && route.dst == route.dst.network();
+            prop_assert!(found.routes.iter().all(is_network), "{:?}", found.routes);
+            prop_assert!(found.hostname.is_none_or(|spec| is_name(&spec.hostname)));
+            let mut lease = DhcpV6Lease::default();
+            lease.address = Ipv6Addr::from_bits(v6);
+            lease.domain_list = vec![name.clone()];
+            lease.ntp_srvs = vec![name];
+            let domains = of_v6("eth0", &lease).resolver.map(|spec| spec.search_domains);
+            prop_assert!(domains.into_iter().flatten().all(|name| is_name(&name)));
+        }
     }
 
     #[test]

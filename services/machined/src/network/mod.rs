@@ -11,6 +11,8 @@ pub mod cmdline_layer;
 pub mod config_layer;
 pub mod default_layer;
 pub mod dhcp;
+#[cfg(test)]
+mod dhcp_hostile_tests;
 pub mod ethtool;
 pub mod files;
 pub mod firewall;

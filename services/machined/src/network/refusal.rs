@@ -107,6 +107,9 @@ fn is_no(frame: &[u8], mac: &[u8], server: Ipv4Addr) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::{hostile, samples};
+    use proptest::prelude::{prop_assert, proptest};
+
     use super::*;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -134,6 +137,35 @@ mod tests {
         assert_eq!(is_no(&yes, &MAC, SERVER_ADDRESS), Some(false));
         let nobodys = frame(&[53, 1, 6, 255]);
         assert_eq!(is_no(&nobodys, &MAC, SERVER_ADDRESS), Some(false));
+    }
+
+    /// A server's message below Ethernet, IPv4 and UDP.
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut headers = vec![0; ETHERNET + 20 + UDP];
+        headers[ETHERNET] = 0x45;
+        [&*headers, message].concat()
+    }
+
+    #[test]
+    fn one_sample_is_a_no() {
+        for sample in samples("dhcpv4") {
+            let found = is_no(&framed(&sample.bytes), &MAC, SERVER_ADDRESS);
+            assert_eq!(found, Some(sample.name == "nak"), "{}", sample.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_messages_say_no_in_no_other_way(message in hostile("dhcpv4"), cut in 0_usize..60) {
+            let frame = framed(&message);
+            let found = is_no(&frame, &MAC, SERVER_ADDRESS);
+            // Nobody else's address, and no other kind of message.
+            if found == Some(true) {
+                prop_assert!(message[HARDWARE_ADDRESS..].starts_with(&MAC));
+                prop_assert!(message.windows(3).any(|option| option == [KIND, 1, 6]));
+            }
+            is_no(frame.get(cut..).unwrap_or_default(), &MAC, SERVER_ADDRESS);
+        }
     }
 
     #[test]

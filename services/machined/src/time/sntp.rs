@@ -143,6 +143,9 @@ pub fn difference(one: SystemTime, other: SystemTime) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::{hostile, samples};
+    use proptest::prelude::{prop_assert, proptest};
+
     use super::*;
 
     const COOKIE: [u8; 8] = *b"a-cookie";
@@ -183,6 +186,38 @@ mod tests {
         assert_eq!(question[0], 0x23);
         assert!(question[1..40].iter().all(|byte| *byte == 0));
         assert_eq!(question[40..], COOKIE);
+    }
+
+    /// What the samples answer.
+    const ASKED: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+    #[test]
+    fn samples_are_answers() {
+        for sample in samples("sntp") {
+            let found = answer(&sample.bytes, ASKED, at(1000), at(1100));
+            let expected = match &*sample.name {
+                "kiss-rate" => Err(BadAnswer::Rate),
+                "kiss-deny" => Err(BadAnswer::Denied("DENY".to_owned())),
+                _ => {
+                    found.unwrap();
+                    continue;
+                }
+            };
+            assert_eq!(found, expected, "{}", sample.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_answers_never_panic(packet in hostile("sntp"), left: u32, takes: u32) {
+            let left = UNIX_EPOCH + Duration::from_secs(left.into());
+            let came = left + Duration::from_millis(takes.into());
+            if let Ok(sample) = answer(&packet, ASKED, left, came) {
+                // It cannot have been on its way for longer than we waited.
+                let most = i64::from(takes) * 1_000_000;
+                prop_assert!((0..=most).contains(&sample.delay), "{sample:?}");
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::database::Database;
 use crate::event::Event;
 use crate::plan::{Permission, Plan};
 use crate::sysfs::Sysfs;
+use corten_corpus::{hostile, samples};
 use proptest::prelude::{prop_assert, proptest};
 use std::sync::LazyLock;
 
@@ -162,9 +163,18 @@ fn nodes_without_a_device() {
 
 static MACHINE: LazyLock<Machine> = LazyLock::new(Machine::new);
 
+#[test]
+fn samples_are_rules() {
+    for sample in samples("udev-rules") {
+        let (mut rules, mut problems) = (Rules::default(), Vec::new());
+        rules.add(&sample.name, &sample.bytes, &mut problems);
+        assert!(problems.is_empty(), "{}: {problems:?}", sample.name);
+    }
+}
+
 proptest! {
     #[test]
-    fn hostile_files_never_panic(bytes: Vec<u8>) {
+    fn hostile_files_never_panic(bytes in hostile("udev-rules")) {
         let (mut rules, mut problems) = (Rules::default(), Vec::new());
         rules.add("t", &bytes, &mut problems);
     }

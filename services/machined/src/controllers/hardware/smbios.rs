@@ -169,6 +169,9 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::{hostile, samples};
+    use proptest::prelude::{prop_assert, proptest};
+
     use super::*;
 
     fn table(bytes: Vec<u8>) -> Table {
@@ -283,6 +286,32 @@ mod tests {
         let (_, first) = &modules[0];
         assert_eq!((first.speed, &*first.manufacturer), (3200, "M"));
         assert_eq!(modules[2].1, MemoryModule::default());
+    }
+
+    #[test]
+    fn samples_have_parts() {
+        for sample in samples("smbios") {
+            let table = table(sample.bytes);
+            let expected = match &*sample.name {
+                "server" => (2, 3),
+                "old" => (1, 0),
+                _ => (1, 1),
+            };
+            let found = (table.processors().len(), table.memory_modules().len());
+            assert_eq!(found, expected, "{}", sample.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_tables_never_panic(bytes in hostile("smbios")) {
+            let table = table(bytes);
+            let _ = table.wake_up_type();
+            let ids = table.processors().into_iter().map(|(id, _)| id);
+            let ids: Vec<String> = ids.chain(table.memory_modules().into_iter().map(|(id, _)| id)).collect();
+            let is_clean = |id: &String| !id.is_empty() && !id.chars().any(char::is_control);
+            prop_assert!(ids.iter().all(is_clean), "{ids:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! mozim, which reads what DHCP servers say, beside one that says it wrongly many times before it says it well.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::ops::Range;
+use std::thread;
+use std::time::Duration;
+
+use corten_corpus::{hostile, sample};
+use futures_util::TryStreamExt as _;
+use mozim::{
+    DhcpV4Client, DhcpV4Config, DhcpV4State, DhcpV6Client, DhcpV6Config, DhcpV6Mode, DhcpV6State,
+};
+use nix::sys::socket::{setsockopt, sockopt};
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::TestRunner;
+use rtnetlink::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::layers::Specs;
+use super::lease::{is_name, of_v4, of_v6};
+use super::testing::{Neighbour, alone, cable, give, kernel};
+use crate::resources::network_names::Dhcp;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// The address that the kernel makes of it (RFC 4291, appendix A).
+const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
+/// Who answers by DHCPv6 (RFC 8415, section 7.1).
+const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+/// Damaged answers to a question; more do not fit into the queue of who asked.
+const DAMAGED: usize = 100;
+/// Clients, one after the other.
+const CLIENTS: usize = 8;
+/// A client that was led astray is given up for a new one, as the node does.
+const ASTRAY: Duration = Duration::from_secs(10);
+/// A server that nobody asks any more ends.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What of a question comes back in its answer.
+fn answering(question: &[u8], answer: &mut [u8], places: &[Range<usize>]) {
+    for place in places {
+        if let (Some(to), Some(from)) = (answer.get_mut(place.clone()), question.get(place.clone()))
+        {
+            to.copy_from_slice(from);
+        }
+    }
+}
+
+/// Where a DHCPv6 message has the number of its IA_NA, its first four bytes (RFC 8415, section 21.4).
+fn iaid(message: &[u8]) -> Option<Range<usize>> {
+    let mut at = 4;
+    loop {
+        let [code, length] = [at, at + 2].map(|at| {
+            let bytes = message.get(at..at + 2)?;
+            Some(usize::from(u16::from_be_bytes(bytes.try_into().ok()?)))
+        });
+        if code? == 3 {
+            return (message.len() >= at + 8).then_some(at + 4..at + 8);
+        }
+        at += 4 + length?;
+    }
+}
+
+fn answer_v4(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
+    // The number of the question, and who asks (RFC 2131, section 2).
+    answering(question, &mut answer, &[4..8, 28..34]);
+    answer
+}
+
+fn answer_v6(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
+    answering(question, &mut answer, std::slice::from_ref(&(1..4)));
+    if let (Some(from), Some(to)) = (iaid(question), iaid(&answer)) {
+        let number = question[from].to_vec();
+        answer[to].copy_from_slice(&number);
+    }
+    answer
+}
+
+/// Answers questions at this socket. `good` names the sample that is a good answer, `to` who gets it.
+fn serve(
+    socket: UdpSocket,
+    format: &'static str,
+    good: fn(&[u8]) -> &'static str,
+    to: fn(SocketAddr) -> SocketAddr,
+    answer: fn(&[u8], Vec<u8>) -> Vec<u8>,
+) {
+    socket.set_read_timeout(Some(IDLE)).unwrap();
+    thread::spawn(move || {
+        let (mut runner, strategy) = (TestRunner::deterministic(), hostile(format));
+        let mut buffer = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let question = &buffer[..length];
+            let damaged = (0..DAMAGED).map(|_| strategy.new_tree(&mut runner).unwrap().current());
+            let whole = sample(format, good(question));
+            for bytes in damaged.chain([whole]) {
+                // Who asked may be gone; a question that got no answer is asked again.
+                let _ = socket.send_to(&answer(question, bytes), to(from));
+            }
+        }
+    });
+}
+
+async fn index(handle: &Handle, link: &str) -> u32 {
+    let found = handle.link().get().match_name(link.to_owned()).execute();
+    let found: Vec<_> = found.try_collect().await.unwrap();
+    found[0].header.index
+}
+
+/// Both ends of a cable, switched on.
+async fn neighbour() -> Neighbour {
+    let neighbour = cable(MAC).await;
+    neighbour.asks(async |handle| give(&handle, "far", &["10.0.0.1"]).await);
+    give(&kernel(), "plug", &[]).await;
+    neighbour
+}
+
+fn check(specs: &Specs) {
+    for spec in &specs.addresses {
+        assert!(!spec.address.address.is_unspecified(), "{specs:?}");
+    }
+    let resolver = specs.resolver.iter();
+    let domains = resolver.flat_map(|spec| spec.search_domains.iter());
+    let names = domains.chain(specs.hostname.iter().map(|spec| &spec.hostname));
+    for name in names {
+        assert!(is_name(name), "{name:?}");
+    }
+}
+
+#[test]
+fn hostile_servers_of_dhcpv4_end_no_client() {
+    alone(async {
+        let neighbour = neighbour().await;
+        let socket = neighbour.acts(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 67)).unwrap();
+            setsockopt(&socket, sockopt::BindToDevice, &OsString::from("far")).unwrap();
+            socket.set_broadcast(true).unwrap();
+            socket
+        });
+        let good = |question: &[u8]| {
+            let discovers = question.windows(3).any(|option| option == [53, 1, 1]);
+            if discovers { "offer" } else { "ack" }
+        };
+        let everybody = |_| SocketAddr::from((Ipv4Addr::BROADCAST, 68));
+        serve(socket, "dhcpv4", good, everybody, answer_v4);
+        let index = index(&kernel(), "plug").await;
+        let mut leases = 0;
+        while leases < CLIENTS {
+            let mut config = DhcpV4Config::new("plug");
+            config.set_iface_index(index);
+            config.set_iface_mac_raw(&MAC).unwrap();
+            let mut client = DhcpV4Client::init(config, None).await.unwrap();
+            while let Ok(Ok(state)) = timeout(ASTRAY, client.run()).await {
+                if let DhcpV4State::Done(lease) = state {
+                    check(&of_v4("plug", &Dhcp::default(), &lease));
+                    leases += 1;
+                    break;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn hostile_servers_of_dhcpv6_end_no_client() {
+    alone(async {
+        let neighbour = neighbour().await;
+        // The kernel first asks whether anybody else has the address.
+        let index = index(&kernel(), "plug").await;
+        let own = SocketAddrV6::new(LINK_LOCAL, 0, 0, index);
+        while UdpSocket::bind(own).is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let socket = neighbour.acts(|| {
+            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 547)).unwrap();
+            let far = nix::net::if_::if_nametoindex("far").unwrap();
+            socket.join_multicast_v6(&SERVERS, far).unwrap();
+            socket
+        });
+        let good = |question: &[u8]| match question.first() {
+            Some(1) => "advertise",
+            _ => "reply",
+        };
+        serve(socket, "dhcpv6", good, |from| from, answer_v6);
+        let mut leases = 0;
+        while leases < CLIENTS {
+            let mut config = DhcpV6Config::new("plug", DhcpV6Mode::NonTemporaryAddresses);
+            config
+                .set_iface_index(index)
+                .set_link_local_ip(LINK_LOCAL)
+                .set_duid_by_iface_mac(&MAC);
+            let mut client = DhcpV6Client::init(config, None).await.unwrap();
+            while let Ok(Ok(state)) = timeout(ASTRAY, client.run()).await {
+                if let DhcpV6State::Done(lease) = state {
+                    check(&of_v6("plug", &lease));
+                    leases += 1;
+                    break;
+                }
+            }
+        }
+    });
+}
