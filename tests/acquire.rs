@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
@@ -73,6 +73,26 @@ fn start(name: &str, configs: &Path, parameters: &str, cd: Option<&Path>) -> Nod
     node.with_configs(configs.to_owned())
 }
 
+/// A CD with these files.
+fn iso(directory: &Path, label: &str, files: &[(&str, &str)]) -> PathBuf {
+    let content = directory.join("content");
+    std::fs::create_dir(&content).unwrap();
+    for (name, text) in files {
+        std::fs::write(content.join(name), text).unwrap();
+    }
+    let iso = directory.join("config.iso");
+    let made = Command::new("xorriso")
+        .args(["-as", "mkisofs", "-quiet", "-r", "-V", label, "-o"])
+        .args([&iso, &content])
+        .status();
+    assert!(made.unwrap().success());
+    iso
+}
+
+fn read(directory: &Path, name: &str) -> String {
+    std::fs::read_to_string(directory.join(name)).unwrap()
+}
+
 #[test]
 #[ignore = "make test-vm"]
 fn from_a_server_with_a_patch_in_the_parameters() {
@@ -98,17 +118,92 @@ fn from_a_server_with_a_patch_in_the_parameters() {
 fn from_a_volume_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
-    let content = directory.path().join("content");
-    std::fs::create_dir(&content).unwrap();
-    let config = directory.path().join("controlplane.yaml");
-    std::fs::copy(config, content.join("config.yaml")).unwrap();
-    let iso = directory.path().join("config.iso");
-    let made = Command::new("xorriso")
-        .args(["-as", "mkisofs", "-quiet", "-r", "-V", "metal-iso", "-o"])
-        .args([&iso, &content])
-        .status();
-    assert!(made.unwrap().success());
+    let config = read(directory.path(), "controlplane.yaml");
+    let iso = iso(directory.path(), "metal-iso", &[("config.yaml", &config)]);
     let parameters = " corten.config=metal-iso";
     let node = start("acquire-volume", directory.path(), parameters, Some(&iso));
     node.ask(&node.admin(), &["version"], BOOT);
+}
+
+/// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
+const NETWORK: &str = "\
+version: 2
+ethernets:
+  uplink:
+    match: {name: 'e*'}
+    addresses: [10.0.2.15/25]
+    gateway4: 10.0.2.2
+    nameservers: {addresses: [10.0.2.3]}
+";
+
+#[test]
+#[ignore = "make test-vm"]
+fn network_and_name_come_from_a_seed() {
+    let directory = tempfile::tempdir().unwrap();
+    generate_config(directory.path());
+    let files = [
+        ("user-data", read(directory.path(), "controlplane.yaml")),
+        ("network-config", NETWORK.to_owned()),
+        (
+            "meta-data",
+            "instance-id: i-1\nlocal-hostname: seeded-7.example.com\n".to_owned(),
+        ),
+    ];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let iso = iso(directory.path(), "cidata", &files);
+    let parameters = " corten.platform=nocloud";
+    let node = start("acquire-seed", directory.path(), parameters, Some(&iso));
+    node.ask(&node.admin(), &["version"], BOOT);
+    let admin = node.admin();
+    for (kind, expected) in [
+        ("addresses", "10.0.2.15/25"),
+        ("routes", "10.0.2.2"),
+        ("resolvers", "10.0.2.3"),
+        ("hostname", "seeded-7"),
+    ] {
+        node.until(&format!("{expected} in {kind}"), SOON, || {
+            let text = admin.call(&["get", kind])?;
+            if text.contains(expected) && !text.contains("10.0.2.15/24") {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn from_the_parameters_alone_when_there_is_no_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    generate_config(directory.path());
+    let whole = read(directory.path(), "controlplane.yaml");
+    // The kernel's command line has room for the least there can be: the first of each is the machine's.
+    let field = |name: &str| {
+        let mut lines = whole.lines().map(str::trim_start);
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found
+            .unwrap_or_else(|| panic!("no {name} in\n{whole}"))
+            .to_owned()
+    };
+    let config = format!(
+        "version: v1alpha1\nmachine: {{type: controlplane, token: {}, ca: {{crt: {}, key: {}}}, \
+         certSANs: [127.0.0.1]}}\ncluster: {{controlPlane: {{endpoint: 'https://127.0.0.1:6443'}}}}\n",
+        field("token"),
+        field("crt"),
+        field("key"),
+    );
+    let parameters = format!(
+        " corten.platform=nocloud corten.config.inline={}",
+        packed(&config)
+    );
+    let node = start("acquire-alone", directory.path(), &parameters, None);
+    node.ask(&node.admin(), &["version"], BOOT);
+    let console = node.vm.console().text();
+    for told in [
+        "there is no user-data on volume cidata or CIDATA yet; looking again in 1 s",
+        "what the kernel's parameters hold must be all of the config",
+    ] {
+        assert!(console.contains(told), "{told}: {console}");
+    }
 }

@@ -32,6 +32,7 @@ pub mod kinds;
 mod patch;
 mod plan;
 mod problem;
+pub mod platform;
 mod reach;
 mod read;
 mod redact;

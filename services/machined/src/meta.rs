@@ -10,6 +10,8 @@ use tokio::sync::watch;
 
 /// How STATE is encrypted: the config that says it is on STATE itself (`corten_config::kinds::Encryption`).
 pub const STATE_ENCRYPTION: Tag = tag(0x09);
+/// What the platform says of the network (`corten_config::platform::PlatformNetwork`).
+pub const PLATFORM_NETWORK: Tag = tag(0x0a);
 
 const fn tag(number: u8) -> Tag {
     match Tag::new(number) {
@@ -34,9 +36,9 @@ pub enum MetaError {
     /// There is nothing to delete.
     #[error("META has no value {0:#04x}")]
     NoValue(Tag),
-    /// The node needs what is there.
-    #[error("META {tag:#04x} stays as it is: {0}", tag = STATE_ENCRYPTION)]
-    Refused(String),
+    /// The node needs what is there, or could not use what would be.
+    #[error("META {0:#04x} stays as it is: {1}")]
+    Refused(Tag, String),
     /// It could not be written; the values are what they were.
     #[error("cannot write META: {0}")]
     Write(#[from] io::Error),

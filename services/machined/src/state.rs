@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use corten_config::Document;
+use corten_config::platform::PlatformNetwork;
 use corten_meta::Tag;
 use corten_resources::Store;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,7 +16,7 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError, STATE_ENCRYPTION};
+use crate::meta::{Meta, MetaError, PLATFORM_NETWORK, STATE_ENCRYPTION};
 use crate::node::{Action, Apply, Control, Node, ServiceView, Stage, SubmitError};
 use crate::supervisor::Supervisor;
 use crate::volumes::user::OpenedVolumes;
@@ -180,10 +181,17 @@ impl Node for NodeState {
     }
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
-        if tag == STATE_ENCRYPTION {
-            let opened = self.opened().clone();
-            volumes::check_state_value(&opened, value.as_deref()).map_err(MetaError::Refused)?;
-        }
+        let checked = match (tag, value.as_deref()) {
+            (STATE_ENCRYPTION, value) => {
+                let opened = self.opened().clone();
+                volumes::check_state_value(&opened, value)
+            }
+            (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
+                .map(drop)
+                .map_err(|problems| problems.to_string()),
+            _ => Ok(()),
+        };
+        checked.map_err(|why| MetaError::Refused(tag, why))?;
         self.meta.change(tag, value)
     }
 
@@ -273,6 +281,26 @@ mod tests {
     use super::*;
     use crate::node::Reset;
     use crate::supervisor::container::tests::world;
+
+    #[tokio::test]
+    async fn meta_takes_no_network_that_could_not_be_used() {
+        let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        node.meta.open(disk.path()).unwrap();
+        let change = |value: &str| {
+            let value = value.as_bytes().to_vec();
+            node.change_meta(PLATFORM_NETWORK, Some(value))
+        };
+        let refused = change("hostnames: a\n").unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "META 0x0a stays as it is: line 1, column 12: hostnames must be a list"
+        );
+        assert!(node.meta.watch().borrow().is_empty());
+        change("hostnames: [{hostname: a}]\n").unwrap();
+        node.change_meta(PLATFORM_NETWORK, None).unwrap();
+    }
 
     fn reset() -> Action {
         Action::Reset(Reset {

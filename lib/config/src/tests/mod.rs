@@ -12,6 +12,7 @@ mod parse;
 mod patch;
 mod plan;
 mod senseless;
+mod platform;
 mod volumes;
 
 use base64::Engine as _;

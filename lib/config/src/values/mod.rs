@@ -66,6 +66,11 @@ texts! {
     HostOrAddress = "a name or an IP address",
         |text| text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text);
     /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
+    /// The names of network links: `*`, `?` and `[abc]` stand for other characters.
+    LinkPattern = "the name of a network link, which may have *, ? and [abc] in it",
+        |text| text.len() <= 64
+            && text.chars().all(|c| c.is_ascii_graphic() && c != '/')
+            && glob::Pattern::new(text).is_ok();
     LinkName = "the name of a network link, at most 15 characters", is_link_name;
     /// A URL with a scheme and a host.
     Url = "a URL such as https://example.org", is_url;
@@ -144,7 +149,7 @@ pub(crate) fn is_host_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-fn is_link_name(name: &str) -> bool {
+pub(crate) fn is_link_name(name: &str) -> bool {
     (1..=15).contains(&name.len())
         && !matches!(name, "." | "..")
         && name

@@ -7,6 +7,7 @@
 //! with a `user-data`. Later ones are merged over earlier ones.
 
 mod decode;
+mod patience;
 mod url;
 mod volume;
 
@@ -17,11 +18,15 @@ use corten_config::{Document, Patch, Problems};
 
 use crate::cmdline::Cmdline;
 pub use url::Facts;
+use crate::network::seed::{Files, NAMES, Place};
+pub use patience::{PAUSES, look};
 pub use volume::find as read_volume;
 
 /// No config is larger.
 const LARGEST: u64 = 8 << 20;
 
+/// Labels of a NoCloud seed's volume.
+pub const SEED_LABELS: &[&str] = &["cidata", "CIDATA"];
 /// Somebody who may have a config for this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -79,6 +84,12 @@ impl Sources {
     }
 
     /// The config, once the platform has given its part.
+    /// Whether the kernel's parameters hold a config, or parts of one, themselves.
+    #[must_use]
+    pub fn hold_some(&self) -> bool {
+        self.early.is_some() || self.inline.is_some()
+    }
+
     ///
     /// # Errors
     /// What is wrong with it, with line and column.
@@ -119,22 +130,10 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
     if cmdline.platform() != "nocloud" {
         return Ok(None);
     }
-    Ok(match nocloud_url(serial) {
+    Ok(match Place::read(serial).url {
         Some(base) => Some(Source::Url(format!("{base}user-data"))),
-        None => volume(&["cidata", "CIDATA"], "user-data"),
+        None => volume(SEED_LABELS, "user-data"),
     })
-}
-
-/// The seed of `ds=nocloud;s=http://server/directory/`, as cloud-init's NoCloud writes it.
-fn nocloud_url(serial: &str) -> Option<&str> {
-    let mut fields = serial.trim().split(';');
-    let is_nocloud = matches!(fields.next()?, "ds=nocloud" | "ds=nocloud-net");
-    let seed = fields.find_map(|field| {
-        field
-            .strip_prefix("s=")
-            .or_else(|| field.strip_prefix("seedfrom="))
-    })?;
-    (is_nocloud && seed.starts_with("http")).then_some(seed)
 }
 
 /// Asks a server once, on a thread that may block.
@@ -147,6 +146,25 @@ pub fn fetch(template: &str, facts: &Facts) -> Result<Vec<u8>, String> {
 }
 
 /// A file's text, without its end of line; empty when there is none.
+/// Asks a server once for the files of a seed about the network, on a thread that may block. `base` ends in `/`.
+///
+/// # Errors
+/// The text says what the server or the network did.
+pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
+    let get = |name: &str| {
+        let bytes = url::get_if_there(&url::fill(&format!("{base}{name}"), facts))?;
+        bytes.map(decode::unpack).transpose()
+    };
+    let [config, meta] = NAMES;
+    Ok([get(config)?, get(meta)?])
+}
+
+/// A URL without what may be a secret: user, password, query.
+#[must_use]
+pub fn shown(url: &str) -> String {
+    url::shown(url)
+}
+
 pub(super) fn word(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
@@ -230,4 +248,13 @@ mod tests {
         };
         part.merge(None).unwrap_err();
     }
+        // Without a platform's part the parameters' own may be all of it.
+        let alone = Sources {
+            early: Some(whole.clone().into_bytes()),
+            inline: named("inline"),
+            ..Sources::default()
+        };
+        assert!(alone.hold_some() && !Sources::default().hold_some());
+        let document = alone.merge(None).unwrap();
+        assert_eq!(document.hostname(), Some("inline"));
 }

@@ -111,8 +111,29 @@ pub(super) fn shown(template: &str) -> String {
 /// # Errors
 /// The text says what the server or the network did.
 pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
+    read(ask(url).map_err(|error| error.to_string())?)
+}
+
+/// The same for a file that need not be there (404: RFC 9110, section 15.5.5).
+///
+/// # Errors
+/// As [`get`].
+pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
+    match ask(url) {
+        Ok(answer) => read(answer).map(Some),
+        Err(ureq::Error::StatusCode(404)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+type Answer = http::Response<ureq::Body>;
+
+fn ask(url: &str) -> Result<Answer, ureq::Error> {
     let agent: Agent = https::config(PATIENCE).build().into();
-    let mut answer = agent.get(url).call().map_err(|error| error.to_string())?;
+    agent.get(url).call()
+}
+
+fn read(mut answer: Answer) -> Result<Vec<u8>, String> {
     answer
         .body_mut()
         .with_config()
@@ -186,6 +207,10 @@ mod tests {
         let url = server("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
         let error = get(&url).unwrap_err();
         assert!(error.contains("404"), "{error}");
+        let url = server("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+        assert_eq!(get_if_there(&url).unwrap(), None);
+        let url = server("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n");
+        get_if_there(&url).unwrap_err();
         let url = server("HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n");
         get(&url).unwrap_err();
         get("http://127.0.0.1:1/").unwrap_err();

@@ -1,4 +1,4 @@
-//! A config on a volume beside the node.
+//! Files on a volume beside the node.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,19 +7,24 @@ use std::path::Path;
 use super::{LARGEST, decode};
 use crate::labelled;
 
-/// Where one is looked into.
-const MOUNT_POINT: &str = "/run/config-source";
-
-/// The file on the first volume that has one of the labels; `None` when there is no such volume, or no such
-/// file on it.
+/// These files of the first volume that has one of the labels, each `None` when it is not on it; `None` when
+/// there is no such volume. It is mounted at `mount_point` meanwhile.
 ///
 /// # Errors
 /// The volume cannot be read; the text names it.
-pub fn find(labels: &[&str], file: &str) -> Result<Option<Vec<u8>>, String> {
+pub fn find<const N: usize>(
+    labels: &[&str],
+    files: [&str; N],
+    mount_point: &Path,
+) -> Result<Option<[Option<Vec<u8>>; N]>, String> {
     for label in labels {
-        if let Some(volume) = labelled::attach(label, Path::new(MOUNT_POINT))? {
-            return read_file(&volume.path(file))
-                .map_err(|error| format!("volume {label}: {error}"));
+        if let Some(volume) = labelled::attach(label, mount_point)? {
+            let mut found = files.map(|_| None);
+            for (file, bytes) in files.iter().zip(&mut found) {
+                *bytes = read_file(&volume.path(file))
+                    .map_err(|error| format!("volume {label}: {file}: {error}"))?;
+            }
+            return Ok(Some(found));
         }
     }
     Ok(None)

@@ -45,6 +45,7 @@ use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::mount_table::Mount;
 use crate::network::Setup;
+use crate::network::seed::Seed;
 use crate::node::{ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_rule::RoutingRuleSpec;
@@ -77,6 +78,8 @@ pub struct Sources {
     pub supervisor: Option<Supervisor>,
     /// What the network starts from, once it may.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
+    /// What a NoCloud seed says of it, once it is read.
+    pub seed: watch::Receiver<Option<Arc<Seed>>>,
     /// How far the volumes are.
     pub volumes: watch::Receiver<Progress>,
     /// By which keys the encrypted volumes of users were opened.
@@ -163,7 +166,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         last: sources.last_stop,
     })?;
     runtime.add(meta::MetaKeys {
-        values: sources.meta,
+        values: sources.meta.clone(),
     })?;
     runtime.add(time::Clock {
         config: config.clone(),
@@ -173,7 +176,11 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         proc: "/proc".into(),
     })?;
     runtime.add(devices::Devices)?;
-    network(&mut runtime, sources.network, sources.config)?;
+    let platform = network::layers::Platform {
+        meta: sources.meta,
+        seed: sources.seed,
+    };
+    network(&mut runtime, sources.network, platform, sources.config)?;
     Ok(runtime)
 }
 
@@ -272,6 +279,7 @@ fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphErr
 fn network(
     runtime: &mut Runtime,
     setup: watch::Receiver<Option<Arc<Setup>>>,
+    platform: network::layers::Platform,
     config: watch::Receiver<Option<Document>>,
 ) -> Result<(), GraphError> {
     runtime.add(netlink::links::Links {
@@ -301,6 +309,7 @@ fn network(
     runtime.add(network::firewall::Filter::default())?;
     runtime.add(network::layers::Layers {
         setup: setup.clone(),
+        platform,
         config,
     })?;
     runtime.add(Merge::<LinkSpec>::named("network.LinkMergeController"))?;
@@ -357,6 +366,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         config: watch::Sender::new(None).subscribe(),
         supervisor: None,
         network: watch::Sender::new(None).subscribe(),
+        seed: watch::Sender::new(None).subscribe(),
         volumes: watch::Sender::default().subscribe(),
         user_volumes: OpenedVolumes::default(),
         mounts: watch::Sender::default().subscribe(),

@@ -18,10 +18,15 @@ use crate::node::Node;
 /// half a minute after it is up.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Where a volume with a config is looked into.
+const MOUNT_POINT: &str = "/run/config-source";
+/// Who gave a config that nobody else had a part in.
+const PARAMETERS: &str = "the kernel's parameters";
 
 impl Machine {
-    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, and
-    /// meanwhile nobody else can give the node one; without a server, an operator is asked next.
+    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, and a
+    /// volume is looked for for half a minute; meanwhile nobody else can give the node one. Without either, what
+    /// the parameters hold themselves may be a whole config; else an operator is asked next.
     ///
     /// # Errors
     /// Those of the volumes' directories.
@@ -43,17 +48,23 @@ impl Machine {
             return Ok(());
         }
         let found = match &sources.platform {
-            None => self.usable(&sources, None, "the kernel's parameters"),
+            None => self.usable(&sources, None, PARAMETERS),
             Some(source @ Source::Volume { labels, file }) => {
-                self.supervisor.up("udevd").await;
-                match acquire::read_volume(labels, file) {
-                    Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &source.to_string()),
+                let shown = source.to_string();
+                match self.look_for(labels, file, &shown).await {
+                    Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &shown),
+                    Ok(None) if sources.hold_some() => {
+                        console::warn(&format!(
+                            "there is no {shown}: what {PARAMETERS} hold must be all of the config"
+                        ));
+                        self.usable(&sources, None, PARAMETERS)
+                    }
                     Ok(None) => {
-                        console::warn(&format!("no config: there is no {source}"));
+                        console::warn(&format!("no config: there is no {shown}"));
                         None
                     }
                     Err(why) => {
-                        self.refuse(&format!("{source} is not used: {why}"));
+                        self.refuse(&format!("{shown} is not used: {why}"));
                         None
                     }
                 }
@@ -65,9 +76,26 @@ impl Machine {
         };
         if let Some(document) = found {
             self.keep(&document);
-            self.start_with(document, "the kernel's parameters");
+            self.start_with(document, PARAMETERS);
         }
         Ok(())
+    }
+
+    /// The file; `None` when there is no such volume, or no such file on it.
+    async fn look_for(
+        &self,
+        labels: &'static [&'static str],
+        file: &'static str,
+        shown: &str,
+    ) -> Result<Option<Vec<u8>>, String> {
+        self.supervisor.up("udevd").await;
+        let find = || async move {
+            let find = move || acquire::read_volume(labels, [file], Path::new(MOUNT_POINT));
+            let found = spawn_blocking(find).await;
+            found.unwrap_or_else(|_| Err("reading it failed".to_owned()))
+        };
+        let found = acquire::look(shown, &acquire::PAUSES, find, console::say).await?;
+        Ok(found.and_then(|[bytes]| bytes))
     }
 
     /// Asks for ever, and says each time what came of it.
@@ -93,7 +121,7 @@ impl Machine {
         }
     }
 
-    fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> Facts {
         const CODE: u8 = 0x0b;
         let meta = self.node.meta().watch();
         let code = corten_meta::Tag::new(CODE).and_then(|tag| meta.borrow().get(&tag).cloned());

@@ -9,6 +9,7 @@ mod images;
 mod loading;
 mod runtime;
 mod storage;
+mod seed;
 mod tell;
 mod trial;
 
@@ -35,6 +36,7 @@ use crate::events::Events;
 use crate::finish::Ending;
 use crate::mount_table;
 use crate::network::{Network, Setup};
+use crate::network::seed::Seed;
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{
@@ -79,6 +81,8 @@ struct Machine {
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
     machine_id: Mutex<String>,
+    /// What a NoCloud seed says of the network, once it is read.
+    seed: watch::Sender<Option<Arc<Seed>>>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
     /// Told when it can be opened, from the start.
@@ -113,6 +117,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         network,
         setup: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
+        seed: watch::Sender::new(None),
         awaits_config: AtomicBool::new(false),
         restart: Notify::new(),
         extensions: extensions::Extensions::default(),
@@ -122,6 +127,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     machine.run_controllers()?;
     tokio::spawn(machine.clone().load_extensions());
     tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
+    tokio::spawn(machine.clone().follow_seed());
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
@@ -209,6 +215,7 @@ impl Machine {
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
         tokio::spawn(controllers::run(runtime));
+            seed: self.seed.subscribe(),
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! What the network shall be and how it becomes that; the controllers in `controllers/network` call it.
 //!
-//! Layers say what the network shall be (`default_layer`, `cmdline_layer`, DHCP's leases in `lease`,
-//! `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
-//! `refusal`, `netlink`, `generic`, `ethtool` and the files `kernel.rs` is pure.
+//! Layers say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
+//! `lease`, `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in
+//! `dhcp`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and the files `kernel.rs` is pure.
 
 mod alias;
 pub mod apply;
@@ -28,8 +28,12 @@ mod layers_tests;
 mod lease;
 mod netlink;
 mod old_form;
+pub mod platform_layer;
+#[cfg(test)]
+mod platform_layer_tests;
 mod refusal;
 pub mod rules;
+pub mod seed;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

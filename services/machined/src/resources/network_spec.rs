@@ -29,6 +29,8 @@ pub enum Layer {
     Default,
     /// The kernel's parameters.
     Cmdline,
+    /// What made the machine: a cloud by its seed, or whoever wrote META.
+    Platform,
     /// A server of the network, by DHCP.
     Operator,
     /// The machine config.
@@ -42,6 +44,7 @@ impl Layer {
         match self {
             Layer::Default => "default",
             Layer::Cmdline => "cmdline",
+            Layer::Platform => "platform",
             Layer::Operator => "operator",
             Layer::Configuration => "configuration",
         }

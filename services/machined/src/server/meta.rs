@@ -55,7 +55,7 @@ async fn change(
         .await
         .map_err(|_| Status::internal("writing META failed"))?
         .map_err(|error| match error {
-            MetaError::NoPartition | MetaError::Refused(_) => {
+            MetaError::NoPartition | MetaError::Refused(..) => {
                 Status::failed_precondition(error.to_string())
             }
             MetaError::NoValue(_) => Status::not_found(error.to_string()),

@@ -1,29 +1,78 @@
-//! What the node itself, the kernel's parameters and the machine config say of the network.
+//! What the node itself, the kernel's parameters, the platform and the machine config say of the network.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use corten_config::Document;
+use corten_config::platform::PlatformNetwork;
+use corten_meta::Values;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
 use super::{forget_others, layer_outputs, write};
 use crate::console;
+use crate::meta::PLATFORM_NETWORK;
 use crate::network::cmdline_layer::{Parameters, parameters};
 use crate::network::config_layer::{Present, Said, said};
 use crate::network::layers::Specs;
-use crate::network::{Setup, default_layer};
+use crate::network::seed::Seed;
+use crate::network::{Setup, default_layer, platform_layer};
 use crate::resources::network::LinkStatus;
 use crate::resources::network_alias::LinkAliasSpec;
 use crate::resources::network_names::StaticHost;
 use crate::resources::network_spec::Layer;
 
-/// The three layers that know no server.
+/// The four layers that know no server.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Layers {
     pub(in crate::controllers) setup: watch::Receiver<Option<Arc<Setup>>>,
+    pub(in crate::controllers) platform: Platform,
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+}
+
+/// Where the platform says what the network shall be.
+#[derive(Debug, Clone)]
+pub(in crate::controllers) struct Platform {
+    pub(in crate::controllers) meta: watch::Receiver<Values>,
+    pub(in crate::controllers) seed: watch::Receiver<Option<Arc<Seed>>>,
+}
+
+impl Platform {
+    async fn changed(&mut self) {
+        // Who wrote them may be gone; then they stay as they are.
+        let gone = tokio::select! {
+            Ok(()) = self.meta.changed() => false,
+            Ok(()) = self.seed.changed() => false,
+            else => true,
+        };
+        if gone {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What it says, on a machine of this kind, and what of that cannot be followed.
+    fn said(&mut self, kind: &str, present: &Present) -> (Specs, Vec<String>) {
+        match kind {
+            "metal" => {
+                let values = self.meta.borrow_and_update();
+                let value = values.get(&PLATFORM_NETWORK).map(Vec::as_slice);
+                match PlatformNetwork::from_meta(value.unwrap_or_default()) {
+                    Ok(network) => (platform_layer::of_meta(&network, present), Vec::new()),
+                    Err(problems) => {
+                        let complaint =
+                            format!("META {PLATFORM_NETWORK:#04x} is not used: {problems}");
+                        (Specs::default(), vec![complaint])
+                    }
+                }
+            }
+            "nocloud" => match &*self.seed.borrow_and_update() {
+                Some(seed) => platform_layer::of_seed(seed, present),
+                None => Default::default(),
+            },
+            _ => Default::default(),
+        }
+    }
 }
 
 impl Controller for Layers {
@@ -53,6 +102,7 @@ impl Controller for Layers {
         loop {
             tokio::select! {
                 () = context.event() => {}
+                () = self.platform.changed() => {}
                 changed = self.config.changed() => if changed.is_err() {
                     return Ok(());
                 },
@@ -66,7 +116,9 @@ impl Controller for Layers {
                 Some(document) => said(document, &present),
                 None => Said::default(),
             };
-            let all = layers(&setup, &parameters, &said, &present, &mut first);
+            let (platform, mut complaints) = self.platform.said(setup.cmdline.platform(), &present);
+            complaints.extend(said.complaints.iter().cloned());
+            let all = layers(&setup, &parameters, platform, &said, &present, &mut first);
             context.start_outputs();
             for (layer, specs) in &all {
                 write(context, layer.name(), specs)?;
@@ -80,12 +132,12 @@ impl Controller for Layers {
                 context.put(Draft::new(&link, LinkAliasSpec { alias }))?;
             }
             context.remove_others::<LinkAliasSpec>()?;
-            for complaint in &said.complaints {
+            for complaint in &complaints {
                 if !told.contains(complaint) {
                     console::warn(&format!("network: {complaint}"));
                 }
             }
-            told = said.complaints;
+            told = complaints;
         }
     }
 }
@@ -95,10 +147,11 @@ impl Controller for Layers {
 fn layers(
     setup: &Setup,
     parameters: &Parameters,
+    platform: Specs,
     said: &Said,
     present: &Present,
     first: &mut Option<String>,
-) -> [(Layer, Specs); 3] {
+) -> [(Layer, Specs); 4] {
     let ignored = |name: &String| said.ignored.contains(name) || parameters.ignored.contains(name);
     let physical: Vec<String> = present
         .iter()
@@ -110,7 +163,7 @@ fn layers(
     }
     let cmdline = parameters.specs(&physical, first.as_deref());
     let config = said.specs.clone();
-    let spoken_for: BTreeSet<String> = [&cmdline, &config]
+    let spoken_for: BTreeSet<String> = [&cmdline, &platform, &config]
         .iter()
         .flat_map(|specs| &specs.links)
         .map(|link| link.name.clone())
@@ -120,6 +173,7 @@ fn layers(
     [
         (Layer::Default, default),
         (Layer::Cmdline, cmdline),
+        (Layer::Platform, platform),
         (Layer::Configuration, config),
     ]
 }
@@ -148,15 +202,28 @@ mod tests {
         }
     }
 
+    /// The same for one that goes.
+    async fn gone(store: &Store, pointer: &Pointer) {
+        let mut watcher = store.watch(pointer, Start::Now).unwrap();
+        while store.get(pointer).is_ok() {
+            watcher.next().await.unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn a_link_nobody_speaks_of_asks_until_a_config_speaks() {
         let store = Store::new();
         store.add_namespace(LAYERS, "").unwrap();
         let (setup, config) = (watch::Sender::new(None), watch::Sender::new(None));
+        let meta = watch::Sender::new(Values::new());
         let mut runtime = Runtime::new(store.clone());
         runtime
             .add(Layers {
                 setup: setup.subscribe(),
+                platform: Platform {
+                    meta: meta.subscribe(),
+                    seed: watch::Sender::new(None).subscribe(),
+                },
                 config: config.subscribe(),
             })
             .unwrap();
@@ -182,12 +249,24 @@ mod tests {
         let lowest = Pointer::of::<HostnameSpec>("default/hostname").in_namespace(LAYERS);
         store.get(&lowest).unwrap();
 
+        // The platform speaks over the kernel's parameters, of a link it gives an address.
+        let value =
+            b"hostnames: [{hostname: n2}]\naddresses: [{address: 10.0.0.3/24, linkName: eth0}]\n";
+        meta.send_replace(Values::from([(PLATFORM_NETWORK, value.to_vec())]));
+        gone(&store, &operator).await;
+        let named = Pointer::of::<HostnameSpec>("platform/hostname").in_namespace(LAYERS);
+        store.get(&named).unwrap();
+        // What cannot be used takes back what was.
+        meta.send_replace(Values::from([(
+            PLATFORM_NETWORK,
+            b"hostnames: n2".to_vec(),
+        )]));
+        gone(&store, &named).await;
+        there(&store, &operator).await;
+
         let network = "network: {interfaces: [{interface: eth0, addresses: [10.0.0.2/24]}]}";
         config.send_replace(Some(sample::config(network, "")));
-        let mut watcher = store.watch(&operator, Start::Now).unwrap();
-        while store.get(&operator).is_ok() {
-            watcher.next().await.unwrap();
-        }
+        gone(&store, &operator).await;
         let link = store.get_as::<LinkSpec>("eth0").unwrap();
         assert_eq!(link.layer, Layer::Configuration);
     }

@@ -1,0 +1,230 @@
+//! The files of a NoCloud seed, and the values that both versions of `network-config` use
+//! (cloud-init's documentation: "NoCloud", "Networking config").
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::model::SeedNetwork;
+use super::v1::NetworkV1;
+use super::v2::NetworkV2;
+use super::{MOST, only};
+use crate::problem::{Notes, Problems};
+use crate::read::{Reader, Section as _, Value, read_section, scalar, section};
+use crate::table::{self, Shape};
+use crate::tree::{Content, Node};
+use crate::values::{Cidr, HostName};
+
+/// Reads `network-config`, whose fields may stand below `network`. An empty one says nothing.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn network(bytes: &[u8]) -> Result<Option<SeedNetwork>, Problems> {
+    let mut notes = Notes::default();
+    let Some(node) = only(bytes, &mut notes)? else {
+        return notes.into_result(None);
+    };
+    let mut reader = Reader::new(&mut notes, false);
+    let found = match node.get("network") {
+        Some(inner) if node.get("version").is_none() => {
+            reader.within("network", |reader| by_version(inner, reader))
+        }
+        _ => by_version(&node, &mut reader),
+    };
+    notes.into_result(found)
+}
+
+fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
+    if !matches!(node.content, Content::Map(_)) {
+        reader.wrong(node.mark, "must be a map of fields");
+        return None;
+    }
+    let network = match node.get("version").and_then(Node::text) {
+        Some("1") => SeedNetwork::from(read_section::<NetworkV1>(node, &[], reader)?),
+        Some("2") => SeedNetwork::from(read_section::<NetworkV2>(node, &[], reader)?),
+        _ => {
+            reader.wrong_in(node, "version", "must be 1 or 2");
+            return None;
+        }
+    };
+    let sum = |of: fn(&super::SeedLink) -> usize| network.links.iter().map(of).sum::<usize>();
+    let routes = sum(|link| link.routes.len()) + network.routes.len();
+    for (what, count) in [
+        ("links", network.links.len()),
+        ("addresses", sum(|link| link.addresses.len())),
+        ("routes", routes),
+    ] {
+        if count > MOST {
+            reader.wrong(node.mark, &format!("must have at most {MOST} {what}"));
+        }
+    }
+    Some(network)
+}
+
+section! {
+    /// Who a machine is, as `meta-data` says.
+    pub struct SeedIdentity {
+        Acted "hostname" hostname: Option<HostName> = "The machine's name";
+        Acted "local-hostname" local_hostname: Option<HostName> = "The same, when there is no `hostname`";
+    }
+}
+
+impl SeedIdentity {
+    /// The machine's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        let name = self.hostname.as_ref().or(self.local_hostname.as_ref());
+        name.map(|name| &**name)
+    }
+}
+
+/// Reads `meta-data`. An empty one says nothing. It may have any other field: platforms have many, and none says
+/// anything of the network.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn identity(bytes: &[u8]) -> Result<SeedIdentity, Problems> {
+    let mut notes = Notes::default();
+    let Some(node) = only(bytes, &mut notes)? else {
+        return notes.into_result(SeedIdentity::default());
+    };
+    let mut reader = Reader::new(&mut notes, false);
+    let names = node.entries().iter().map(|(key, _)| key.name.as_str());
+    let others: Vec<&str> = names
+        .filter(|name| table::find(SeedIdentity::TABLE, name).is_none())
+        .collect();
+    let identity = read_section(&node, &others, &mut reader).unwrap_or_default();
+    notes.into_result(identity)
+}
+
+/// A truth as YAML 1.1 writes it, which is what cloud-init reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Truth(pub bool);
+
+impl Value for Truth {
+    const SHAPE: Shape = Shape::Plain("true or false");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "true or false", |text| {
+            match text.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(Truth(true)),
+                "false" | "no" | "off" => Some(Truth(false)),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// One value, or a list of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OneOrMore<T>(pub Vec<T>);
+
+impl<T> Default for OneOrMore<T> {
+    fn default() -> Self {
+        OneOrMore(Vec::new())
+    }
+}
+
+impl<T: Value> Value for OneOrMore<T> {
+    const SHAPE: Shape = Shape::List(&T::SHAPE);
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.content {
+            Content::List(_) => Vec::read(node, reader).map(OneOrMore),
+            _ => T::read(node, reader).map(|one| OneOrMore(vec![one])),
+        }
+    }
+}
+
+/// Where a route leads or what a link has: an address, with or without its network's prefix, or `default`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Absent: everywhere.
+    pub address: Option<IpAddr>,
+    /// Bits of the network; absent: not said here.
+    pub prefix: Option<u8>,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Place> {
+        if text == "default" {
+            return Some(Place::default());
+        }
+        if let Some(cidr) = Cidr::parse(text) {
+            return Some(Place {
+                address: Some(cidr.address),
+                prefix: Some(cidr.prefix),
+            });
+        }
+        Some(Place {
+            address: Some(text.parse().ok()?),
+            prefix: None,
+        })
+    }
+
+    /// The network, with a mask that may be said beside it; a lone address is one of a single machine. `None`:
+    /// everywhere.
+    pub(super) fn network(self, mask: Option<Mask>) -> Option<Cidr> {
+        let address = self.address?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = self.prefix.or(mask.map(|mask| mask.0)).unwrap_or(whole);
+        let cidr = Cidr {
+            address,
+            prefix: prefix.min(whole),
+        };
+        (!cidr.is_default()).then_some(cidr)
+    }
+}
+
+impl Value for Place {
+    const SHAPE: Shape = Shape::Text("an address with or without prefix, or default");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let what = "an address with or without prefix, or default";
+        scalar(node, reader, what, Place::parse)
+    }
+}
+
+/// A network's mask: `255.255.255.0`, `ffff:ffff::`, or how many bits it has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mask(pub u8);
+
+impl Mask {
+    fn parse(text: &str) -> Option<Mask> {
+        if let Ok(bits) = text.parse::<u8>() {
+            return (bits <= 128).then_some(Mask(bits));
+        }
+        let (ones, zeros, width) = match text.parse().ok()? {
+            IpAddr::V4(mask) => leading(u128::from(mask.to_bits()) << 96, Ipv4Addr::BITS),
+            IpAddr::V6(mask) => leading(mask.to_bits(), Ipv6Addr::BITS),
+        };
+        (ones + zeros >= width)
+            .then(|| u8::try_from(ones).ok().map(Mask))
+            .flatten()
+    }
+}
+
+/// Ones in front, zeros behind them, and the width, of what stands in the highest bits.
+fn leading(bits: u128, width: u32) -> (u32, u32, u32) {
+    let ones = bits.leading_ones();
+    let zeros = bits
+        .checked_shl(ones)
+        .map_or(u128::BITS, u128::leading_zeros);
+    (ones, zeros, width)
+}
+
+impl Value for Mask {
+    const SHAPE: Shape = Shape::Text("a mask such as 255.255.255.0");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a mask such as 255.255.255.0", Mask::parse)
+    }
+}
+
+/// Complains unless an MTU that is given can be one (RFC 791: no host may be asked to take less).
+pub(super) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+    if mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
+        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
+    }
+}
+
+/// Complains unless a VLAN's number that is given can be one.
+pub(super) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
+    if id.is_none_or(|id| !(1..=4094).contains(&id)) {
+        reader.wrong_in(node, field, "must be from 1 to 4094");
+    }
+}

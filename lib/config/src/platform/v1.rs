@@ -1,0 +1,325 @@
+//! Version 1 of `network-config`: a list of links, name servers and routes (cloud-init: "Networking config
+//! Version 1").
+
+use std::net::IpAddr;
+
+use super::cloud::{Mask, OneOrMore, Place, Truth, check_mtu, check_vlan};
+use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+use crate::kinds::{
+    AdSelect, BondConfig, BondMode, FailOverMac, LacpRate, PrimaryReselect, XmitHashPolicy,
+};
+use crate::read::{Reader, choices, section};
+use crate::tree::Node;
+use crate::values::{Cidr, HostName, LinkName, Mac};
+
+section! {
+    /// A `network-config` of version 1.
+    pub struct NetworkV1 {
+        Held "version" version: u8 = "1";
+        Acted "config" config: Vec<Entry> = "Links, name servers, routes";
+    }
+}
+
+choices! {
+    /// What an entry is about.
+    pub enum EntryKind {
+        Physical = "physical", Bond = "bond", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
+    }
+}
+
+section! {
+    /// One entry.
+    pub struct Entry [check_entry] {
+        Acted "type" kind: EntryKind = "What it is about; bridges are not supported yet", required;
+        Acted "name" name: LinkName = "The link's name, by which others call it";
+        Acted "mac_address" mac: Option<Mac> = "The address the card was built with; of another link, the one to give it";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "subnets" subnets: Vec<Subnet> = "Its addresses";
+        Acted "bond_interfaces" members: Vec<LinkName> = "The links bonded";
+        Acted "params" params: BondParams = "How they are bonded";
+        Acted "vlan_link" parent: LinkName = "The link a VLAN is on";
+        Acted "vlan_id" vlan_id: Option<u16> = "The VLAN's number";
+        Acted "address" address: OneOrMore<IpAddr> = "Name servers";
+        Acted "search" search: OneOrMore<HostName> = "Domains to try behind short names";
+        Acted "destination" destination: Option<Place> = "Where a route leads";
+        Acted "netmask" netmask: Option<Mask> = "The mask of that";
+        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
+        Acted "metric" metric: Option<u32> = "Lower wins";
+        Held "interface" interface: String = "The link name servers belong to; all links use them";
+        Held "keep_configuration" keep: Truth = "For other systems";
+    }
+}
+
+fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
+    let is_link = matches!(
+        entry.kind,
+        EntryKind::Physical | EntryKind::Bond | EntryKind::Vlan
+    );
+    if is_link && node.get("name").is_none() {
+        reader.wrong_in(node, "name", "is required");
+    }
+    match entry.kind {
+        EntryKind::Physical => {}
+        EntryKind::Bond => {
+            if node.get("bond_interfaces").is_none_or(Node::is_empty) {
+                reader.wrong_in(node, "bond_interfaces", "is required");
+            }
+        }
+        EntryKind::Vlan => {
+            check_vlan(entry.vlan_id, "vlan_id", node, reader);
+            if node.get("vlan_link").is_none() {
+                reader.wrong_in(node, "vlan_link", "is required");
+            } else if entry.parent == entry.name {
+                reader.wrong_in(node, "vlan_link", "must be another link");
+            }
+        }
+        EntryKind::Nameserver => {
+            if node.get("address").is_none() && node.get("search").is_none() {
+                reader.wrong_in(node, "address", "is required");
+            }
+        }
+        EntryKind::Route => {
+            if node.get("destination").is_none() {
+                reader.wrong_in(node, "destination", "is required");
+            }
+            if node.get("gateway").is_none() {
+                reader.wrong_in(node, "gateway", "is required");
+            } else {
+                check_families(&entry.route(), node, reader);
+            }
+        }
+    }
+    check_mtu(entry.mtu, node, reader);
+}
+
+fn check_families(route: &SeedRoute, node: &Node, reader: &mut Reader<'_>) {
+    if !route.is_of_one_family() {
+        reader.wrong(node.mark, "mixes IPv4 and IPv6");
+    }
+}
+
+choices! {
+    /// How a link comes to an address.
+    pub enum SubnetKind {
+        Dhcp = "dhcp", Dhcp4 = "dhcp4", Dhcp6 = "dhcp6", Stateful = "ipv6_dhcpv6-stateful",
+        Stateless = "ipv6_dhcpv6-stateless", Slaac = "ipv6_slaac", Static = "static", Static6 = "static6",
+        Manual = "manual",
+    }
+}
+
+section! {
+    /// A link's address and what belongs to it.
+    pub struct Subnet [check_subnet] {
+        Acted "type" kind: SubnetKind = "How the link comes to it", required;
+        Acted "address" address: Option<Place> = "The address";
+        Acted "netmask" netmask: Option<Mask> = "Its network's mask";
+        Acted "gateway" gateway: Option<IpAddr> = "Through whom everything else is reached";
+        Acted "metric" metric: Option<u32> = "Of the route through that one; lower wins";
+        Acted "dns_nameservers" dns_servers: OneOrMore<IpAddr> = "Name servers";
+        Acted "dns_search" search: OneOrMore<HostName> = "Domains to try behind short names";
+        Acted "routes" routes: Vec<SubnetRoute> = "Routes through the link";
+        Held "broadcast" broadcast: String = "Follows from the mask";
+        Held "control" control: String = "For other systems";
+        Held "scope" scope: String = "For other systems";
+        Held "ipv4" ipv4: Truth = "Follows from the address";
+        Held "ipv6" ipv6: Truth = "Follows from the address";
+    }
+}
+
+impl Subnet {
+    fn cidr(&self) -> Option<Cidr> {
+        let place = self.address?;
+        let address = place.address?;
+        let prefix = place.prefix.or(self.netmask.map(|mask| mask.0))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then_some(Cidr { address, prefix })
+    }
+}
+
+fn check_subnet(subnet: &Subnet, node: &Node, reader: &mut Reader<'_>) {
+    let is_static = matches!(subnet.kind, SubnetKind::Static | SubnetKind::Static6);
+    // What could not be read is told already.
+    let is_read = subnet.address.is_some() || node.get("address").is_none();
+    if is_static && is_read && subnet.cidr().is_none() {
+        let what = "must be an address with a prefix, or one beside a netmask";
+        reader.wrong_in(node, "address", what);
+    }
+    if let (Some(own), Some(gateway)) = (subnet.cidr(), subnet.gateway)
+        && own.address.is_ipv4() != gateway.is_ipv4()
+    {
+        reader.wrong_in(node, "gateway", "must be of the family of the address");
+    }
+}
+
+section! {
+    /// A route through a link.
+    pub struct SubnetRoute [check_subnet_route] {
+        Acted "network" network: Option<Place> = "Where it leads";
+        Acted "destination" destination: Option<Place> = "The same";
+        Acted "netmask" netmask: Option<Mask> = "The mask of that";
+        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
+        Acted "metric" metric: Option<u32> = "Lower wins";
+    }
+}
+
+impl SubnetRoute {
+    fn route(&self) -> SeedRoute {
+        let place = self.network.or(self.destination).unwrap_or_default();
+        SeedRoute {
+            destination: place.network(self.netmask),
+            gateway: self.gateway,
+            on_link: false,
+            source: None,
+            metric: self.metric,
+            table: None,
+            mtu: None,
+        }
+    }
+}
+
+fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>) {
+    let places = [node.get("network"), node.get("destination")];
+    if places.iter().flatten().count() != 1 {
+        reader.wrong(node.mark, "needs exactly one of network, destination");
+    }
+    let route = route.route();
+    if route.destination.is_none() && node.get("gateway").is_none() {
+        reader.wrong_in(node, "gateway", "is required for a route to everywhere");
+    }
+    check_families(&route, node, reader);
+}
+
+section! {
+    /// How links are bonded.
+    pub struct BondParams [check_bond] {
+        Acted "bond-mode" mode: BondMode = "How they share the work";
+        Acted "bond-miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
+        Acted "bond-updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
+        Acted "up-delay" updelay_too: Option<u32> = "The same";
+        Acted "bond-downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
+        Acted "down-delay" downdelay_too: Option<u32> = "The same";
+        Acted "bond-min-links" min_links: Option<u32> = "Fewer links are no carrier";
+        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "bond-xmit_hash_policy" xmit_hash_policy_too: Option<XmitHashPolicy> = "The same";
+        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "bond-lacp_rate" lacp_rate_too: Option<LacpRate> = "The same";
+        Acted "bond-ad-select" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
+        Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "When the preferred link takes over again";
+        Acted "bond-arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+    }
+}
+
+fn check_bond(params: &BondParams, node: &Node, reader: &mut Reader<'_>) {
+    if params.miimon.is_some_and(|ms| ms > 0) && params.arp_interval.is_some_and(|ms| ms > 0) {
+        reader.wrong_in(node, "bond-arp-interval", "excludes bond-miimon");
+    }
+}
+
+impl Entry {
+    fn route(&self) -> SeedRoute {
+        let destination = self.destination.unwrap_or_default();
+        SeedRoute {
+            destination: destination.network(self.netmask),
+            gateway: self.gateway,
+            on_link: false,
+            source: None,
+            metric: self.metric,
+            table: None,
+            mtu: None,
+        }
+    }
+
+    fn bond(&self) -> BondConfig {
+        let params = &self.params;
+        BondConfig {
+            links: self.members.clone(),
+            mode: params.mode,
+            miimon: params.miimon,
+            updelay: params.updelay.or(params.updelay_too),
+            downdelay: params.downdelay.or(params.downdelay_too),
+            min_links: params.min_links,
+            xmit_hash_policy: params.xmit_hash_policy.or(params.xmit_hash_policy_too),
+            lacp_rate: params.lacp_rate.or(params.lacp_rate_too),
+            ad_select: params.ad_select,
+            fail_over_mac: params.fail_over_mac,
+            primary_reselect: params.primary_reselect,
+            arp_interval: params.arp_interval,
+            ..BondConfig::default()
+        }
+    }
+
+    fn link(&self) -> Option<SeedLink> {
+        let (shape, hardware_addr) = match self.kind {
+            EntryKind::Physical => (
+                SeedShape::Card(SeedMatch {
+                    mac: self.mac,
+                    name: None,
+                }),
+                None,
+            ),
+            EntryKind::Bond => (SeedShape::Bond(Box::new(self.bond())), self.mac),
+            EntryKind::Vlan => (
+                SeedShape::Vlan {
+                    parent: self.parent.to_string(),
+                    id: self.vlan_id.unwrap_or_default(),
+                },
+                self.mac,
+            ),
+            EntryKind::Nameserver | EntryKind::Route => return None,
+        };
+        let mut link = SeedLink {
+            mtu: self.mtu,
+            hardware_addr,
+            ..SeedLink::new(&self.name, shape)
+        };
+        for subnet in &self.subnets {
+            let dhcp = || {
+                Some(SeedDhcp {
+                    route_metric: subnet.metric,
+                    ..SeedDhcp::default()
+                })
+            };
+            match subnet.kind {
+                SubnetKind::Dhcp | SubnetKind::Dhcp4 => link.dhcp4 = dhcp(),
+                SubnetKind::Dhcp6 | SubnetKind::Stateful => link.dhcp6 = dhcp(),
+                SubnetKind::Static | SubnetKind::Static6 => link.addresses.extend(subnet.cidr()),
+                // The kernel makes addresses of what routers say by itself.
+                SubnetKind::Stateless | SubnetKind::Slaac | SubnetKind::Manual => {}
+            }
+            link.routes.extend(subnet.gateway.map(|gateway| SeedRoute {
+                metric: subnet.metric,
+                ..SeedRoute::everywhere(gateway)
+            }));
+            link.routes
+                .extend(subnet.routes.iter().map(SubnetRoute::route));
+        }
+        Some(link)
+    }
+}
+
+impl From<NetworkV1> for SeedNetwork {
+    fn from(said: NetworkV1) -> SeedNetwork {
+        let mut network = SeedNetwork::default();
+        for entry in &said.config {
+            network.links.extend(entry.link());
+            if entry.kind == EntryKind::Route {
+                network.routes.push(entry.route());
+            }
+            if entry.kind == EntryKind::Nameserver {
+                network.dns_servers.extend(&entry.address.0);
+            }
+            let search = entry.subnets.iter().map(|subnet| &subnet.search);
+            let domains = search.chain([&entry.search]).flat_map(|search| &search.0);
+            network
+                .search_domains
+                .extend(domains.map(ToString::to_string));
+            let servers = entry
+                .subnets
+                .iter()
+                .flat_map(|subnet| &subnet.dns_servers.0);
+            network.dns_servers.extend(servers);
+        }
+        network
+    }
+}

@@ -1,0 +1,308 @@
+//! Version 2 of `network-config`: netplan's links by name (cloud-init: "Networking config Version 2"; netplan's
+//! YAML reference).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::cloud::{Place, Truth, check_mtu, check_vlan};
+use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+use crate::kinds::{
+    AdSelect, BondConfig, BondMode, FailOverMac, LacpRate, PrimaryReselect, XmitHashPolicy,
+};
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::values::{Cidr, HostName, LinkName, LinkPattern, Mac, Object, is_link_name};
+
+section! {
+    /// A `network-config` of version 2.
+    pub struct NetworkV2 [check_network] {
+        Held "version" version: u8 = "2";
+        Held "renderer" renderer: String = "Which program of another system follows it";
+        Acted "ethernets" ethernets: BTreeMap<String, Ethernet> = "SeedNetwork cards";
+        Acted "bonds" bonds: BTreeMap<String, Bond> = "Several links as one";
+        Acted "vlans" vlans: BTreeMap<String, Vlan> = "VLANs";
+        Later "bridges" bridges: Option<Object> = "Several links as one network";
+        Later "tunnels" tunnels: Option<Object> = "Links to elsewhere";
+        Later "vrfs" vrfs: Option<Object> = "Links with routing tables of their own";
+        Later "wifis" wifis: Option<Object> = "Radio";
+        Later "modems" modems: Option<Object> = "Radio";
+    }
+}
+
+fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
+    let named = network.ethernets.iter();
+    let named = named.filter(|(_, card)| card.found.is_none());
+    let cards = named.map(|(name, _)| ("ethernets", name));
+    let bonds = network.bonds.keys().map(|name| ("bonds", name));
+    let vlans = network.vlans.keys().map(|name| ("vlans", name));
+    for (section, name) in cards.chain(bonds).chain(vlans) {
+        if !is_link_name(name) {
+            let section_node = node.entry(section).unwrap_or(node);
+            reader.within(section, |reader| {
+                let what = "must be called as a network link may be: at most 15 characters";
+                reader.wrong_in(section_node, name, what);
+            });
+        }
+    }
+}
+
+section! {
+    /// What every kind of link can have.
+    pub struct Common [check_common] {
+        Acted "dhcp4" dhcp4: Truth = "Ask for an address by DHCPv4";
+        Acted "dhcp6" dhcp6: Truth = "Ask for an address by DHCPv6";
+        Acted "dhcp4-overrides" dhcp4_overrides: Overrides = "What of the answer is used";
+        Acted "dhcp6-overrides" dhcp6_overrides: Overrides = "What of the answer is used";
+        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
+        Acted "gateway4" gateway4: Option<IpAddr> = "Through whom every IPv4 address is reached";
+        Acted "gateway6" gateway6: Option<IpAddr> = "Through whom every IPv6 address is reached";
+        Acted "nameservers" nameservers: Nameservers = "Name servers";
+        Acted "routes" routes: Vec<Route> = "Routes through it";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "macaddress" mac: Option<Mac> = "The address to give it";
+        Held "accept-ra" accept_ra: Truth = "Believe routers: the kernel does";
+        Held "optional" optional: Truth = "Whether another system's boot waits for it";
+        Held "optional-addresses" optional_addresses: Option<Object> = "Whether another system's boot waits for them";
+        Held "critical" critical: Truth = "For other systems";
+        Held "dhcp-identifier" identifier: String = "For other systems: cards tell their hardware address";
+        Later "routing-policy" policy: Option<Object> = "Rules that choose a routing table";
+    }
+}
+
+fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
+    check_mtu(link.mtu, node, reader);
+    if link.gateway4.is_some_and(|gateway| gateway.is_ipv6()) {
+        reader.wrong_in(node, "gateway4", "must be an IPv4 address");
+    }
+    if link.gateway6.is_some_and(|gateway| gateway.is_ipv4()) {
+        reader.wrong_in(node, "gateway6", "must be an IPv6 address");
+    }
+}
+
+section! {
+    /// What of a DHCP server's answer is used.
+    pub struct Overrides {
+        Acted "route-metric" route_metric: Option<u32> = "Metric of the routes";
+        Acted "use-routes" use_routes: Option<Truth> = "Use the routes";
+        Acted "use-hostname" use_hostname: Option<Truth> = "Use the name";
+        Later "use-dns" use_dns: Option<Truth> = "Use the name servers";
+        Later "use-domains" use_domains: Option<Object> = "Use the domains";
+        Later "use-mtu" use_mtu: Option<Truth> = "Use the size of packets";
+        Later "use-ntp" use_ntp: Option<Truth> = "Use the time servers";
+        Later "send-hostname" send_hostname: Option<Truth> = "Tell the node's name";
+        Later "hostname" hostname: Option<HostName> = "The name to tell";
+    }
+}
+
+section! {
+    /// Name servers.
+    pub struct Nameservers {
+        Acted "addresses" addresses: Vec<IpAddr> = "Asked in this order";
+        Acted "search" search: Vec<HostName> = "Domains to try behind short names";
+    }
+}
+
+section! {
+    /// A route through a link.
+    pub struct Route [check_route] {
+        Acted "to" to: Place = "Where it leads", required;
+        Acted "via" via: Option<IpAddr> = "Through whom";
+        Acted "from" from: Option<IpAddr> = "From which address";
+        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "table" table: Option<u32> = "Routing table; absent: the main one";
+        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "on-link" on_link: Truth = "The gateway is on the link though no address says so";
+        Held "scope" scope: String = "Follows from the gateway";
+        Later "type" kind: String = "Routes that lead nowhere";
+    }
+}
+
+impl Route {
+    fn route(&self) -> SeedRoute {
+        SeedRoute {
+            destination: self.to.network(None),
+            gateway: self.via,
+            on_link: self.on_link.0,
+            source: self.from,
+            metric: self.metric,
+            table: self.table,
+            mtu: self.mtu,
+        }
+    }
+}
+
+fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
+    let route = route.route();
+    if route.destination.is_none() && node.get("via").is_none() {
+        reader.wrong_in(node, "via", "is required for a route to everywhere");
+    }
+    if !route.is_of_one_family() {
+        reader.wrong(node.mark, "mixes IPv4 and IPv6");
+    }
+    check_mtu(route.mtu, node, reader);
+}
+
+section! {
+    /// A network card.
+    pub struct Ethernet {
+        Acted "match" found: Option<Match> = "How it is found; absent: by the name it stands under";
+        Held "set-name" set_name: String = "Another name for it: here it keeps the node's";
+        Held "wakeonlan" wakeonlan: Truth = "For other systems";
+        Held "emit-lldp" emit_lldp: Truth = "For other systems";
+        .. link: Common = "What every kind of link can have";
+    }
+}
+
+section! {
+    /// How a card is found.
+    pub struct Match [check_match] {
+        Acted "macaddress" mac: Option<Mac> = "The address it was built with";
+        Acted "name" name: Option<LinkPattern> = "Its name, in which * ? and [abc] stand for others";
+        Later "driver" driver: Option<Object> = "Its driver";
+    }
+}
+
+fn check_match(found: &Match, node: &Node, reader: &mut Reader<'_>) {
+    if found.mac.is_none() && found.name.is_none() {
+        reader.wrong(node.mark, "needs macaddress or name");
+    }
+}
+
+section! {
+    /// Several links as one.
+    pub struct Bond [check_bond] {
+        Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded", required;
+        Acted "parameters" parameters: Parameters = "How they are bonded";
+        .. link: Common = "What every kind of link can have";
+    }
+}
+
+fn check_bond(bond: &Bond, node: &Node, reader: &mut Reader<'_>) {
+    let primary = bond.parameters.primary.as_ref();
+    if primary.is_some_and(|primary| !bond.interfaces.contains(primary)) {
+        reader.wrong_in(
+            node,
+            "parameters",
+            "has a primary that is none of interfaces",
+        );
+    }
+}
+
+section! {
+    /// How links are bonded.
+    pub struct Parameters [check_parameters] {
+        Acted "mode" mode: BondMode = "How they share the work";
+        Acted "mii-monitor-interval" miimon: Option<u32> = "Milliseconds between looks at the carrier";
+        Acted "up-delay" updelay: Option<u32> = "Milliseconds until a link counts as up";
+        Acted "down-delay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
+        Acted "min-links" min_links: Option<u32> = "Fewer links are no carrier";
+        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "ad-select" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
+        Acted "primary" primary: Option<LinkName> = "The preferred link";
+        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
+        Acted "arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+        Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
+    }
+}
+
+fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_>) {
+    let is_on = |interval: Option<u32>| interval.is_some_and(|ms| ms > 0);
+    if is_on(parameters.miimon) && is_on(parameters.arp_interval) {
+        reader.wrong_in(node, "arp-interval", "excludes mii-monitor-interval");
+    }
+    if parameters.arp_ip_targets.iter().any(IpAddr::is_ipv6) {
+        reader.wrong_in(node, "arp-ip-targets", "takes IPv4 addresses only");
+    }
+}
+
+section! {
+    /// A VLAN.
+    pub struct Vlan [check_vlan_link] {
+        Acted "id" id: Option<u16> = "Its number";
+        Acted "link" parent: LinkName = "The link it is on", required;
+        .. link: Common = "What every kind of link can have";
+    }
+}
+
+fn check_vlan_link(vlan: &Vlan, node: &Node, reader: &mut Reader<'_>) {
+    check_vlan(vlan.id, "id", node, reader);
+}
+
+impl Bond {
+    fn config(&self) -> BondConfig {
+        let parameters = self.parameters.clone();
+        BondConfig {
+            links: self.interfaces.clone(),
+            mode: parameters.mode,
+            miimon: parameters.miimon,
+            updelay: parameters.updelay,
+            downdelay: parameters.downdelay,
+            min_links: parameters.min_links,
+            xmit_hash_policy: parameters.xmit_hash_policy,
+            lacp_rate: parameters.lacp_rate,
+            ad_select: parameters.ad_select,
+            fail_over_mac: parameters.fail_over_mac,
+            primary: parameters.primary,
+            primary_reselect: parameters.primary_reselect,
+            arp_interval: parameters.arp_interval,
+            arp_ip_targets: parameters.arp_ip_targets,
+            ..BondConfig::default()
+        }
+    }
+}
+
+impl Common {
+    fn link(&self, id: &str, shape: SeedShape) -> SeedLink {
+        let dhcp = |wanted: Truth, overrides: &Overrides| {
+            let leaves = |used: Option<Truth>| used == Some(Truth(false));
+            wanted.0.then(|| SeedDhcp {
+                route_metric: overrides.route_metric,
+                skip_routes: leaves(overrides.use_routes),
+                skip_hostname: leaves(overrides.use_hostname),
+            })
+        };
+        let gateways = [self.gateway4, self.gateway6].into_iter().flatten();
+        let routes = gateways.map(SeedRoute::everywhere);
+        SeedLink {
+            mtu: self.mtu,
+            hardware_addr: self.mac,
+            dhcp4: dhcp(self.dhcp4, &self.dhcp4_overrides),
+            dhcp6: dhcp(self.dhcp6, &self.dhcp6_overrides),
+            addresses: self.addresses.clone(),
+            routes: routes.chain(self.routes.iter().map(Route::route)).collect(),
+            ..SeedLink::new(id, shape)
+        }
+    }
+}
+
+impl From<NetworkV2> for SeedNetwork {
+    fn from(said: NetworkV2) -> SeedNetwork {
+        let mut network = SeedNetwork::default();
+        let mut add = |id: &str, shape: SeedShape, link: &Common| {
+            network.links.push(link.link(id, shape));
+            network.dns_servers.extend(&link.nameservers.addresses);
+            let domains = link.nameservers.search.iter().map(ToString::to_string);
+            network.search_domains.extend(domains);
+        };
+        for (id, card) in &said.ethernets {
+            let found = card.found.as_ref().map(|found| SeedMatch {
+                mac: found.mac,
+                name: found.name.as_ref().map(ToString::to_string),
+            });
+            add(id, SeedShape::Card(found.unwrap_or_default()), &card.link);
+        }
+        for (id, bond) in &said.bonds {
+            add(id, SeedShape::Bond(Box::new(bond.config())), &bond.link);
+        }
+        for (id, vlan) in &said.vlans {
+            let shape = SeedShape::Vlan {
+                parent: vlan.parent.to_string(),
+                id: vlan.id.unwrap_or_default(),
+            };
+            add(id, shape, &vlan.link);
+        }
+        network
+    }
+}

@@ -1,0 +1,334 @@
+//! What platforms say of the network: cloud-init's files, and META 0x0a.
+
+use corten_corpus::{hostile, sample, samples};
+use proptest::prelude::*;
+
+use crate::kinds::BondMode;
+use crate::platform::{
+    LARGEST, PlatformNetwork, PlatformOperatorKind, SeedLink, SeedNetwork, SeedShape, identity,
+    network,
+};
+use crate::problem::Problems;
+
+fn read(text: &str) -> Result<Option<SeedNetwork>, Problems> {
+    network(text.as_bytes())
+}
+
+fn good(name: &str) -> SeedNetwork {
+    let text = sample("network-config", name);
+    network(&text)
+        .unwrap_or_else(|problems| panic!("{name}: {problems}"))
+        .unwrap()
+}
+
+fn link<'a>(network: &'a SeedNetwork, id: &str) -> &'a SeedLink {
+    network.links.iter().find(|link| link.id == id).unwrap()
+}
+
+fn addresses(link: &SeedLink) -> Vec<String> {
+    link.addresses.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn samples_are_read() {
+    for sample in samples("network-config") {
+        good(&sample.name);
+    }
+    for sample in samples("meta-data") {
+        let who = identity(&sample.bytes);
+        let who = who.unwrap_or_else(|problems| panic!("{}: {problems}", sample.name));
+        assert!(who.name().is_some(), "{}", sample.name);
+    }
+    for sample in samples("platform-network") {
+        let found = PlatformNetwork::from_meta(&sample.bytes);
+        found.unwrap_or_else(|problems| panic!("{}: {problems}", sample.name));
+    }
+}
+
+#[test]
+fn version_1_is_a_list() {
+    let said = good("v1.yaml");
+    let first = link(&said, "eth0");
+    assert_eq!(addresses(first), ["192.168.1.11/24", "fd00:1::11/64"]);
+    assert_eq!((first.mtu, first.hardware_addr), (Some(1400), None));
+    let gateways: Vec<String> = first
+        .routes
+        .iter()
+        .map(|route| route.gateway.unwrap().to_string())
+        .collect();
+    assert_eq!(gateways, ["192.168.1.1", "fe80::1"]);
+    assert!(link(&said, "eth2").dhcp4.is_some());
+    let bond = link(&said, "bond0");
+    let SeedShape::Bond(settings) = &bond.shape else {
+        panic!("{bond:?}")
+    };
+    assert_eq!(settings.mode, BondMode::ActiveBackup);
+    assert_eq!((settings.miimon, settings.links.len()), (Some(100), 1));
+    assert_eq!(
+        bond.routes[0].destination.unwrap().to_string(),
+        "10.10.0.0/16"
+    );
+    let vlan = &link(&said, "bond0.7").shape;
+    assert_eq!(
+        *vlan,
+        SeedShape::Vlan {
+            parent: "bond0".to_owned(),
+            id: 7
+        }
+    );
+    assert_eq!(
+        said.dns_servers,
+        ["192.168.1.3".parse::<std::net::IpAddr>().unwrap()]
+    );
+    assert_eq!(said.search_domains, ["lan", "example.com"]);
+    assert_eq!((said.routes.len(), said.routes[0].metric), (1, Some(50)));
+}
+
+#[test]
+fn version_2_is_netplans() {
+    let said = good("v2.yaml");
+    let ids: Vec<&str> = said.links.iter().map(|link| link.id.as_str()).collect();
+    assert_eq!(ids, ["others", "spare1", "uplink", "bond0", "bond0.4"]);
+    let SeedShape::Card(found) = &link(&said, "others").shape else {
+        panic!("{said:?}")
+    };
+    assert_eq!(found.name.as_deref(), Some("eth[1-3]"));
+    let how = link(&said, "others").dhcp4.clone().unwrap();
+    assert_eq!((how.route_metric, how.skip_hostname), (Some(200), true));
+    let bond = link(&said, "bond0");
+    assert_eq!(bond.hardware_addr.unwrap().0, [2, 0, 0, 0, 0, 9]);
+    let last = &bond.routes[1];
+    assert!(last.on_link && last.destination.is_none());
+    assert_eq!(said.dns_servers.len(), 2);
+    assert_eq!(good("dhcp.yaml").links.len(), 1);
+    for nothing in [
+        "",
+        "# by a generator\n",
+        "version: 2\n",
+        "version: 1\nconfig: []\n",
+    ] {
+        let said = read(nothing).unwrap().unwrap_or_default();
+        assert_eq!(said, SeedNetwork::default(), "{nothing}");
+    }
+}
+
+/// Files that are wrong, and what is said of each.
+const WRONG: &[(&str, &str)] = &[
+    ("words", "must be a map of fields"),
+    ("ethernets: {}", "version must be 1 or 2"),
+    ("version: 3", "version must be 1 or 2"),
+    (
+        "network: {config: disabled}",
+        "network.version must be 1 or 2",
+    ),
+    (
+        "version: 1\n---\nversion: 2",
+        "line 3, column 1: a second document",
+    ),
+    ("version: 2\nethernets: [a]", "ethernets must be a map"),
+    (
+        "version: 2\nethernets: {eth0: {dhcp4: perhaps}}",
+        "ethernets.eth0.dhcp4 must be true or false",
+    ),
+    (
+        "network: {version: 2, ethernets: {eth0: {adresses: [1]}}}",
+        "unknown field: network.ethernets.eth0.adresses; did you mean \"addresses\"?",
+    ),
+    (
+        "version: 2\nethernets: {a/b: {dhcp4: true}}",
+        "ethernets.a/b must be called as a network link may be",
+    ),
+    (
+        "version: 2\nethernets: {a: {match: {driver: e1000}}}",
+        "not supported yet: ethernets.a.match.driver",
+    ),
+    (
+        "version: 2\nethernets: {a: {match: {name: 'eth[0'}}}",
+        "ethernets.a.match.name must be",
+    ),
+    (
+        "version: 2\nethernets: {a: {gateway4: 'fd00::1'}}",
+        "gateway4 must be an IPv4 address",
+    ),
+    (
+        "version: 2\nethernets: {a: {routes: [{to: default}]}}",
+        "routes[0].via is required",
+    ),
+    (
+        "version: 2\nethernets: {a: {routes: [{to: 10.0.0.0/8, via: 'fd00::1'}]}}",
+        "mixes IPv4 and IPv6",
+    ),
+    (
+        "version: 2\nethernets: {a: {mtu: 12}}",
+        "ethernets.a.mtu must be from 68 to 65536",
+    ),
+    (
+        "version: 2\nbridges: {br0: {interfaces: [a]}}",
+        "not supported yet: bridges",
+    ),
+    (
+        "version: 2\nbonds: {b: {parameters: {mode: magic}}}",
+        "bonds.b.parameters.mode must be one of",
+    ),
+    (
+        "version: 2\nbonds: {b: {interfaces: [a], parameters: {primary: c}}}",
+        "a primary that is none of interfaces",
+    ),
+    (
+        "version: 2\nvlans: {v: {link: a, id: 4095}}",
+        "vlans.v.id must be from 1 to 4094",
+    ),
+    (
+        "version: 2\nvlans: {v: {id: 1}}",
+        "vlans.v.link is required",
+    ),
+    (
+        "version: 1\nconfig: [{type: bridge, name: b}]",
+        "config[0].type must be one of physical, bond",
+    ),
+    (
+        "version: 1\nconfig: [{name: b}]",
+        "config[0].type is required",
+    ),
+    (
+        "version: 1\nconfig: [{type: physical}]",
+        "config[0].name is required",
+    ),
+    (
+        "version: 1\nconfig: [{type: physical, name: a, subnets: [{type: static, address: 10.0.0.1}]}]",
+        "subnets[0].address must be an address with a prefix",
+    ),
+    (
+        "version: 1\nconfig: [{type: physical, name: a, subnets: [{type: static, address: 10.0.0.1, netmask: 255.0.255.0}]}]",
+        "subnets[0].netmask must be a mask",
+    ),
+    (
+        "version: 1\nconfig: [{type: physical, name: a, subnets: [{type: static, address: 10.0.0.1/24, gateway: 'fd00::1'}]}]",
+        "gateway must be of the family",
+    ),
+    (
+        "version: 1\nconfig: [{type: vlan, name: v, vlan_link: v, vlan_id: 2}]",
+        "vlan_link must be another link",
+    ),
+    (
+        "version: 1\nconfig: [{type: nameserver}]",
+        "config[0].address is required",
+    ),
+    (
+        "version: 1\nconfig: [{type: route, destination: 10.0.0.0/8}]",
+        "config[0].gateway is required",
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_told_with_its_field() {
+    for (text, expected) in WRONG {
+        let told = read(text).unwrap_err().to_string();
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+    let many: String = (0..300)
+        .map(|n| format!("  e{n}: {{dhcp4: true}}\n"))
+        .collect();
+    let told = read(&format!("version: 2\nethernets:\n{many}")).unwrap_err();
+    assert!(told.to_string().contains("at most 256 links"), "{told}");
+    let long = "#".repeat(LARGEST + 1);
+    let told = read(&long).unwrap_err().to_string();
+    assert_eq!(told, "larger than 256 KiB");
+    let told = identity(b"hostname: [a]\n").unwrap_err().to_string();
+    assert!(told.contains("hostname must be"), "{told}");
+}
+
+#[test]
+fn meta_has_the_resources_fields() {
+    let found = PlatformNetwork::from_meta(&sample("platform-network", "static.yaml")).unwrap();
+    assert_eq!((found.addresses.len(), found.links.len()), (2, 3));
+    let bond = found.links[1].bond_master.as_ref().unwrap().config();
+    assert_eq!((bond.mode, bond.miimon), (BondMode::Lacp, Some(100)));
+    assert_eq!(found.routes[1].table.unwrap().0, 100);
+    let found = PlatformNetwork::from_meta(&sample("platform-network", "dhcp.yaml")).unwrap();
+    assert_eq!(found.operators[0].kind, PlatformOperatorKind::Dhcp4);
+    assert_eq!(found.operators[0].dhcp4.route_metric, Some(512));
+    assert_eq!(
+        PlatformNetwork::from_meta(b"").unwrap(),
+        PlatformNetwork::default()
+    );
+    for (text, expected) in [
+        ("value", "must be a map of fields"),
+        (
+            "adresses: [1]",
+            "unknown field: adresses; did you mean \"addresses\"?",
+        ),
+        (
+            "addresses: [{address: 10.0.0.1/24}]",
+            "addresses[0].linkName is required",
+        ),
+        (
+            "addresses: [{address: a, linkName: a, announceWithARP: true}]",
+            "announceWithARP is not supported yet",
+        ),
+        (
+            "links: [{name: v, logical: true, kind: vlan}]",
+            "links[0].parentName is required for a VLAN",
+        ),
+        (
+            "links: [{name: v, kind: dummy}]",
+            "links[0].kind stands with logical: true",
+        ),
+        ("links: [{name: a}, {name: a}]", "links has a twice"),
+        (
+            "links: [{name: w, wireguard: {listenPort: 1}}]",
+            "not supported yet: links[0].wireguard",
+        ),
+        (
+            "routes: [{outLinkName: a}]",
+            "routes[0] needs dst or gateway",
+        ),
+        (
+            "routes: [{gateway: 10.0.0.1}]",
+            "routes[0].outLinkName is required",
+        ),
+        (
+            "routes: [{gateway: 10.0.0.1, outLinkName: a, table: x}]",
+            "routes[0].table must be main, default, local or a number",
+        ),
+        (
+            "operators: [{operator: vip, linkName: a}]",
+            "operators[0].operator must be one of dhcp4, dhcp6",
+        ),
+        ("externalIPs: [10.0.0.1]", "not supported yet: externalIPs"),
+        (
+            "operators: [{operator: dhcp4, linkName: a, dhcp4: {clientIdentifier: {duidRawHex: abc}}}]",
+            "duidRawHex must be pairs",
+        ),
+    ] {
+        let told = PlatformNetwork::from_meta(text.as_bytes()).unwrap_err();
+        assert!(told.to_string().contains(expected), "{text}: {told}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn hostile_network_configs_never_panic(bytes in hostile("network-config")) {
+        if let Ok(Some(said)) = network(&bytes) {
+            let fits = |link: &SeedLink| link.addresses.iter().all(|own| {
+                own.prefix <= if own.address.is_ipv4() { 32 } else { 128 }
+            });
+            prop_assert!(said.links.iter().all(fits));
+        }
+    }
+
+    #[test]
+    fn hostile_meta_data_makes_no_hostile_name(bytes in hostile("meta-data")) {
+        if let Ok(who) = identity(&bytes) {
+            prop_assert!(who.name().is_none_or(crate::values::is_host_name));
+        }
+    }
+
+    #[test]
+    fn hostile_platform_networks_never_panic(bytes in hostile("platform-network")) {
+        if let Ok(said) = PlatformNetwork::from_meta(&bytes) {
+            let is_link = |name: &str| (1..=15).contains(&name.len());
+            prop_assert!(said.links.iter().all(|link| is_link(&link.name)));
+        }
+    }
+}

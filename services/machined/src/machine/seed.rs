@@ -1,0 +1,134 @@
+//! What a NoCloud seed says of the network: read at every boot, and kept for those at which it is away.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::{ADDRESS_PATIENCE, Machine};
+use crate::acquire::{self, PAUSES, SEED_LABELS};
+use crate::console;
+use crate::network::seed::{Files, Kept, NAMES, Place, Seed};
+use crate::volumes::{Progress, STATE};
+
+/// Where the volume is looked into; the one of the machine config may be so at the same time.
+const MOUNT_POINT: &str = "/run/seed-source";
+
+impl Machine {
+    /// Has the network follow the seed: what was kept of it first, and then what there is.
+    pub(super) async fn follow_seed(self: Arc<Machine>) {
+        if self.cmdline.platform() != "nocloud" {
+            return;
+        }
+        let mut setup = self.setup.subscribe();
+        if setup.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        let place = Place::read(&acquire::word("/sys/class/dmi/id/product_serial"));
+        let is_known = self.use_kept(&place);
+        let shown = match &place.url {
+            Some(url) => format!("seed at {}", acquire::shown(url)),
+            None => format!("seed on volume {}", SEED_LABELS.join(" or ")),
+        };
+        let found = match self.find_seed(&place, &shown).await {
+            Ok(Some(files)) => Some(files),
+            Ok(None) => {
+                console::say(&format!("network: there is no {shown}"));
+                None
+            }
+            Err(why) => {
+                console::warn(&format!("network: the {shown} is not used: {why}"));
+                None
+            }
+        };
+        let used = found.filter(|files| self.use_seed(files, &place, &shown));
+        // The disk may come with its driver, and so may what was kept on it. What cannot be used is not kept: the
+        // next boot says so again, and follows what was kept before.
+        let mut volumes = self.volumes.subscribe();
+        if volumes
+            .wait_for(|now| *now != Progress::Awaited)
+            .await
+            .is_err()
+        {
+            return;
+        }
+        match used {
+            Some(files) => keep(&files),
+            None if !is_known && !self.use_kept(&place) => {
+                // The machine's name may be all there is.
+                self.use_seed(&Files::default(), &place, "serial number");
+            }
+            None => {}
+        }
+    }
+
+    async fn find_seed(&self, place: &Place, shown: &str) -> Result<Option<Files>, String> {
+        match &place.url {
+            Some(url) => {
+                let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
+                let find = || {
+                    let (url, facts) = (url.clone(), self.facts());
+                    in_thread(move || acquire::fetch_seed(&url, &facts).map(Some))
+                };
+                acquire::look(shown, &PAUSES, find, console::say).await
+            }
+            None => {
+                self.supervisor.up("udevd").await;
+                let find = || {
+                    in_thread(|| acquire::read_volume(SEED_LABELS, NAMES, Path::new(MOUNT_POINT)))
+                };
+                acquire::look(shown, &PAUSES, find, console::say).await
+            }
+        }
+    }
+
+    /// Whether there was something.
+    fn use_kept(&self, place: &Place) -> bool {
+        let Some(kept) = Kept::on_volume(Path::new(STATE.target)) else {
+            return false;
+        };
+        match kept.load() {
+            Ok(Some(files)) => self.use_seed(&files, place, "seed of an earlier boot"),
+            Ok(None) => false,
+            Err(error) => {
+                console::warn(&format!("network: the seed that was kept: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Whether it could be used; one that cannot changes nothing.
+    fn use_seed(&self, files: &Files, place: &Place, shown: &str) -> bool {
+        match Seed::parse(files, place) {
+            Ok(seed) => {
+                if seed != Seed::default() {
+                    console::say(&format!("network: following the {shown}"));
+                }
+                self.seed.send_replace(Some(Arc::new(seed)));
+                true
+            }
+            Err(why) => {
+                console::warn(&format!("network: the {shown} is not used: {why}"));
+                false
+            }
+        }
+    }
+}
+
+/// For the next boot.
+fn keep(files: &Files) {
+    let Some(kept) = Kept::on_volume(Path::new(STATE.target)) else {
+        return;
+    };
+    if let Err(error) = kept.save(files) {
+        console::warn(&format!("network: the seed is not kept: {error}"));
+    }
+}
+
+async fn in_thread<T: Send + 'static>(
+    find: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let found = spawn_blocking(find).await;
+    found.unwrap_or_else(|_| Err("reading it failed".to_owned()))
+}

@@ -1,0 +1,364 @@
+//! What the platform says: by a NoCloud seed, or by META 0x0a.
+
+use std::collections::BTreeMap;
+
+use corten_config::Word as _;
+use corten_config::kinds::ClientIdentifier as Identifier;
+use corten_config::platform::{
+    PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
+    PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape,
+};
+use corten_config::values::Mac;
+use glob::Pattern;
+
+use super::config_layer::{Present, master, prefix, real_name};
+use super::default_layer::dhcp;
+use super::layers::{METRIC, Specs, hostname, route};
+use super::seed::Seed;
+use crate::resources::network::{LinkStatus, bytes};
+use crate::resources::network_names::{
+    ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
+};
+use crate::resources::network_spec::{
+    Bond, Bridge, Enabled, Filtering, Layer, LinkSpec, RouteSpec, Vlan, Vrf,
+};
+use crate::resources::prefix::Prefix;
+
+const LAYER: Layer = Layer::Platform;
+
+/// What META 0x0a says.
+#[must_use]
+pub fn of_meta(network: &PlatformNetwork, present: &Present) -> Specs {
+    let mut specs = Specs::default();
+    let real = |name: &str| real_name(name, present).to_owned();
+    for link in &network.links {
+        meta_link(&mut specs, link, &real);
+    }
+    for address in &network.addresses {
+        let name = real(&address.link);
+        // Who gives a link an address does not want it to ask for one.
+        specs.link(LAYER, &name);
+        specs.address(LAYER, &name, prefix(address.address), address.priority);
+        if let Some(added) = specs.addresses.last_mut() {
+            added.scope = address.scope.word();
+        }
+    }
+    for said in &network.routes {
+        let everywhere = said.gateway.map(Prefix::everywhere);
+        let Some(dst) = said.destination.map(prefix).or(everywhere) else {
+            continue;
+        };
+        let leads_nowhere = said.kind == PlatformRouteKind::Blackhole;
+        let link = if leads_nowhere {
+            String::new()
+        } else {
+            real(&said.link)
+        };
+        let found = route(LAYER, &link, dst, said.gateway);
+        specs.routes.push(RouteSpec {
+            src: said.source,
+            table: said.table.map_or(found.table, |table| table.0),
+            priority: said.priority.unwrap_or(METRIC),
+            mtu: said.mtu,
+            route_type: said.kind.word(),
+            scope: if leads_nowhere { "global" } else { found.scope },
+            ..found
+        });
+    }
+    for operator in &network.operators {
+        let name = real(&operator.link);
+        specs.link(LAYER, &name);
+        let how = match operator.kind {
+            PlatformOperatorKind::Dhcp4 => &operator.dhcp4,
+            PlatformOperatorKind::Dhcp6 => &operator.dhcp6,
+        };
+        specs.operators.push(OperatorSpec {
+            dhcp: meta_dhcp(how),
+            ..dhcp(LAYER, operator.kind.word(), &name)
+        });
+    }
+    meta_names(&mut specs, network);
+    specs
+}
+
+fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> String) {
+    let name = if said.logical {
+        said.name.to_string()
+    } else {
+        real(&said.name)
+    };
+    let link = specs.link(LAYER, &name);
+    link.up = said.up;
+    link.mtu = said.mtu;
+    link.hardware_addr = said.hardware_addr.map(|mac| mac.0);
+    link.multicast = said.multicast;
+    link.bond_name = said.bond_name.as_deref().unwrap_or_default().to_owned();
+    link.bridge_slave = said.bridge.as_ref().map(|bridge| master(&bridge.name));
+    link.vrf_slave = said.vrf.as_ref().map(|vrf| master(&vrf.name));
+    let Some(kind) = said.kind.filter(|_| said.logical) else {
+        return;
+    };
+    make(link, kind);
+    match kind {
+        PlatformLinkKind::Bond => {
+            let settings = said.bond_master.clone().unwrap_or_default().config();
+            link.bond_master = Some(Bond::from(&settings));
+        }
+        PlatformLinkKind::Bridge => {
+            let settings = said.bridge_master.clone().unwrap_or_default();
+            link.bridge_master = Some(Bridge {
+                stp: Enabled {
+                    enabled: settings.stp.enabled,
+                },
+                vlan: Filtering {
+                    filtering_enabled: settings.vlan.enabled,
+                },
+            });
+        }
+        PlatformLinkKind::Vlan => {
+            link.parent_name = real(said.parent.as_deref().unwrap_or_default());
+            let vlan = said.vlan.clone().unwrap_or_default();
+            link.vlan = Some(Vlan {
+                id: vlan.id,
+                protocol: vlan.protocol.word(),
+            });
+        }
+        PlatformLinkKind::Vrf => {
+            let table = said.vrf_master.clone().unwrap_or_default().table.0;
+            link.vrf_master = Some(Vrf { table });
+        }
+        PlatformLinkKind::Dummy => {}
+    }
+}
+
+fn make(link: &mut LinkSpec, kind: PlatformLinkKind) {
+    link.logical = true;
+    link.kind = kind.word();
+}
+
+fn meta_dhcp(how: &PlatformDhcp) -> Dhcp {
+    let duid = how.identifier.duid.to_lowercase();
+    let usual = if duid.is_empty() {
+        Identifier::Mac
+    } else {
+        Identifier::Duid
+    };
+    Dhcp {
+        route_metric: how.route_metric.unwrap_or(METRIC),
+        skip_hostname: how.skip_hostname,
+        skip_routes: how.skip_routes,
+        client_identifier: ClientIdentifier {
+            client_identifier: how.identifier.kind.unwrap_or(usual).word(),
+            duid,
+        },
+    }
+}
+
+fn meta_names(specs: &mut Specs, network: &PlatformNetwork) {
+    specs.hostname = network.hostnames.first().map(|said| {
+        let mut name = hostname(LAYER, &said.hostname);
+        if let Some(domain) = &said.domainname {
+            name.domainname = domain.to_string();
+        }
+        name
+    });
+    let resolvers = &network.resolvers;
+    let servers = resolvers.iter().flat_map(|one| &one.dns_servers);
+    let domains = resolvers.iter().flat_map(|one| &one.search_domains);
+    specs.resolver = resolver(ResolverSpec {
+        dns_servers: servers.copied().collect(),
+        layer: LAYER,
+        search_domains: domains.map(ToString::to_string).collect(),
+        no_own_domain: resolvers.iter().any(|one| one.no_own_domain),
+    });
+    let servers = network.time_servers.iter();
+    let servers = servers.flat_map(|one| one.time_servers.iter().map(ToString::to_string));
+    let time_servers: Vec<String> = servers.collect();
+    specs.time_servers = (!time_servers.is_empty()).then_some(TimeServerSpec {
+        time_servers,
+        layer: LAYER,
+    });
+}
+
+fn resolver(said: ResolverSpec) -> Option<ResolverSpec> {
+    let nothing = ResolverSpec {
+        layer: LAYER,
+        ..ResolverSpec::default()
+    };
+    (said != nothing).then_some(said)
+}
+
+/// What a seed says, and what of it no link here is meant by.
+#[must_use]
+pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
+    let mut specs = Specs::default();
+    let mut complaints = Vec::new();
+    // Bonds and VLANs speak of links by their ids.
+    let mut ids: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for link in &seed.network.links {
+        let found = match &link.shape {
+            SeedShape::Card(how) => found(how, &link.id, present, &mut complaints),
+            SeedShape::Bond(_) | SeedShape::Vlan { .. } => vec![link.id.clone()],
+        };
+        ids.insert(&link.id, found);
+    }
+    let named = |id: &str| ids.get(id).cloned().unwrap_or_else(|| vec![id.to_owned()]);
+    for link in &seed.network.links {
+        for name in named(&link.id) {
+            seed_link(&mut specs, &name, link, &named);
+        }
+    }
+    for said in &seed.network.routes {
+        match through(said, &specs) {
+            Some(link) => specs.routes.extend(seed_routes(&link, said)),
+            None => complaints.push(format!(
+                "no link of network-config leads to {}, the gateway of a route",
+                said.gateway
+                    .map(|gateway| gateway.to_string())
+                    .unwrap_or_default()
+            )),
+        }
+    }
+    specs.hostname = seed.hostname.as_deref().map(|name| hostname(LAYER, name));
+    specs.resolver = resolver(ResolverSpec {
+        dns_servers: seed.network.dns_servers.clone(),
+        layer: LAYER,
+        search_domains: seed.network.search_domains.clone(),
+        no_own_domain: false,
+    });
+    (specs, complaints)
+}
+
+/// The names of the cards that are meant.
+fn found(
+    how: &SeedMatch,
+    id: &str,
+    present: &Present,
+    complaints: &mut Vec<String>,
+) -> Vec<String> {
+    // Who read it has seen that it is a pattern.
+    let Ok(pattern) = how.name.as_deref().map(Pattern::new).transpose() else {
+        return Vec::new();
+    };
+    if how.mac.is_none() && pattern.is_none() {
+        return vec![real_name(id, present).to_owned()];
+    }
+    let is_meant = |name: &str, link: &LinkStatus| {
+        let is_called = |pattern: &Pattern| {
+            pattern.matches(name) || link.alt_names.iter().any(|other| pattern.matches(other))
+        };
+        link.is_physical()
+            && how.mac.is_none_or(|mac| has_mac(link, mac))
+            && pattern.as_ref().is_none_or(is_called)
+    };
+    let names = present.iter().filter(|(name, link)| is_meant(name, link));
+    let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
+    if names.is_empty() {
+        complaints.push(format!("no link is {id} of network-config yet"));
+    }
+    names
+}
+
+/// A part of a bond may show the bond's own address.
+fn has_mac(link: &LinkStatus, mac: Mac) -> bool {
+    let own = match link.permanent_addr.as_str() {
+        "" => &link.hardware_addr,
+        permanent => permanent,
+    };
+    bytes(own) == mac.0
+}
+
+fn seed_link(specs: &mut Specs, name: &str, said: &SeedLink, named: &impl Fn(&str) -> Vec<String>) {
+    let link = specs.link(LAYER, name);
+    link.mtu = said.mtu.unwrap_or(0);
+    link.hardware_addr = said.hardware_addr.map(|mac| mac.0);
+    match &said.shape {
+        SeedShape::Card(_) => {}
+        SeedShape::Bond(config) => {
+            make(link, PlatformLinkKind::Bond);
+            let mut settings = Bond::from(&**config);
+            if let Some(primary) = named(&settings.primary).into_iter().next() {
+                settings.primary = primary;
+            }
+            link.bond_master = Some(settings);
+            for member in config.links.iter().flat_map(|id| named(id)) {
+                name.clone_into(&mut specs.link(LAYER, &member).bond_name);
+            }
+        }
+        SeedShape::Vlan { parent, id } => {
+            make(link, PlatformLinkKind::Vlan);
+            let protocol = "802.1q";
+            link.vlan = Some(Vlan { id: *id, protocol });
+            let parent = named(parent).into_iter().next();
+            link.parent_name = parent.clone().unwrap_or_default();
+            if let Some(parent) = parent {
+                specs.link(LAYER, &parent);
+            }
+        }
+    }
+    for address in &said.addresses {
+        specs.address(LAYER, name, prefix(*address), 0);
+    }
+    for (operator, how) in [("dhcp4", &said.dhcp4), ("dhcp6", &said.dhcp6)] {
+        let Some(how) = how else { continue };
+        specs.operators.push(seed_operator(operator, name, how));
+    }
+    let routes = said.routes.iter().flat_map(|said| seed_routes(name, said));
+    specs.routes.extend(routes);
+}
+
+fn seed_operator(operator: &'static str, link: &str, how: &SeedDhcp) -> OperatorSpec {
+    let mut spec = dhcp(LAYER, operator, link);
+    spec.dhcp.route_metric = how.route_metric.unwrap_or(METRIC);
+    spec.dhcp.skip_routes = how.skip_routes;
+    spec.dhcp.skip_hostname = how.skip_hostname;
+    spec
+}
+
+/// A route, and before it the one to its gateway, if that is said to be on the link.
+fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
+    let everywhere = said.gateway.map(Prefix::everywhere);
+    let Some(dst) = said.destination.map(prefix).or(everywhere) else {
+        return Vec::new();
+    };
+    // What routers say themselves by IPv6 has 1024, and comes first (facts: 7.1).
+    let usual = if dst.address.is_ipv4() {
+        METRIC
+    } else {
+        2 * METRIC
+    };
+    let to = |dst, gateway| {
+        let found = route(LAYER, link, dst, gateway);
+        RouteSpec {
+            priority: said.metric.unwrap_or(usual),
+            table: said
+                .table
+                .filter(|table| *table != 0)
+                .unwrap_or(found.table),
+            ..found
+        }
+    };
+    let gateway = said.gateway.filter(|_| said.on_link);
+    let near = gateway.map(|gateway| to(Prefix::host(gateway), None));
+    let mut routes: Vec<RouteSpec> = near.into_iter().collect();
+    routes.push(RouteSpec {
+        src: said.source,
+        mtu: said.mtu.unwrap_or(0),
+        ..to(dst, said.gateway)
+    });
+    routes
+}
+
+/// The link in whose network the gateway is.
+fn through(said: &SeedRoute, specs: &Specs) -> Option<String> {
+    let gateway = said.gateway?;
+    let has = |own: Prefix| {
+        let like = Prefix {
+            address: gateway,
+            ..own
+        };
+        own.address.is_ipv4() == gateway.is_ipv4() && own.network() == like.network()
+    };
+    let address = specs.addresses.iter().find(|spec| has(spec.address))?;
+    Some(address.link_name.clone())
+}
