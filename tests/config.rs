@@ -1,9 +1,9 @@
-//! Promise: a config that cuts its operator off in mode try is taken back by
-//! the node itself.
+//! Promise: a config that cuts its operator off in mode try, by whatever it
+//! says, is taken back by the node itself.
 
 use std::time::{Duration, Instant};
 
-use tests::client::generate_config;
+use tests::client::{Table, generate_config};
 use tests::images;
 use tests::node::{Node, SOON};
 
@@ -41,4 +41,66 @@ fn a_tried_config_is_taken_back() {
     });
     node.ask(&admin, &["version"], TRY + SOON);
     assert!(start.elapsed() >= TRY, "it came back before its time");
+}
+
+/// For a call that gets no answer: well within [`TRY`].
+const PATIENCE: Duration = Duration::from_secs(10);
+/// In a network that nobody else is in.
+const WRONG: &str = "192.0.2.77/24";
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_tried_network_nobody_reaches_is_taken_back() {
+    let boot = images::direct();
+    let node = Node::start("config-network", |m| m.direct(boot));
+    node.configure();
+    let admin = node.admin();
+    let own = Table::parse(&admin.call(&["get", "addresses"]).unwrap());
+    let rows = own.column("ADDRESS").into_iter().zip(own.column("LINK"));
+    let (before, link) = rows
+        .filter(|(address, _)| address.starts_with("10.0.2."))
+        .map(|(address, link)| (address.to_owned(), link.to_owned()))
+        .next()
+        .expect("an address by DHCP");
+    let patch = node.vm.dir().join("patch.yaml");
+    let text = format!(
+        "machine: {{network: {{interfaces: [{{interface: {link}, addresses: [{WRONG}]}}]}}}}\n"
+    );
+    std::fs::write(&patch, text).expect("a file for the patch");
+    let (file, patch) = (
+        node.configs()
+            .join("controlplane.yaml")
+            .display()
+            .to_string(),
+        format!("@{}", patch.display()),
+    );
+    let timeout = format!("{}s", TRY.as_secs());
+    let apply = ["apply-config", "-f", &file, "-p", &patch];
+    admin
+        .call(&[&apply[..], &["--mode", "try", "--timeout", &timeout]].concat())
+        .unwrap();
+    let address = WRONG.split('/').next().expect("an address");
+    node.vm
+        .wait_console(&format!("network: address {address}"), SOON)
+        .unwrap();
+    let gone = before.split('/').next().expect("an address");
+    node.vm
+        .wait_console(&format!("network: address {gone} is gone"), SOON)
+        .unwrap();
+    // Packets go nowhere, so a call would wait until the node is back.
+    let refusal = admin.call_within(PATIENCE, &["version"]).unwrap_err();
+    assert!(!refusal.contains("certificate"), "{refusal}");
+
+    node.ask(&admin, &["version"], TRY + SOON);
+    let console = node.vm.console().text();
+    let told = "the time of the tried config is up";
+    assert!(console.contains(told), "{console}");
+    node.until("the old address alone", SOON, || {
+        let text = admin.call(&["get", "addresses"])?;
+        if text.contains(&before) && !text.contains(WRONG) {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    });
 }
