@@ -61,7 +61,7 @@ fn volumes_are_encrypted_and_opened_again() {
     node.mount("/var");
     node.expect_reset(ORDERLY, || {
         let labels = ["--system-labels-to-wipe", "STATE,EPHEMERAL"];
-        let reset = ["reset", "--graceful=false", "--reboot"];
+        let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
         let asked = node.admin().call(&[&reset[..], &labels].concat());
         asked.unwrap_or_else(|error| panic!("{error}"));
     });
@@ -72,7 +72,7 @@ fn volumes_are_encrypted_and_opened_again() {
     });
     node.ask(&node.admin(), &["version"], BOOT);
     let before = encrypted(&node);
-    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);
     let starts = disk.starts();
@@ -96,7 +96,7 @@ fn volumes_are_encrypted_and_opened_again() {
             Err(format!("{before} -> {after} GB"))
         }
     });
-    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);
 
@@ -112,7 +112,7 @@ fn volumes_are_encrypted_and_opened_again() {
         .vm
         .wait_console("how the volumes are opened is not changed", SOON);
     kept.unwrap_or_else(|error| panic!("{error}"));
-    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);
     let node = disk.start(|machine| machine.uuid(UUID));

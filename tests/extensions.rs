@@ -146,7 +146,7 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
 
     node.expect_reset(ORDERLY, || {
         // The connection may end before the answer.
-        let _maybe_answered = node.admin().call(&["reboot"]);
+        let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
     until_listed(&node, &["hello", "tool"], BOOT);
     until_it_serves(&node);

@@ -36,7 +36,7 @@ fn the_end_of_a_boot_is_known_in_the_next() {
 
     node.expect_reset(SOON, || {
         // The connection may end before the answer.
-        let _maybe_answered = node.admin().call(&["reboot"]);
+        let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
     let last = last_stop(&node);
     assert_eq!(last["reason"], "reboot", "{last}");

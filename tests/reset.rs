@@ -39,7 +39,7 @@ fn a_reset_leaves_nothing_of_the_node() {
     refused(&node, &unchecked, "mounted");
     refused(&node, &["wipe", "disk", "vdx"], "no disk or partition");
     let system_disk = ["--user-disks-to-wipe", "/dev/vda"];
-    let user_disks = ["reset", "--wipe-mode", "user-disks"];
+    let user_disks = ["reset", "--wait=false", "--wipe-mode", "user-disks"];
     refused(
         &node,
         &[&user_disks[..], &system_disk].concat(),
@@ -49,6 +49,7 @@ fn a_reset_leaves_nothing_of_the_node() {
 
     let reset = [
         "reset",
+        "--wait=false",
         "--graceful=false",
         "--user-disks-to-wipe",
         "/dev/vdb",

@@ -45,17 +45,17 @@ fn reboot_then_shutdown_by_api() {
     node.configure();
     node.expect_reset(ORDERLY, || {
         // The connection may end before the answer.
-        let _maybe_answered = node.admin().call(&["reboot"]);
+        let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
     // The config is not on a disk here, so the node comes up without one.
     node.wait_maintenance();
     node.configure();
-    let refused = node.admin().call(&["reset"]);
+    let refused = node.admin().call(&["reset", "--wait=false"]);
     let refused = refused.expect_err("there is no disk to be wiped");
     assert!(
         refused.contains("was started from a CD or the network"),
         "{refused}"
     );
-    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
 }

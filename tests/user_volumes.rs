@@ -154,11 +154,11 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     assert_eq!(all_are_there(&node), before);
 
     node.expect_reset(ORDERLY, || {
-        let _maybe_answered = admin.call(&["reboot"]);
+        let _maybe_answered = admin.call(&["reboot", "--wait=false"]);
     });
     node.ask(&admin, &["version"], BOOT);
     assert_eq!(all_are_there(&node), before);
-    node.ask(&admin, &["shutdown"], SOON);
+    node.ask(&admin, &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);
 

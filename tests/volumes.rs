@@ -48,7 +48,7 @@ fn volumes_are_made_kept_and_grown() {
     assert_eq!(table.column("MOUNT POINT"), ["/var"], "{full}");
     let bytes: f64 = table.column("SIZE").concat().parse().expect("bytes");
     assert!((bytes * 1e-9 - before).abs() < 0.01, "{full}");
-    node.ask(&node.admin(), &["shutdown"], SOON);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);
 

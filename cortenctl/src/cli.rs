@@ -14,24 +14,24 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::endpoint::Endpoint;
-use crate::table::Format;
+use crate::output::Format;
 use crate::units::parse_duration;
 
 pub(crate) use act::{
-    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, Patch, Reboot,
+    Applying, Bootstrap, Drain, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, Patch, Reboot,
     RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk,
     WipeMethod, WipeMode,
 };
 pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, PatchConfig, Validate,
-    ValidateMode,
+    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, OutputType,
+    PatchConfig, Validate, ValidateMode,
 };
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
 pub(crate) use look::{
-    Cgroups, Containers, DiskFree, Dmesg, Events, Get, GetFormat, Gone, Health, Image, ImageFile,
-    ImageName, ImageNamespace, Inspect, Kubernetes, Logs, Preset, Processes, Service,
-    ServiceAction, Sort, Time, Version,
+    Cgroups, Containers, DiskFree, Dmesg, Events, Get, Gone, Health, Image, ImageFile, ImageName,
+    ImageNamespace, Inspect, Kubernetes, Logs, Memory, Preset, Processes, Service, ServiceAction,
+    Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Man, Support};
 
@@ -92,6 +92,18 @@ pub(crate) struct Global {
     /// With --insecure: believe only this fingerprint (the node's console shows it)
     #[arg(long, global = true, value_name = "BASE64")]
     pub(crate) cert_fingerprint: Vec<String>,
+    /// A cluster behind a proxy
+    #[arg(
+        long = "cluster",
+        id = "proxied_cluster",
+        global = true,
+        hide = true,
+        value_name = "NAME"
+    )]
+    pub(crate) cluster: Option<String>,
+    /// Keys for such a proxy
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    pub(crate) siderov1_keys_dir: Option<PathBuf>,
 }
 
 /// What to do.
@@ -115,7 +127,7 @@ pub(crate) enum Verb {
     Version(Version),
     /// Memory use in MB
     #[command(visible_alias = "free")]
-    Memory(Output),
+    Memory(Memory),
     /// The kernel's messages
     Dmesg(Dmesg),
     /// What a service has written
@@ -150,7 +162,7 @@ pub(crate) enum Verb {
     /// Sockets
     #[command(visible_alias = "ss")]
     Netstat(Netstat),
-    /// Packets on a link, as a pcap file
+    /// Packets on a link, a line each or as a pcap file
     Pcap(Pcap),
     /// Containers
     #[command(visible_alias = "c")]
@@ -184,16 +196,16 @@ pub(crate) enum Verb {
     /// Running processes
     #[command(visible_alias = "ps")]
     Processes(Processes),
-    /// Reboot nodes; returns once they have accepted
+    /// Reboot nodes
     Reboot(Reboot),
-    /// Shut nodes down; returns once they have accepted
+    /// Shut nodes down
     Shutdown(Shutdown),
-    /// Wipe nodes; returns once they have accepted
+    /// Wipe nodes
     Reset(Box<Reset>),
     /// Wipe disks of nodes that go on running
     #[command(subcommand)]
     Wipe(Wipe),
-    /// Have nodes install another version; returns once they have accepted
+    /// Have nodes install another version
     Upgrade(Upgrade),
     /// Have nodes boot the version before
     Rollback,
@@ -223,10 +235,10 @@ pub(crate) enum Verb {
 }
 
 /// The form of the output.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Output {
-    /// The form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
+    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Format,
 }
 

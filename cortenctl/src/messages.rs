@@ -52,6 +52,7 @@ replies!(
     machine::ApplyConfigurationResponse => machine::ApplyConfiguration,
     machine::BootstrapResponse => machine::Bootstrap,
     machine::ContainersResponse => machine::Container,
+    machine::DiskStatsResponse => machine::DiskStats,
     machine::EtcdAlarmDisarmResponse => machine::EtcdAlarmDisarm,
     machine::EtcdAlarmListResponse => machine::EtcdAlarm,
     machine::EtcdDefragmentResponse => machine::EtcdDefragment,

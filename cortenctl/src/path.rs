@@ -55,7 +55,8 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => printable(text),
-        other => other.to_string(),
+        // Escapes of JSON leave some of them (U+0080 to U+009F).
+        other => printable(&other.to_string()),
     }
 }
 
@@ -99,6 +100,9 @@ mod tests {
         assert!(check(&deep).unwrap_err().contains("longer than"));
         let busy = "{.a[*,*][*,*]}";
         assert_eq!(column(&json!({ "a": [[1]] }), busy), "");
-        assert_eq!(text(&json!({ "a": "x\u{1b}[2J" }), "{.a}"), "x?[2J");
+        for hostile in [json!({ "a": "x\u{1b}[2J" }), json!({ "a": ["x\u{9b}2J"] })] {
+            let text = text(&hostile, "{.a}");
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
     }
 }

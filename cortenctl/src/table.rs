@@ -1,29 +1,13 @@
 //! Tables: columns padded to their widest cell, three spaces between them, the
-//! last one not padded. And the same rows as YAML or JSON.
+//! last one not padded.
 
 use std::io::{self, Write};
-
-use clap::ValueEnum;
-
-use crate::failure::Failure;
 
 /// Spaces between two columns.
 const GAP: usize = 3;
 
 /// Rows that wait for their widths before they are printed.
 const MANY: usize = 1000;
-
-/// How rows are printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Aligned columns for people.
-    #[default]
-    Table,
-    /// A list with an item per node.
-    Yaml,
-    /// A list with an object per node.
-    Json,
-}
 
 /// Rows of text under a header.
 #[derive(Debug, Default)]
@@ -64,7 +48,6 @@ impl Table {
 /// A table that is printed while it grows: columns get wider, never narrower.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    rows: u64,
     widths: Vec<usize>,
     waiting: Vec<Vec<String>>,
 }
@@ -89,12 +72,6 @@ impl Rows {
             *width = cell.chars().count().max(*width);
         }
         self.waiting.push(cells);
-        self.rows = self.rows.saturating_add(1);
-    }
-
-    /// Whether a row was added after the header.
-    pub(crate) fn used(&self) -> bool {
-        self.rows > 1
     }
 
     /// The same as [`Rows::render`] once many rows wait, else nothing: a node's
@@ -148,19 +125,6 @@ pub(crate) fn harmless(document: &str) -> String {
     document.chars().map(visible).collect()
 }
 
-/// A value as YAML or JSON text; `Table` has no such form and gives JSON.
-pub(crate) fn document(format: Format, value: &serde_json::Value) -> Result<String, Failure> {
-    if format == Format::Yaml {
-        return serde_saphyr::to_string(value)
-            .map(|text| harmless(&text))
-            .map_err(|error| Failure::call(format!("cannot write YAML: {error}")));
-    }
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::call(format!("cannot write JSON: {error}")))?;
-    text.push('\n');
-    Ok(harmless(&text))
-}
-
 /// Writes to stdout; a closed pipe is an error here, and no failure in the end.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -199,27 +163,5 @@ mod tests {
         rows.row(row(&["n", "b"]));
         assert_eq!(rows.render(), "n        b\n");
         assert_eq!(rows.render(), "");
-    }
-
-    #[test]
-    fn documents_steer_no_terminal_either() {
-        let value = serde_json::json!({ "a": "x\u{1b}[2J\u{9b}2J\ny" });
-        for format in [Format::Yaml, Format::Json] {
-            let text = document(format, &value).unwrap();
-            let steers = |c: char| c.is_control() && c != '\n';
-            assert!(!text.contains(steers), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn documents_are_lists_of_nodes() {
-        let value = serde_json::json!([{"node": "a", "total": 1, "free": 0.5}]);
-        let yaml = document(Format::Yaml, &value).unwrap();
-        let back: serde_json::Value = serde_saphyr::from_str(&yaml).unwrap();
-        assert_eq!(back, value);
-        let json = document(Format::Json, &value).unwrap();
-        let back: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(back, value);
-        assert!(json.ends_with("]\n"));
     }
 }

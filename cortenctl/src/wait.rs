@@ -47,7 +47,7 @@ pub(crate) async fn boots(routes: Vec<Route>) -> Result<Boots, Failure> {
     match failed.first() {
         None => Ok(boots),
         Some((node, why)) => Err(Failure::call(format!(
-            "{node}: nothing was done, as --wait could not tell one boot from another: {why}"
+            "{node}: nothing was done, as --wait could not tell one boot from another: {why}; --wait=false does it all the same"
         ))),
     }
 }

@@ -5,18 +5,33 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{How, Short, parse_duration};
+use super::{How, Output, Short, parse_duration};
 
 /// Whether a verb returns when the work is accepted or when it is done.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Wait {
-    /// Return only when it is done, and the node is back
+    /// Return when it is done, and the node is back; false: once it is accepted
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) wait: bool,
     /// With --wait: how long at most
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+    /// Show the kernel's messages meanwhile
+    #[arg(long, hide = true)]
+    pub(crate) debug: bool,
+}
+
+/// Whether a node's pods are moved to other nodes first.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Drain {
+    /// Move its pods to other nodes first
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) drain: bool,
+    /// With --drain: how long at most
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) drain_timeout: Option<Duration>,
 }
 
 /// `reboot`.
@@ -25,6 +40,8 @@ pub(crate) struct Reboot {
     /// How
     #[arg(short, long, value_enum, default_value = "default")]
     pub(crate) mode: RebootMode,
+    #[command(flatten)]
+    pub(crate) drain: Drain,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
@@ -143,6 +160,8 @@ pub(crate) struct Upgrade {
     #[arg(short, long, hide = true)]
     pub(crate) preserve: bool,
     #[command(flatten)]
+    pub(crate) drain: Drain,
+    #[command(flatten)]
     pub(crate) wait: Wait,
 }
 
@@ -196,11 +215,11 @@ pub(crate) enum Etcd {
     #[command(subcommand)]
     Downgrade(EtcdDowngrade),
     /// Let another member lead
-    ForfeitLeadership,
+    ForfeitLeadership(Output),
     /// Have the node leave etcd
     Leave,
     /// List the members
-    Members,
+    Members(Output),
     /// Remove a member that is gone for good
     RemoveMember {
         /// Its id, hexadecimal, as `etcd members` lists it
@@ -213,16 +232,16 @@ pub(crate) enum Etcd {
         path: PathBuf,
     },
     /// How each member is
-    Status,
+    Status(Output),
 }
 
 /// `etcd alarm`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EtcdAlarm {
     /// List them
-    List,
+    List(Output),
     /// Take them back
-    Disarm,
+    Disarm(Output),
 }
 
 /// `etcd downgrade`.
@@ -232,14 +251,18 @@ pub(crate) enum EtcdDowngrade {
     Validate {
         /// The older version
         version: String,
+        #[command(flatten)]
+        output: Output,
     },
     /// Begin it
     Enable {
         /// The older version
         version: String,
+        #[command(flatten)]
+        output: Output,
     },
     /// Take it back
-    Cancel,
+    Cancel(Output),
 }
 
 fn parse_member(text: &str) -> Result<u64, String> {

@@ -33,15 +33,65 @@ pub(crate) struct GenConfig {
     /// Where Kubernetes will answer, such as https://10.0.0.1:6443. The host is
     /// also the endpoint in the client config
     pub(crate) endpoint: String,
-    /// The directory to write to
-    #[arg(short, long, alias = "output", value_name = "DIR", default_value = ".")]
-    pub(crate) output_dir: PathBuf,
+    /// The directory to write to, else this one; with one of --output-types the file,
+    /// or - for standard output
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    /// The directory to write to, whatever is written
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub(crate) output_dir: Option<PathBuf>,
+    /// Which files to write
+    #[arg(
+        short = 't',
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "TYPE",
+        default_value = "controlplane,worker,cortenconfig"
+    )]
+    pub(crate) output_types: Vec<OutputType>,
     /// Further names and addresses the nodes' certificates shall carry
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) additional_sans: Vec<String>,
     /// The disk to install to
     #[arg(long, value_name = "DEVICE", default_value = "/dev/sda")]
     pub(crate) install_disk: String,
+    /// The installer's image; without it the node's own version
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) install_image: Option<String>,
+    /// The version of Kubernetes, such as 1.34.1; without it the node's choice
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kubernetes_version: Option<String>,
+    /// The version the nodes are compatible with, such as v1.14
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) talos_version: Option<String>,
+    /// The version of the config's form
+    #[arg(
+        long = "version",
+        id = "config_version",
+        hide = true,
+        default_value = "v1alpha1"
+    )]
+    pub(crate) form: String,
+    /// Have nodes find each other over a discovery service
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) with_cluster_discovery: Option<bool>,
+    /// A mesh between the nodes
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) with_kubespan: Option<bool>,
+    /// Comments that explain each field
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) with_docs: Option<bool>,
+    /// Comments with examples
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) with_examples: Option<bool>,
+    /// Where to fetch images of a registry instead
+    #[arg(long, hide = true, value_name = "HOST=URL")]
+    pub(crate) registry_mirror: Vec<String>,
     /// The domain of the cluster's DNS
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     pub(crate) dns_domain: String,
@@ -62,6 +112,19 @@ pub(crate) struct GenConfig {
     pub(crate) force: bool,
 }
 
+/// A file of `gen config`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputType {
+    /// The config of control plane nodes
+    #[value(name = "controlplane")]
+    ControlPlane,
+    /// The config of workers
+    Worker,
+    /// The client config
+    #[value(name = "cortenconfig", alias = "talosconfig")]
+    ClientConfig,
+}
+
 /// `gen secrets`.
 #[derive(Debug, Args)]
 pub(crate) struct GenSecrets {
@@ -74,6 +137,18 @@ pub(crate) struct GenSecrets {
         default_value = "secrets.yaml"
     )]
     pub(crate) output_file: PathBuf,
+    /// Take them out of a control plane node's config instead of making new ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_controlplane_config: Option<PathBuf>,
+    /// Take Kubernetes' out of a directory such as /etc/kubernetes/pki
+    #[arg(short = 'p', long, hide = true, value_name = "DIR")]
+    pub(crate) from_kubernetes_pki: Option<PathBuf>,
+    /// Kubernetes' token for joining nodes
+    #[arg(short = 't', long, hide = true, value_name = "TOKEN")]
+    pub(crate) kubernetes_bootstrap_token: Option<String>,
+    /// The version the nodes are compatible with, such as v1.14
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) talos_version: Option<String>,
     /// Overwrite the file: the secrets in it are lost
     #[arg(long)]
     pub(crate) force: bool,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Format, Kubernetes, parse_duration};
+use super::{Format, Kubernetes, Output, parse_duration};
 
 /// `list`.
 #[derive(Debug, Args)]
@@ -29,6 +29,8 @@ pub(crate) struct List {
     /// Only these kinds; may be repeated
     #[arg(short = 't', long = "type", value_enum, value_delimiter = ',')]
     pub(crate) kinds: Vec<FileKind>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// A kind of file.
@@ -70,6 +72,8 @@ pub(crate) struct Usage {
         allow_negative_numbers = true
     )]
     pub(crate) threshold: i64,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `read`.
@@ -130,8 +134,8 @@ pub(crate) struct Netstat {
     /// Says which kinds were asked for
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The form of the output; its short form are the timers
-    #[arg(long, value_enum, default_value = "table")]
+    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
+    #[arg(long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Format,
 }
 
@@ -153,7 +157,8 @@ pub(crate) struct Pcap {
     /// End after 10s, 1m, ...
     #[arg(long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// The file to write, in pcap format, instead of standard output
+    /// Write them to this file in pcap format, - is standard output; without it
+    /// each is told on a line
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -18,7 +18,19 @@ pub(crate) struct Version {
     #[arg(id = "tags", long = "short")]
     pub(crate) tags: bool,
     #[command(flatten)]
+    pub(crate) output: Output,
+    #[command(flatten)]
     pub(crate) short: Short,
+}
+
+/// `memory`.
+#[derive(Debug, Args)]
+pub(crate) struct Memory {
+    /// Everything the kernel counts, in kB
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `dmesg`.
@@ -78,6 +90,8 @@ pub(crate) struct Events {
     /// Only those of one action, by the id its answer gave
     #[arg(long, value_name = "ID")]
     pub(crate) actor_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `service`.
@@ -119,37 +133,10 @@ pub(crate) struct Get {
     /// Go on as resources change
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
-    #[arg(short, long, default_value = "table", value_parser = parse_get_format)]
-    pub(crate) output: GetFormat,
+    #[command(flatten)]
+    pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) short: Short,
-}
-
-/// How `get` prints resources.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum GetFormat {
-    /// The columns of the type.
-    Table,
-    /// A document for each.
-    Yaml,
-    /// An object for each.
-    Json,
-    /// A line for each: what the expression selects of its document.
-    Jsonpath(String),
-}
-
-fn parse_get_format(text: &str) -> Result<GetFormat, String> {
-    match text.split_once('=') {
-        Some(("jsonpath", path)) => {
-            crate::path::check(path)?;
-            Ok(GetFormat::Jsonpath(path.to_owned()))
-        }
-        None if text == "table" => Ok(GetFormat::Table),
-        None if text == "yaml" => Ok(GetFormat::Yaml),
-        None if text == "json" => Ok(GetFormat::Json),
-        _ => Err("give table, yaml, json or jsonpath=EXPRESSION".to_owned()),
-    }
 }
 
 /// `processes`.
@@ -177,6 +164,8 @@ pub(crate) struct Cgroups {
     /// Which columns
     #[arg(long, value_enum, default_value = "memory")]
     pub(crate) preset: Preset,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Columns of `cgroups`.
@@ -229,6 +218,8 @@ pub(crate) struct Time {
     /// Ask this time server instead of the node's first
     #[arg(long, value_name = "SERVER")]
     pub(crate) check: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `health`.
@@ -273,6 +264,8 @@ pub(crate) struct ImageList {
     /// Whose images
     #[arg(long, value_enum, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `image pull` and `image remove`.

@@ -108,6 +108,53 @@ fn aliases_and_short_flags_of_existing_scripts() {
 }
 
 #[test]
+fn forms_of_output_and_flags_that_are_refused_later() {
+    for line in [
+        "version -o yaml",
+        "memory -v -o jsonpath={.MemTotal}",
+        "time -o json",
+        "events --tail 5 -o json",
+        "list -l /etc -o yaml",
+        "du -o jsonpath={.size} /var",
+        "cg -o json --preset io",
+        "image ls -o json",
+        "netstat --output jsonpath={.sockets}",
+        "etcd members -o json",
+        "etcd alarm list -o yaml",
+        "etcd downgrade cancel -o json",
+        "config info -o jsonpath={.roles}",
+        "gen config c https://h:6443 -t controlplane,worker -o /d --install-image x --kubernetes-version 1.34.1",
+        "gen config c https://h:6443 -t talosconfig -o -",
+        "gen config c https://h:6443 --talos-version v1.10 --version v1alpha1 --with-docs=false --with-examples=false --with-kubespan=false --with-cluster-discovery",
+        "gen config c https://h:6443 --registry-mirror a=https://b --registry-mirror c=https://d",
+        "gen secrets --from-controlplane-config c.yaml --talos-version v1.14 -o -",
+        "gen secrets -p /etc/kubernetes/pki -t a.b",
+        "reboot --drain --drain-timeout 5m --debug",
+        "upgrade -i x --drain=false --debug",
+        "memory --cluster lab --siderov1-keys-dir /k",
+    ] {
+        assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+    }
+}
+
+#[test]
+fn what_is_usual_needs_no_flag() {
+    let Verb::Reboot(reboot) = parse("reboot").unwrap().verb else {
+        panic!("no reboot");
+    };
+    assert!(reboot.wait.wait && !reboot.drain.drain);
+    let Verb::Gen(Gen::Config(args)) = parse("gen config c https://h:6443").unwrap().verb else {
+        panic!("no gen config");
+    };
+    let all = [
+        OutputType::ControlPlane,
+        OutputType::Worker,
+        OutputType::ClientConfig,
+    ];
+    assert_eq!(args.output_types, all);
+}
+
+#[test]
 fn wrong_lines_exit_with_2() {
     for line in [
         "",
@@ -136,6 +183,10 @@ fn wrong_lines_exit_with_2() {
         "wipe disk",
         "wipe disk vdb --method SLOW",
         "config add x --ca a",
+        "memory -o wide",
+        "events -o jsonpath={.a[",
+        "gen config c https://h:6443 -o a --output-dir b",
+        "gen config c https://h:6443 -t boat",
     ] {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
     }

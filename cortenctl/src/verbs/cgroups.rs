@@ -7,14 +7,16 @@ mod tree;
 use std::collections::BTreeMap;
 
 use corten_api::machine::CopyRequest;
+use serde_json::{Map, Value, json};
 
-use crate::answers::finish;
+use crate::answers::Answers;
 use crate::cli::{Cgroups, Preset};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::stream::{Node, Trouble, each, gather};
-use crate::table::{Table, print};
+use crate::table::Table;
 
 use columns::{Processes, columns};
 use tree::Tree;
@@ -25,33 +27,54 @@ const ROOT: &str = "/sys/fs/cgroup";
 const MAX_SIZE: usize = 64 * 1024 * 1024;
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Cgroups) -> Result<(), Failure> {
-    let columns = columns(args.preset);
-    let header = ["NODE", "NAME"].into_iter();
-    let header: Vec<&str> = header
-        .chain(columns.iter().map(|(name, _)| *name))
-        .collect();
-    let mut table = Table::new(&header);
-    let mut some = false;
+    let mut good = Vec::new();
     let failed = each(routes, async |node| {
         let (tree, missing) = tree(node).await?;
         let processes = match args.preset {
             Preset::Process => processes(node).await?,
             _ => Processes::new(),
         };
-        some = true;
-        for (name, group) in tree.rows() {
-            let cells = columns
-                .iter()
-                .map(|(_, cell)| cell(group, &tree, &processes));
-            table.row([node.name.clone(), name].into_iter().chain(cells));
-        }
+        good.push((node.name.clone(), (tree, processes)));
         missing
     })
     .await?;
-    if some {
-        print(&table.render())?;
+    let answers = Answers { good, failed };
+    let table = |all: &[(String, Groups)]| table(all, args.preset);
+    let item = |groups: &Groups| fields(groups, args.preset);
+    show(answers, &args.output.output, table, item)
+}
+
+/// What a node has, and the names of what runs in it.
+type Groups = (Tree, Processes);
+
+fn table(nodes: &[(String, Groups)], preset: Preset) -> String {
+    let columns = columns(preset);
+    let header = ["NODE", "NAME"].into_iter();
+    let header: Vec<&str> = header
+        .chain(columns.iter().map(|(name, _)| *name))
+        .collect();
+    let mut table = Table::new(&header);
+    for (node, (tree, processes)) in nodes {
+        for (name, group) in tree.rows() {
+            let cells = columns.iter().map(|(_, cell)| cell(group, tree, processes));
+            table.row([node.clone(), name].into_iter().chain(cells));
+        }
     }
-    finish(&failed)
+    table.render()
+}
+
+/// The cells of each group by the names of their columns.
+fn fields((tree, processes): &Groups, preset: Preset) -> Value {
+    let columns = columns(preset);
+    let groups = tree.groups().map(|(path, group)| {
+        let mut item = Map::new();
+        item.insert("name".to_owned(), Value::from(path));
+        for (name, cell) in columns {
+            item.insert((*name).to_owned(), json!(cell(group, tree, processes)));
+        }
+        Value::Object(item)
+    });
+    json!({ "groups": groups.collect::<Vec<_>>() })
 }
 
 /// The groups, and what the node could not copy of them, which it says after an

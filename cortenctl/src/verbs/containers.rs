@@ -9,6 +9,7 @@ use crate::cli::{Containers, Kubernetes, Restart};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::table::Table;
 
 const HEADER: &[&str] = &["NODE", "NAMESPACE", "ID", "IMAGE", "PID", "STATUS"];
@@ -41,7 +42,8 @@ pub(super) async fn all(
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Containers) -> Result<(), Failure> {
     let answers = all(routes, args.kubernetes).await?;
-    super::show(answers, args.output.output, table, fields)
+    let format = &args.output.output;
+    show(answers, format, |all| table(all).render(), fields)
 }
 
 pub(crate) async fn stats(routes: Vec<Route>, args: &Containers) -> Result<(), Failure> {
@@ -54,7 +56,13 @@ pub(crate) async fn stats(routes: Vec<Route>, args: &Containers) -> Result<(), F
         client.stats(request).await
     })
     .await?;
-    super::show(answers, args.output.output, stats_table, stats_fields)
+    let format = &args.output.output;
+    show(
+        answers,
+        format,
+        |all| stats_table(all).render(),
+        stats_fields,
+    )
 }
 
 pub(crate) async fn restart(routes: Vec<Route>, args: &Restart) -> Result<(), Failure> {

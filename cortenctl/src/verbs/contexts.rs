@@ -16,8 +16,9 @@ use crate::clients::Machine;
 use crate::connect::{node_value, routes};
 use crate::failure::Failure;
 use crate::files;
+use crate::output::Format;
 use crate::stream::only_one;
-use crate::table::{self, Format, Table};
+use crate::table::{self, Table};
 
 /// The largest PEM file read, in bytes.
 const MAX_PEM: u64 = 1024 * 1024;
@@ -128,8 +129,7 @@ fn contexts(config: &ClientConfig, output: &Output) -> Result<(), Failure> {
             "nodes": nodes,
         })
     });
-    let all = serde_json::Value::Array(items.collect());
-    Ok(table::print(&table::document(output.output, &all)?)?)
+    Ok(table::print(&output.output.list(items.collect())?)?)
 }
 
 fn remove(search: &Search, args: &ConfigRemove) -> Result<(), Failure> {

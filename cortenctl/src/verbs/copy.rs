@@ -15,6 +15,7 @@ use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::lines::Lines;
+use crate::progress::Progress;
 use crate::stream::{Trouble, drain, each, only_one};
 use crate::{table, untar};
 
@@ -29,7 +30,9 @@ pub(crate) async fn read(routes: Vec<Route>, args: &ReadArgs) -> Result<(), Fail
             path: args.path.clone(),
         });
         let mut frames = node.client::<Machine>().read(request).await?.into_inner();
+        let mut progress = Progress::beside_output(format!("{}: read", node.name));
         drain(&mut frames, |Data { bytes, .. }| {
+            progress.add(bytes.len());
             Ok::<_, Trouble>(lines.push(&node.name, &bytes, &mut io::stdout().lock())?)
         })
         .await
@@ -86,7 +89,9 @@ async fn send(
         root_path: args.source.clone(),
     });
     let mut answer = node.client::<Machine>().copy(request).await?.into_inner();
+    let mut progress = Progress::new(format!("{}: copied", node.name));
     while let Some(Data { bytes, .. }) = answer.message().await? {
+        progress.add(bytes.len());
         // Nobody reads on once unpacking has failed; that error is the one to tell.
         if frames.send(bytes).await.is_err() {
             break;
@@ -107,7 +112,9 @@ async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
             root_path: args.source.clone(),
         });
         let mut frames = node.client::<Machine>().copy(request).await?.into_inner();
+        let mut progress = Progress::beside_output(format!("{}: copied", node.name));
         drain(&mut frames, |Data { bytes, .. }| {
+            progress.add(bytes.len());
             Ok::<_, Trouble>(io::stdout().lock().write_all(&bytes)?)
         })
         .await

@@ -8,6 +8,7 @@ use crate::cli::DiskFree;
 use crate::clients::FileSystems;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::resources;
 use crate::stream::{Trouble, each};
 use crate::table::Table;
@@ -72,10 +73,10 @@ pub(crate) async fn run(routes: Vec<Route>, args: &DiskFree) -> Result<(), Failu
     })
     .await?;
     let answers = Answers { good, failed };
-    super::show(
+    show(
         answers,
-        args.output.output,
-        |nodes| table(nodes, args),
+        &args.output.output,
+        |nodes| table(nodes, args).render(),
         |volumes| fields(volumes),
     )
 }
@@ -166,16 +167,13 @@ fn fields(volumes: &[Volume]) -> Value {
 mod tests {
     use super::*;
     use crate::cli::Output;
-    use crate::table::Format;
 
     fn args(inodes: bool, bytes: bool) -> DiskFree {
         DiskFree {
             volume: None,
             bytes,
             inodes,
-            output: Output {
-                output: Format::Table,
-            },
+            output: Output::default(),
         }
     }
 

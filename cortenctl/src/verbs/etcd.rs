@@ -4,13 +4,15 @@ mod snapshot;
 
 use corten_api::machine as api;
 use corten_api::machine::etcd_member_alarm::AlarmType;
+use serde_json::{Value, json};
 
 use crate::answers::{Answers, ask};
-use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade};
+use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade, Output};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::{Table, print};
+use crate::output::{Format, show};
+use crate::table::Table;
 use crate::units::signed_size;
 
 const ALARMS: &[&str] = &["NODE", "MEMBER", "ALARM"];
@@ -49,13 +51,13 @@ pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
             ask(routes, (), call).await?.finish()
         }
         Etcd::Downgrade(what) => downgrade(routes, what).await,
-        Etcd::ForfeitLeadership => {
+        Etcd::ForfeitLeadership(Output { output }) => {
             let body = api::EtcdForfeitLeadershipRequest {};
             let call = |mut client: Machine, request| async move {
                 client.etcd_forfeit_leadership(request).await
             };
             let answers = ask(routes, body, call).await?;
-            said(answers, |message| match &*message.member {
+            said(answers, &output, |message| match &*message.member {
                 "" => "it does not lead".to_owned(),
                 member => format!("{member} leads now"),
             })
@@ -67,7 +69,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
             };
             ask(routes, body, call).await?.finish()
         }
-        Etcd::Members => members(routes).await,
+        Etcd::Members(args) => members(routes, &args.output).await,
         Etcd::RemoveMember { id } => {
             let body = api::EtcdRemoveMemberByIdRequest { member_id: id };
             let call = |mut client: Machine, request| async move {
@@ -76,7 +78,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
             ask(routes, body, call).await?.finish()
         }
         Etcd::Snapshot { path } => snapshot::save(routes, &path).await,
-        Etcd::Status => status(routes).await,
+        Etcd::Status(args) => status(routes, &args.output).await,
     }
 }
 
@@ -85,58 +87,70 @@ fn id(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// A table with a sentence per node.
-fn said<M>(answers: Answers<M>, text: impl Fn(&M) -> String) -> Result<(), Failure> {
-    rows(answers, MESSAGES, |node, message, table| {
-        table.row([node, &text(message)]);
-    })
+/// A sentence per node.
+fn said<M>(
+    answers: Answers<M>,
+    format: &Format,
+    sentence: impl Fn(&M) -> String,
+) -> Result<(), Failure> {
+    let row = |node: &str, message: &M, table: &mut Table| {
+        table.row([node, &sentence(message)]);
+    };
+    let item = |message: &M| json!({ "message": sentence(message) });
+    show(answers, format, |all| rows(all, MESSAGES, row), item)
 }
 
-/// A table of what nodes answered, and who failed.
+/// A table of what nodes answered.
 fn rows<M>(
-    answers: Answers<M>,
+    messages: &[(String, M)],
     header: &[&str],
     row: impl Fn(&str, &M, &mut Table),
-) -> Result<(), Failure> {
-    if !answers.good.is_empty() {
-        let mut table = Table::new(header);
-        for (node, message) in &answers.good {
-            row(node, message, &mut table);
-        }
-        print(&table.render())?;
+) -> String {
+    let mut table = Table::new(header);
+    for (node, message) in messages {
+        row(node, message, &mut table);
     }
-    answers.finish()
+    table.render()
 }
 
 async fn alarm(routes: Vec<Route>, what: &EtcdAlarm) -> Result<(), Failure> {
-    let alarms = |node: &str, alarms: &[api::EtcdMemberAlarm], table: &mut Table| {
-        for one in alarms {
-            let name = match AlarmType::try_from(one.alarm) {
-                Ok(alarm) => alarm.as_str_name().to_owned(),
-                Err(_) => one.alarm.to_string(),
-            };
-            table.row([node, &id(one.member_id), &name]);
-        }
-    };
     match what {
-        EtcdAlarm::List => {
+        EtcdAlarm::List(Output { output }) => {
             let call =
                 |mut client: Machine, request| async move { client.etcd_alarm_list(request).await };
             let answers = ask(routes, (), call).await?;
-            rows(answers, ALARMS, |node, message, table| {
-                alarms(node, &message.member_alarms, table);
-            })
+            alarms(answers, output, |message| &message.member_alarms)
         }
-        EtcdAlarm::Disarm => {
+        EtcdAlarm::Disarm(Output { output }) => {
             let call = |mut client: Machine, request| async move {
                 client.etcd_alarm_disarm(request).await
             };
             let answers = ask(routes, (), call).await?;
-            rows(answers, ALARMS, |node, message, table| {
-                alarms(node, &message.member_alarms, table);
-            })
+            alarms(answers, output, |message| &message.member_alarms)
         }
     }
+}
+
+fn alarms<M>(
+    answers: Answers<M>,
+    format: &Format,
+    of: fn(&M) -> &Vec<api::EtcdMemberAlarm>,
+) -> Result<(), Failure> {
+    let name = |one: &api::EtcdMemberAlarm| match AlarmType::try_from(one.alarm) {
+        Ok(alarm) => alarm.as_str_name().to_owned(),
+        Err(_) => one.alarm.to_string(),
+    };
+    let row = |node: &str, message: &M, table: &mut Table| {
+        for one in of(message) {
+            table.row([node, &id(one.member_id), &name(one)]);
+        }
+    };
+    let item = |message: &M| {
+        let alarms = of(message).iter();
+        let alarms = alarms.map(|one| json!({ "member": id(one.member_id), "alarm": name(one) }));
+        json!({ "alarms": alarms.collect::<Vec<_>>() })
+    };
+    show(answers, format, |all| rows(all, ALARMS, row), item)
 }
 
 async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failure> {
@@ -146,31 +160,37 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             .to_owned()
     };
     match what {
-        EtcdDowngrade::Validate { version: target } => {
+        EtcdDowngrade::Validate {
+            version: target,
+            output: Output { output },
+        } => {
             let body = api::EtcdDowngradeValidateRequest { version: target };
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_validate(request).await
             };
-            said(ask(routes, body, call).await?, |message| {
+            said(ask(routes, body, call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade is possible, the cluster is at {now}")
             })
         }
-        EtcdDowngrade::Enable { version: target } => {
+        EtcdDowngrade::Enable {
+            version: target,
+            output: Output { output },
+        } => {
             let body = api::EtcdDowngradeEnableRequest { version: target };
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_enable(request).await
             };
-            said(ask(routes, body, call).await?, |message| {
+            said(ask(routes, body, call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade begun, the cluster is at {now}")
             })
         }
-        EtcdDowngrade::Cancel => {
+        EtcdDowngrade::Cancel(Output { output }) => {
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_cancel(request).await
             };
-            said(ask(routes, (), call).await?, |message| {
+            said(ask(routes, (), call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade taken back, the cluster is at {now}")
             })
@@ -178,11 +198,11 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
     }
 }
 
-async fn members(routes: Vec<Route>) -> Result<(), Failure> {
+async fn members(routes: Vec<Route>, format: &Format) -> Result<(), Failure> {
     let body = api::EtcdMemberListRequest { query_local: false };
     let call = |mut client: Machine, request| async move { client.etcd_member_list(request).await };
     let answers = ask(routes, body, call).await?;
-    rows(answers, MEMBERS, |node, message, table| {
+    let row = |node: &str, message: &api::EtcdMembers, table: &mut Table| {
         for member in &message.members {
             table.row([
                 node,
@@ -193,13 +213,28 @@ async fn members(routes: Vec<Route>) -> Result<(), Failure> {
                 &member.is_learner.to_string(),
             ]);
         }
-    })
+    };
+    let table = |all: &[(String, api::EtcdMembers)]| rows(all, MEMBERS, row);
+    show(answers, format, table, member_fields)
 }
 
-async fn status(routes: Vec<Route>) -> Result<(), Failure> {
+fn member_fields(message: &api::EtcdMembers) -> Value {
+    let members = message.members.iter().map(|member| {
+        json!({
+            "id": id(member.id),
+            "hostname": member.hostname,
+            "peerUrls": member.peer_urls,
+            "clientUrls": member.client_urls,
+            "learner": member.is_learner,
+        })
+    });
+    json!({ "members": members.collect::<Vec<_>>() })
+}
+
+async fn status(routes: Vec<Route>, format: &Format) -> Result<(), Failure> {
     let call = |mut client: Machine, request| async move { client.etcd_status(request).await };
     let answers = ask(routes, (), call).await?;
-    rows(answers, STATUS, |node, message, table| {
+    let row = |node: &str, message: &api::EtcdStatus, table: &mut Table| {
         let status = message.member_status.clone().unwrap_or_default();
         table.row([
             node,
@@ -215,6 +250,26 @@ async fn status(routes: Vec<Route>) -> Result<(), Failure> {
             &status.storage_version,
             &status.errors.join(", "),
         ]);
+    };
+    let table = |all: &[(String, api::EtcdStatus)]| rows(all, STATUS, row);
+    show(answers, format, table, status_fields)
+}
+
+/// Sizes in bytes.
+fn status_fields(message: &api::EtcdStatus) -> Value {
+    let status = message.member_status.clone().unwrap_or_default();
+    json!({
+        "member": id(status.member_id),
+        "dbSize": status.db_size,
+        "dbSizeInUse": status.db_size_in_use,
+        "leader": id(status.leader),
+        "raftIndex": status.raft_index,
+        "raftTerm": status.raft_term,
+        "raftAppliedIndex": status.raft_applied_index,
+        "learner": status.is_learner,
+        "protocol": status.protocol_version,
+        "storage": status.storage_version,
+        "errors": status.errors,
     })
 }
 

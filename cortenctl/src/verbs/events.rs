@@ -5,12 +5,14 @@ use corten_api::machine::machine_status_event::MachineStage;
 use corten_api::machine::{phase_event, sequence_event, service_state_event, task_event};
 use prost::Message;
 use prost_types::Any;
+use serde_json::{Value, json};
 
 use crate::answers::finish;
 use crate::cli::Events;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::{Format, with_node};
 use crate::stream::stream;
 use crate::table::{print, printable};
 
@@ -26,29 +28,74 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure
         tail_seconds: i32::try_from(seconds).unwrap_or(i32::MAX),
         with_actor_id: args.actor_id.clone().unwrap_or_default(),
     };
-    print(&line(HEADER))?;
+    let format = &args.output.output;
+    if *format == Format::Table {
+        print(&line(HEADER))?;
+    }
     let call = |mut client: Machine, request| async move { client.events(request).await };
     let failed = stream(routes, body, call, |node, event: api::Event| {
-        Ok(print(&text(node, &event).unwrap_or_default())?)
+        let Some(told) = Told::new(&event) else {
+            return Ok(());
+        };
+        let text = match format {
+            Format::Table => told.line(node),
+            Format::Yaml | Format::Json | Format::Jsonpath(_) => {
+                format.part(with_node(node, told.fields()))?
+            }
+        };
+        Ok(print(&text)?)
     })
     .await?;
     finish(&failed)
 }
 
-/// An event's line. The first frame has none: it only says that the stream has
-/// begun.
+/// An event's line; see [`Told::new`].
 pub(super) fn text(node: &str, event: &api::Event) -> Option<String> {
-    let data = event.data.as_ref()?;
-    let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
-    let (source, message) = told(kind, data);
-    Some(line([
-        node,
-        &event.id,
-        kind,
-        &event.actor_id,
-        &source,
-        &message,
-    ]))
+    Some(Told::new(event)?.line(node))
+}
+
+/// What is printed of an event.
+struct Told<'a> {
+    event: &'a api::Event,
+    kind: &'a str,
+    source: String,
+    message: String,
+}
+
+impl<'a> Told<'a> {
+    /// Nothing of the first frame: it only says that the stream has begun.
+    fn new(event: &'a api::Event) -> Option<Told<'a>> {
+        let data = event.data.as_ref()?;
+        let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
+        let (source, message) = told(kind, data);
+        Some(Told {
+            event,
+            kind,
+            source,
+            message,
+        })
+    }
+
+    fn line(&self, node: &str) -> String {
+        line([
+            node,
+            &self.event.id,
+            self.kind,
+            &self.event.actor_id,
+            &self.source,
+            &self.message,
+        ])
+    }
+
+    fn fields(&self) -> Value {
+        json!({
+            "id": self.event.id,
+            "event": self.kind,
+            "actor": self.event.actor_id,
+            "source": self.source,
+            "message": self.message,
+        })
+    }
 }
 
 /// Events come one by one, so the columns have fixed widths.

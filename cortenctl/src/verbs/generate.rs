@@ -4,20 +4,22 @@
 mod bundle;
 mod certificates;
 mod documents;
+mod flags;
+mod reuse;
 mod secrets;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use corten_pki::{NODE_LIFETIME, OPERATOR_LIFETIME};
 
-use crate::cli::{GenConfig, GenSecrets};
+use crate::cli::{GenConfig, GenSecrets, OutputType};
 use crate::clientconfig::{ClientConfig, Context, Identity};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::table::print;
 use crate::{configfile, files, yaml};
 
 pub(crate) use certificates::{ca, crt, csr, key};
@@ -27,17 +29,30 @@ use secrets::Secrets;
 /// The role of the client config made here.
 pub(super) const ROLE: &str = "os:admin";
 
-/// A file to write: its name and its text.
-type File = (&'static str, String);
+/// The files of a cluster.
+struct Files {
+    controlplane: String,
+    worker: String,
+    client: String,
+}
+
+impl Files {
+    fn text(&self, kind: OutputType) -> &str {
+        match kind {
+            OutputType::ControlPlane => &self.controlplane,
+            OutputType::Worker => &self.worker,
+            OutputType::ClientConfig => &self.client,
+        }
+    }
+}
 
 pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
+    flags::check(args)?;
     let cluster = cluster(args)?;
-    let paths: Vec<PathBuf> = ["controlplane.yaml", "worker.yaml", "cortenconfig"]
-        .iter()
-        .map(|name| args.output_dir.join(name))
-        .collect();
+    let places = flags::places(args)?;
     // Before any secret is made: all or nothing.
-    if let Some(path) = paths.iter().find(|path| !args.force && path.exists()) {
+    let mut paths = places.iter().filter_map(|(_, path)| path.as_ref());
+    if let Some(path) = paths.find(|path| !args.force && path.exists()) {
         return Err(Failure::call(format!(
             "{} exists; choose another directory with --output-dir, or overwrite it and lose its secrets with --force",
             path.display()
@@ -49,18 +64,31 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
         None => Secrets::generate(now)?,
     };
     let made = generate(&cluster, &secrets, args, now)?;
-    fs::create_dir_all(&args.output_dir)
-        .with_context(|| format!("directory {}", args.output_dir.display()))?;
-    for ((_, text), path) in made.iter().zip(&paths) {
-        files::write(path, text, args.force)?;
-        eprintln!("created {}", path.display());
+    for (kind, path) in places {
+        let text = made.text(kind);
+        match path {
+            Some(path) => {
+                files::make_parent(&path)?;
+                files::write(&path, text, args.force)?;
+                eprintln!("created {}", path.display());
+            }
+            None => print(text)?,
+        }
     }
     Ok(())
 }
 
 pub(crate) fn secrets(args: &GenSecrets) -> Result<(), Failure> {
+    flags::check_secrets(args)?;
+    let secrets = match &args.from_controlplane_config {
+        Some(path) => reuse::read(path)?,
+        None => Secrets::generate(SystemTime::now())?,
+    };
+    let text = yaml::render(&bundle::value(&secrets))?;
     let path = &args.output_file;
-    let text = yaml::render(&bundle::value(&Secrets::generate(SystemTime::now())?))?;
+    if path == Path::new("-") {
+        return Ok(print(&text)?);
+    }
     files::write(path, &text, args.force)?;
     eprintln!("created {}", path.display());
     Ok(())
@@ -95,17 +123,20 @@ fn cluster(args: &GenConfig) -> Result<Cluster, Failure> {
         host,
         names,
         install_disk: args.install_disk.clone(),
+        install_image: args.install_image.clone(),
         dns_domain: args.dns_domain.clone(),
+        kubernetes: flags::kubernetes(args)?,
+        discovery: args.with_cluster_discovery,
     })
 }
 
-/// The three files. What a node would refuse is refused here.
+/// The files. What a node would refuse is refused here.
 fn generate(
     cluster: &Cluster,
     secrets: &Secrets,
     args: &GenConfig,
     now: SystemTime,
-) -> Result<[File; 3], Failure> {
+) -> Result<Files, Failure> {
     // A name that fits into no certificate would show up only when a node boots.
     secrets
         .os
@@ -142,18 +173,18 @@ fn generate(
         contexts: BTreeMap::from([(cluster.name.clone(), context)]),
         ..ClientConfig::default()
     };
-    Ok([
-        ("controlplane.yaml", controlplane),
-        ("worker.yaml", worker),
-        ("cortenconfig", client.render()?),
-    ])
+    Ok(Files {
+        controlplane,
+        worker,
+        client: client.render()?,
+    })
 }
 
 /// A worker's config, for tests of other verbs.
 #[cfg(test)]
-pub(crate) fn example(directory: &std::path::Path) -> String {
+pub(crate) fn example(directory: &Path) -> String {
     config(&tests::args(directory)).unwrap_or_else(|failure| panic!("{failure:?}"));
-    fs::read_to_string(directory.join("worker.yaml")).unwrap_or_default()
+    std::fs::read_to_string(directory.join("worker.yaml")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,20 +6,21 @@ use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
 use serde_json::Value;
 
 use crate::answers::finish;
-use crate::cli::{Get, GetFormat};
+use crate::cli::Get;
 use crate::clients::State;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::path;
 use crate::resources::{definition, document, list, one, spec};
 use crate::stream::{Node, Trouble, drain, each, only_one};
-use crate::table::{self, Rows, print};
+use crate::table::{Rows, print};
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Get) -> Result<(), Failure> {
     if args.watch {
         only_one(&routes, "be watched")?;
     }
-    let mut shown = Shown::new(&args.output);
+    let mut shown = Shown::new(&args.output.output);
     let failed = each(routes, async |node| {
         if args.watch {
             watch(node, args, &mut shown).await
@@ -90,13 +91,13 @@ async fn watch(node: &Node, args: &Get, shown: &mut Shown<'_>) -> Result<(), Tro
 
 /// What is printed, and under which header.
 struct Shown<'a> {
-    format: &'a GetFormat,
+    format: &'a Format,
     rows: Rows,
     documents: usize,
 }
 
 impl<'a> Shown<'a> {
-    fn new(format: &'a GetFormat) -> Shown<'a> {
+    fn new(format: &'a Format) -> Shown<'a> {
         Shown {
             format,
             rows: Rows::default(),
@@ -105,7 +106,7 @@ impl<'a> Shown<'a> {
     }
 
     fn begin(&mut self, definition: &ResourceDefinitionSpec, watching: bool) {
-        if !self.rows.is_empty() || *self.format != GetFormat::Table {
+        if !self.rows.is_empty() || *self.format != Format::Table {
             return;
         }
         let mut header = vec!["NODE".to_owned()];
@@ -127,39 +128,18 @@ impl<'a> Shown<'a> {
     ) -> Result<(), Trouble> {
         let spec = spec(&resource)?;
         let metadata = resource.metadata.unwrap_or_default();
-        match self.format {
-            GetFormat::Table => {
-                self.rows
-                    .row(cells(node, definition, metadata, event, &spec));
-                Ok(())
-            }
-            GetFormat::Jsonpath(path) => {
-                let document = self.document(node, event, &metadata, spec);
-                Ok(print(&format!("{}\n", path::text(&document, path)))?)
-            }
-            GetFormat::Yaml => {
-                let document = self.document(node, event, &metadata, spec);
-                let separator = if self.documents > 1 { "---\n" } else { "" };
-                let text = table::document(table::Format::Yaml, &document)?;
-                Ok(print(&format!("{separator}{text}"))?)
-            }
-            GetFormat::Json => {
-                let document = self.document(node, event, &metadata, spec);
-                Ok(print(&table::document(table::Format::Json, &document)?)?)
-            }
+        if *self.format == Format::Table {
+            self.rows
+                .row(cells(node, definition, metadata, event, &spec));
+            return Ok(());
         }
-    }
-
-    fn document(
-        &mut self,
-        node: &str,
-        event: Option<EventType>,
-        metadata: &api::Metadata,
-        spec: Value,
-    ) -> Value {
-        self.documents += 1;
         let event = event.map(|event| event.as_str_name().to_lowercase());
-        document(node, event.as_deref(), metadata, spec)
+        let document = document(node, event.as_deref(), &metadata, spec);
+        let text = self.format.document(&document)?;
+        let separated = self.documents > 0 && *self.format == Format::Yaml;
+        self.documents += 1;
+        let separator = if separated { "---\n" } else { "" };
+        Ok(print(&format!("{separator}{text}"))?)
     }
 }
 

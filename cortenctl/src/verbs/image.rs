@@ -13,19 +13,22 @@ use corten_api::machine::{
     ImageServicePullRequest, ImageServicePullResponse, ImageServiceRemoveRequest,
     image_service_pull_layer_progress::Status,
 };
+use serde_json::{Value, json};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::answers::finish;
+use crate::answers::{Answers, finish};
 use crate::cli::{Image, ImageFile, ImageName, ImageNamespace};
 use crate::clients::{Images, Machine};
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
+use crate::progress::Progress;
 use crate::stream::{Node, Trouble, drain, each};
-use crate::table::{Table, print, printable};
+use crate::table::{Table, printable};
 use crate::units;
 
 /// Bytes of an archive in one message, and messages made ahead of a slow node.
@@ -36,21 +39,14 @@ const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"
 pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure> {
     match what {
         Image::List(args) => {
-            let mut table = Table::new(HEADER);
-            let mut some = false;
+            let mut good = Vec::new();
             let failed = each(routes, async |node| {
-                let images = images(node, args.namespace).await?;
-                some = true;
-                for image in images {
-                    table.row(cells(&node.name, &image));
-                }
+                good.push((node.name.clone(), images(node, args.namespace).await?));
                 Ok(())
             })
             .await?;
-            if some {
-                print(&table.render())?;
-            }
-            finish(&failed)
+            let answers = Answers { good, failed };
+            show(answers, &args.output.output, table, |images| fields(images))
         }
         Image::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
         Image::Import(args) => finish(&each(routes, async |node| import(node, args).await).await?),
@@ -125,6 +121,30 @@ async fn images(
     Ok(found)
 }
 
+fn table(nodes: &[(String, Vec<ImageServiceListResponse>)]) -> String {
+    let mut table = Table::new(HEADER);
+    for (node, images) in nodes {
+        for image in images {
+            table.row(cells(node, image));
+        }
+    }
+    table.render()
+}
+
+fn fields(images: &[ImageServiceListResponse]) -> Value {
+    let images = images.iter().map(|image| {
+        let labels: BTreeMap<_, _> = image.labels.iter().collect();
+        json!({
+            "image": image.name,
+            "digest": image.digest,
+            "size": image.size,
+            "labels": labels,
+            "created": image.created_at.map(units::moment),
+        })
+    });
+    json!({ "images": images.collect::<Vec<_>>() })
+}
+
 fn cells(node: &str, image: &ImageServiceListResponse) -> [String; 6] {
     let sorted: BTreeMap<_, _> = image.labels.iter().collect();
     let labels = sorted.iter().map(|(name, value)| format!("{name}={value}"));
@@ -186,6 +206,7 @@ async fn import(node: &Node, args: &ImageFile) -> Result<(), Trouble> {
     let mut file = open(&args.file).await?;
     let (messages, sent) = mpsc::channel(AHEAD);
     let request = node.request(ReceiverStream::new(sent));
+    let mut progress = Progress::new(format!("{}: sent", node.name));
     let feed = async move {
         let mut part = Part::Containerd(instance(args.namespace));
         // The node's answer says why it wants no more.
@@ -199,6 +220,7 @@ async fn import(node: &Node, args: &ImageFile) -> Result<(), Trouble> {
             {
                 break;
             }
+            progress.add(bytes.len());
             part = Part::ImageChunk(Data {
                 metadata: None,
                 bytes,

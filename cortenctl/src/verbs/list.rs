@@ -4,11 +4,14 @@ use std::time::SystemTime;
 
 use corten_api::machine::list_request::Type;
 use corten_api::machine::{FileInfo, ListRequest};
+use prost_types::Timestamp;
+use serde_json::{Value, json};
 
 use crate::cli::{FileKind, List};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::stream::stream;
 use crate::units;
 use crate::verbs::listing::{Listing, size};
@@ -26,16 +29,17 @@ pub(crate) async fn run(routes: Vec<Route>, args: &List) -> Result<(), Failure> 
         recurse: args.recurse || args.depth > 1,
         recursion_depth: args.depth,
         types: args.kinds.iter().map(|kind| of(*kind).into()).collect(),
-        report_xattrs: args.long,
+        // The other forms have everything there is.
+        report_xattrs: args.long || args.output.output != Format::Table,
     };
     let now = SystemTime::now();
     let header = if args.long { LONG_HEADER } else { HEADER };
-    let mut listing = Listing::new(header.iter().map(|cell| (*cell).to_owned()).collect());
+    let header = header.iter().map(|cell| (*cell).to_owned()).collect();
+    let mut listing = Listing::new(&args.output.output, header);
     let call = |mut client: Machine, request| async move { client.list(request).await };
     let failed = stream(routes, body, call, |node, file: FileInfo| {
-        listing.file(node, &file.name, &file.error, || {
-            cells(node, &file, args, now)
-        })
+        let cells = || cells(node, &file, args, now);
+        listing.file(node, &file.name, &file.error, cells, || fields(&file))
     })
     .await?;
     listing.finish(&failed)
@@ -58,12 +62,6 @@ fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<Strin
     if !args.long {
         return vec![node.to_owned(), name];
     }
-    let label = file.xattrs.iter().find(|attribute| attribute.name == LABEL);
-    let label = label.map_or_else(String::new, |attribute| {
-        // The kernel's text ends in a zero byte.
-        let text = String::from_utf8_lossy(&attribute.data);
-        text.trim_end_matches('\0').to_owned()
-    });
     vec![
         node.to_owned(),
         mode(file.mode),
@@ -71,9 +69,36 @@ fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<Strin
         file.gid.to_string(),
         size(file.size, args.humanize),
         units::file_time(file.modified, now),
-        label,
+        label(file),
         name,
     ]
+}
+
+fn label(file: &FileInfo) -> String {
+    let label = file.xattrs.iter().find(|attribute| attribute.name == LABEL);
+    label.map_or_else(String::new, |attribute| {
+        // The kernel's text ends in a zero byte.
+        let text = String::from_utf8_lossy(&attribute.data);
+        text.trim_end_matches('\0').to_owned()
+    })
+}
+
+fn fields(file: &FileInfo) -> Value {
+    let modified = Timestamp {
+        seconds: file.modified,
+        nanos: 0,
+    };
+    json!({
+        "path": file.name,
+        "name": file.relative_name,
+        "mode": mode(file.mode),
+        "uid": file.uid,
+        "gid": file.gid,
+        "size": file.size,
+        "modified": units::moment(modified),
+        "label": label(file),
+        "link": file.link,
+    })
 }
 
 /// Letters of the upper bits, from the highest, and of the permissions: the wire

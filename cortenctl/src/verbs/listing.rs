@@ -1,38 +1,41 @@
 //! What `list` and `usage` have in common: rows that are printed as they come,
 //! and files of which a node says an error instead.
 
+use serde_json::Value;
+
 use crate::answers::finish;
 use crate::failure::Failure;
+use crate::output::{Format, Items};
 use crate::stream::Failed;
-use crate::table::{Rows, print, printable};
+use crate::table::printable;
 use crate::units;
 
-/// A table of files.
-pub(super) struct Listing {
-    rows: Rows,
+/// Files of nodes.
+pub(super) struct Listing<'a> {
+    items: Items<'a>,
     /// Whether a file had an error.
     broken: bool,
 }
 
-impl Listing {
-    pub(super) fn new(header: Vec<String>) -> Listing {
+impl<'a> Listing<'a> {
+    pub(super) fn new(format: &'a Format, header: Vec<String>) -> Listing<'a> {
         Listing {
-            rows: Rows::new(header),
+            items: Items::new(format, header),
             broken: false,
         }
     }
 
-    /// Takes a file: its row, unless `error` says why there is none.
+    /// Takes a file: its row or its item, unless `error` says why there is none.
     pub(super) fn file(
         &mut self,
         node: &str,
         name: &str,
         error: &str,
         cells: impl FnOnce() -> Vec<String>,
+        item: impl FnOnce() -> Value,
     ) -> Result<(), Failure> {
         if error.is_empty() {
-            self.rows.row(cells());
-            return Ok(print(&self.rows.render_many())?);
+            return self.items.add(node, cells, item);
         }
         self.broken = true;
         let (node, name) = (printable(node), printable(name));
@@ -41,9 +44,9 @@ impl Listing {
     }
 
     /// The end of the verb. A header over nothing would look like an answer.
-    pub(super) fn finish(mut self, failed: &Failed) -> Result<(), Failure> {
-        if self.rows.used() || failed.is_empty() && !self.broken {
-            print(&self.rows.render())?;
+    pub(super) fn finish(self, failed: &Failed) -> Result<(), Failure> {
+        if self.items.used() || failed.is_empty() && !self.broken {
+            self.items.finish()?;
         }
         finish(failed)?;
         if self.broken {

@@ -4,10 +4,12 @@ use corten_api::machine::{MemInfo, Memory};
 use serde_json::{Value, json};
 
 use crate::answers::ask;
+use crate::cli::Memory as Args;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::{Format, Table};
+use crate::output::show;
+use crate::table::{Table, printable};
 
 const HEADER: &[&str] = &[
     "NODE",
@@ -20,14 +22,106 @@ const HEADER: &[&str] = &[
     "AVAILABLE",
 ];
 
-pub(crate) async fn run(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
+/// A number the kernel shows in kB, and its name in the verbose form.
+type Number = (&'static str, fn(&MemInfo) -> u64);
+
+/// In the order and by the names that readers of the verbose form know.
+const KILOBYTES: &[Number] = &[
+    ("MemTotal", |m| m.memtotal),
+    ("MemFree", |m| m.memfree),
+    ("MemAvailable", |m| m.memavailable),
+    ("Buffers", |m| m.buffers),
+    ("Cached", |m| m.cached),
+    ("SwapCached", |m| m.swapcached),
+    ("Active", |m| m.active),
+    ("Inactive", |m| m.inactive),
+    ("ActiveAnon", |m| m.activeanon),
+    ("InactiveAnon", |m| m.inactiveanon),
+    ("ActiveFile", |m| m.activefile),
+    ("InactiveFile", |m| m.inactivefile),
+    ("Unevictable", |m| m.unevictable),
+    ("Mlocked", |m| m.mlocked),
+    ("SwapTotal", |m| m.swaptotal),
+    ("SwapFree", |m| m.swapfree),
+    ("Dirty", |m| m.dirty),
+    ("Writeback", |m| m.writeback),
+    ("AnonPages", |m| m.anonpages),
+    ("Mapped", |m| m.mapped),
+    ("Shmem", |m| m.shmem),
+    ("Slab", |m| m.slab),
+    ("SReclaimable", |m| m.sreclaimable),
+    ("SUnreclaim", |m| m.sunreclaim),
+    ("KernelStack", |m| m.kernelstack),
+    ("PageTables", |m| m.pagetables),
+    ("NFSUnstable", |m| m.nfsunstable),
+    ("Bounce", |m| m.bounce),
+    ("WritebackTmp", |m| m.writebacktmp),
+    ("CommitLimit", |m| m.commitlimit),
+    ("CommittedAS", |m| m.committedas),
+    ("VmallocTotal", |m| m.vmalloctotal),
+    ("VmallocUsed", |m| m.vmallocused),
+    ("VmallocChunk", |m| m.vmallocchunk),
+    ("HardwareCorrupted", |m| m.hardwarecorrupted),
+    ("AnonHugePages", |m| m.anonhugepages),
+    ("ShmemHugePages", |m| m.shmemhugepages),
+    ("ShmemPmdMapped", |m| m.shmempmdmapped),
+    ("CmaTotal", |m| m.cmatotal),
+    ("CmaFree", |m| m.cmafree),
+    ("Hugepagesize", |m| m.hugepagesize),
+    ("DirectMap4k", |m| m.directmap4k),
+    ("DirectMap2M", |m| m.directmap2m),
+    ("DirectMap1G", |m| m.directmap1g),
+];
+
+/// Numbers of pages, in the same form.
+const COUNTS: &[Number] = &[
+    ("HugePagesTotal", |m| m.hugepagestotal),
+    ("HugePagesFree", |m| m.hugepagesfree),
+    ("HugePagesRsvd", |m| m.hugepagesrsvd),
+    ("HugePagesSurp", |m| m.hugepagessurp),
+];
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Args) -> Result<(), Failure> {
     let answers = ask(routes, (), |mut client: Machine, request| async move {
         client.memory(request).await
     })
     .await?;
-    super::show(answers, format, table, |message| {
+    let format = &args.output.output;
+    if args.verbose {
+        return show(answers, format, everything, |message| {
+            all_fields(&message.meminfo.unwrap_or_default())
+        });
+    }
+    let table = |all: &[(String, Memory)]| table(all).render();
+    show(answers, format, table, |message| {
         fields(&message.meminfo.unwrap_or_default())
     })
+}
+
+/// A line for each number of each node.
+fn everything(messages: &[(String, Memory)]) -> String {
+    let mut text = String::new();
+    for (node, message) in messages {
+        let info = message.meminfo.unwrap_or_default();
+        text.push_str(&format!("NODE: {}\n", printable(node)));
+        for (name, number) in KILOBYTES {
+            text.push_str(&format!("{name}: {} kB\n", number(&info)));
+        }
+        for (name, number) in COUNTS {
+            text.push_str(&format!("{name}: {}\n", number(&info)));
+        }
+    }
+    text
+}
+
+/// The same by the kernel's names, in bytes; pages are counted.
+fn all_fields(info: &MemInfo) -> Value {
+    let bytes = KILOBYTES
+        .iter()
+        .map(|(name, number)| (*name, number(info).saturating_mul(1024)));
+    let counts = COUNTS.iter().map(|(name, number)| (*name, number(info)));
+    let all = bytes.chain(counts);
+    Value::Object(all.map(|(name, n)| (name.to_owned(), json!(n))).collect())
 }
 
 /// The columns in kB, as the kernel counts: total, used, free, shared, buffers,
@@ -145,5 +239,22 @@ node03   257844   1830    255186   125      49        777     254556
         let fields = fields(&info);
         assert_eq!(fields["total"], 10_240);
         assert_eq!(fields["used"], 0);
+        let all = all_fields(&MemInfo {
+            hugepagestotal: 3,
+            ..info
+        });
+        assert_eq!(all["MemTotal"], 10_240);
+        assert_eq!(all["HugePagesTotal"], 3);
+    }
+
+    #[test]
+    fn the_verbose_form_has_every_number_once() {
+        let text = everything(&[node("n", [30, 9, 9, 1, 4, 8, 9])]);
+        assert!(text.starts_with("NODE: n\nMemTotal: 30720 kB\n"), "{text}");
+        assert!(text.ends_with("HugePagesSurp: 0\n"), "{text}");
+        let names = text.lines().filter_map(|line| line.split(':').next());
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        assert_eq!(names.len(), 1 + KILOBYTES.len() + COUNTS.len());
+        assert_eq!(text.lines().count(), names.len());
     }
 }

@@ -37,17 +37,14 @@ mod validate;
 mod version;
 mod wipe;
 
-use serde_json::{Map, Value};
-
-use crate::answers::Answers;
-use crate::cli::{Cli, Gen, Inspect, Machineconfig, Verb};
+use crate::cli::{Cli, Gen, Global, Inspect, Machineconfig, Verb};
 use crate::connect::routes;
 use crate::failure::Failure;
-use crate::table::{self, Format, Table};
 
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
+    direct(&global)?;
     match cli.verb {
         Verb::Config(what) => contexts::run(&global, what).await,
         Verb::Gen(Gen::Config(args)) => generate::config(&args),
@@ -63,14 +60,14 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
             apply::run(routes(&global).await?, request).await
         }
         Verb::Version(args) => version::run(&global, &args).await,
-        Verb::Memory(args) => memory::run(routes(&global).await?, args.output).await,
+        Verb::Memory(args) => memory::run(routes(&global).await?, &args).await,
         Verb::Dmesg(args) => logs::dmesg(routes(&global).await?, &args).await,
         Verb::Logs(args) => logs::logs(routes(&global).await?, &args).await,
         Verb::Events(args) => events::run(routes(&global).await?, &args).await,
         Verb::Meta(args) => meta::run(routes(&global).await?, args).await,
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
-        Verb::Mounts(args) => mounts::run(routes(&global).await?, args.output).await,
+        Verb::Mounts(args) => mounts::run(routes(&global).await?, &args.output).await,
         Verb::DiskFree(args) => diskfree::run(routes(&global).await?, &args).await,
         Verb::Processes(args) => processes::run(routes(&global).await?, &args).await,
         Verb::List(args) => list::run(routes(&global).await?, &args).await,
@@ -112,41 +109,24 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+/// Refuses flags that ask for a way which is not there.
+fn direct(global: &Global) -> Result<(), Failure> {
+    let flag = match global {
+        Global {
+            cluster: Some(_), ..
+        } => "--cluster",
+        Global {
+            siderov1_keys_dir: Some(_),
+            ..
+        } => "--siderov1-keys-dir",
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!(
+        "{flag} is for a proxy in front of several clusters, and these nodes have none; --context chooses the cluster"
+    )))
+}
+
 /// A verb of older clients that is a resource.
 fn gone(resource: &str) -> Failure {
     Failure::usage(format!("use `cortenctl get {resource}`"))
-}
-
-/// Prints what nodes answered, as a table or as a list with an item per node,
-/// and says which failed.
-fn show<M>(
-    answers: Answers<M>,
-    format: Format,
-    table: impl FnOnce(&[(String, M)]) -> Table,
-    item: impl Fn(&M) -> Value,
-) -> Result<(), Failure> {
-    // A header over nothing would look like an answer.
-    if !answers.good.is_empty() || answers.failed.is_empty() {
-        let text = match format {
-            Format::Table => table(&answers.good).render(),
-            Format::Yaml | Format::Json => {
-                let items = answers
-                    .good
-                    .iter()
-                    .map(|(node, message)| with_node(node, item(message)));
-                table::document(format, &Value::Array(items.collect()))?
-            }
-        };
-        table::print(&text)?;
-    }
-    answers.finish()
-}
-
-fn with_node(node: &str, item: Value) -> Value {
-    let mut object = Map::new();
-    object.insert("node".to_owned(), Value::from(node));
-    if let Value::Object(fields) = item {
-        object.extend(fields);
-    }
-    Value::Object(object)
 }

@@ -7,7 +7,8 @@ use crate::answers::ask;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::{Format, Table};
+use crate::output::{Format, show};
+use crate::table::Table;
 
 const HEADER: &[&str] = &[
     "NODE",
@@ -19,12 +20,12 @@ const HEADER: &[&str] = &[
     "MOUNTED ON",
 ];
 
-pub(crate) async fn run(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
+pub(crate) async fn run(routes: Vec<Route>, format: &Format) -> Result<(), Failure> {
     let answers = ask(routes, (), |mut client: Machine, request| async move {
         client.mounts(request).await
     })
     .await?;
-    super::show(answers, format, table, fields)
+    show(answers, format, |all| table(all).render(), fields)
 }
 
 /// Filesystems without a size, such as proc, are left out, as in the client

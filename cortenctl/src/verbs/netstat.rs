@@ -10,6 +10,7 @@ use crate::cli::{Kubernetes, Netstat};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::table::{Table, printable};
 use crate::verbs::containers;
 
@@ -30,10 +31,10 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
         client.netstat(request).await
     })
     .await?;
-    super::show(
+    show(
         answers,
-        args.output,
-        |messages| table(messages, args, &pods),
+        &args.output,
+        |messages| table(messages, args, &pods).render(),
         fields,
     )
 }

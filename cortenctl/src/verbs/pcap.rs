@@ -1,4 +1,7 @@
-//! `pcap`: packets on a link, as a pcap file.
+//! `pcap`: packets on a link, a line each or as a pcap file.
+
+mod packets;
+mod summary;
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
@@ -14,6 +17,9 @@ use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::stream::{Trouble, drain, each, only_one};
+use crate::table::print;
+
+use packets::Packets;
 
 /// The most instructions of a filter: the kernel's limit (`BPF_MAXINSNS`).
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -34,18 +40,13 @@ pub(crate) async fn run(
     args: &Pcap,
     body: PacketCaptureRequest,
 ) -> Result<(), Failure> {
-    only_one(&routes, "capture into one file")?;
-    let mut out = output(args.output.as_deref())?;
+    only_one(&routes, "be captured from")?;
+    let mut out = Output::new(args.output.as_deref())?;
     let capture = each(routes, async |node| {
         let request = node.request(body.clone());
         let mut client = node.client::<Machine>();
         let mut frames = client.packet_capture(request).await?.into_inner();
-        drain(&mut frames, |Data { bytes, .. }| {
-            out.write_all(&bytes)?;
-            // What was seen so far can be looked at while it goes on.
-            Ok::<_, Trouble>(out.flush()?)
-        })
-        .await
+        drain(&mut frames, |Data { bytes, .. }| out.take(&bytes)).await
     });
     let failed = match args.duration {
         None => capture.await?,
@@ -58,16 +59,46 @@ pub(crate) async fn run(
     finish(&failed)
 }
 
-fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
-    match path.filter(|path| *path != Path::new("-")) {
-        Some(path) => {
-            let file = File::create(path).with_context(|| path.display().to_string())?;
-            Ok(Box::new(file))
+/// Where packets go.
+enum Output {
+    /// As they are.
+    File(Box<dyn Write>),
+    /// To standard output, a line for each.
+    Lines(Packets),
+}
+
+impl Output {
+    fn new(path: Option<&Path>) -> Result<Output, Failure> {
+        match path {
+            None => Ok(Output::Lines(Packets::default())),
+            Some(path) if path != Path::new("-") => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                Ok(Output::File(Box::new(file)))
+            }
+            Some(_) if io::stdout().is_terminal() => Err(Failure::usage(
+                "a pcap file is no text: leave -o out, or pipe it into `tcpdump -r -`",
+            )),
+            Some(_) => Ok(Output::File(Box::new(io::stdout()))),
         }
-        None if io::stdout().is_terminal() => Err(Failure::usage(
-            "packets are no text: name a file with -o, or pipe them into `tcpdump -r -`",
-        )),
-        None => Ok(Box::new(io::stdout())),
+    }
+
+    /// Takes the next bytes of the capture; what is whole can be looked at while it
+    /// goes on.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        match self {
+            Output::File(out) => {
+                out.write_all(bytes)?;
+                Ok(out.flush()?)
+            }
+            Output::Lines(packets) => {
+                packets.push(bytes);
+                let mut text = String::new();
+                while let Some(packet) = packets.next().map_err(Trouble::Said)? {
+                    text.push_str(&summary::line(&packet));
+                }
+                Ok(print(&text)?)
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cli::{Processes, Sort};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::table::Table;
 use crate::units;
 
@@ -23,7 +24,12 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Processes) -> Result<(), Fail
     for (_, message) in &mut answers.good {
         sort(&mut message.processes, args.sort);
     }
-    super::show(answers, args.output.output, table, fields)
+    show(
+        answers,
+        &args.output.output,
+        |all| table(all).render(),
+        fields,
+    )
 }
 
 /// Largest first.

@@ -12,7 +12,8 @@ use crate::cli::{Service, ServiceAction};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::{Format, Table, print};
+use crate::output::{Format, show};
+use crate::table::Table;
 use crate::units;
 
 const HEADER: &[&str] = &[
@@ -26,14 +27,15 @@ const HEADER: &[&str] = &[
 const ACTION_HEADER: &[&str] = &["NODE", "RESPONSE"];
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Service) -> Result<(), Failure> {
+    let format = &args.output.output;
     let Some(id) = &args.id else {
-        return list(routes, args.output.output).await;
+        return list(routes, format).await;
     };
     match args.action {
-        ServiceAction::Status => one(routes, id, args.output.output).await,
-        ServiceAction::Start => start(routes, id.clone()).await,
-        ServiceAction::Stop => stop(routes, id.clone()).await,
-        ServiceAction::Restart => restart(routes, id.clone()).await,
+        ServiceAction::Status => one(routes, id, format).await,
+        ServiceAction::Start => start(routes, id.clone(), format).await,
+        ServiceAction::Stop => stop(routes, id.clone(), format).await,
+        ServiceAction::Restart => restart(routes, id.clone(), format).await,
     }
 }
 
@@ -44,13 +46,13 @@ async fn services(routes: Vec<Route>) -> Result<Answers<ServiceList>, Failure> {
     .await
 }
 
-async fn list(routes: Vec<Route>, format: Format) -> Result<(), Failure> {
+async fn list(routes: Vec<Route>, format: &Format) -> Result<(), Failure> {
     let now = SystemTime::now();
     let answers = services(routes).await?;
-    super::show(
+    show(
         answers,
         format,
-        |messages| table(messages, now),
+        |messages| table(messages, now).render(),
         |message| json!({ "services": message.services.iter().map(fields).collect::<Vec<_>>() }),
     )
 }
@@ -88,7 +90,7 @@ fn health(service: &ServiceInfo) -> &'static str {
     }
 }
 
-async fn one(routes: Vec<Route>, id: &str, format: Format) -> Result<(), Failure> {
+async fn one(routes: Vec<Route>, id: &str, format: &Format) -> Result<(), Failure> {
     let now = SystemTime::now();
     let mut answers = services(routes).await?;
     let mut found = Vec::new();
@@ -109,13 +111,12 @@ async fn one(routes: Vec<Route>, id: &str, format: Format) -> Result<(), Failure
         good: found,
         failed: answers.failed,
     };
-    if format == Format::Table {
-        for (node, service) in &answers.good {
-            print(&detail(node, service, now).render())?;
-        }
-        return answers.finish();
-    }
-    super::show(answers, format, |_| Table::default(), fields)
+    let details = |found: &[(String, ServiceInfo)]| -> String {
+        let each = found.iter();
+        each.map(|(node, service)| detail(node, service, now).render())
+            .collect()
+    };
+    show(answers, format, details, fields)
 }
 
 /// A line per fact; the newest event first.
@@ -162,42 +163,51 @@ fn fields(service: &ServiceInfo) -> Value {
     })
 }
 
-async fn start(routes: Vec<Route>, id: String) -> Result<(), Failure> {
+async fn start(routes: Vec<Route>, id: String, format: &Format) -> Result<(), Failure> {
     let body = ServiceStartRequest { id };
     let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_start(request).await
     })
     .await?;
-    responses(answers, |message| &message.resp)
+    responses(answers, format, |message| &message.resp)
 }
 
-async fn stop(routes: Vec<Route>, id: String) -> Result<(), Failure> {
+async fn stop(routes: Vec<Route>, id: String, format: &Format) -> Result<(), Failure> {
     let body = ServiceStopRequest { id };
     let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_stop(request).await
     })
     .await?;
-    responses(answers, |message| &message.resp)
+    responses(answers, format, |message| &message.resp)
 }
 
-async fn restart(routes: Vec<Route>, id: String) -> Result<(), Failure> {
+async fn restart(routes: Vec<Route>, id: String, format: &Format) -> Result<(), Failure> {
     let body = ServiceRestartRequest { id };
     let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.service_restart(request).await
     })
     .await?;
-    responses(answers, |message| &message.resp)
+    responses(answers, format, |message| &message.resp)
 }
 
-fn responses<M>(answers: Answers<M>, text: fn(&M) -> &String) -> Result<(), Failure> {
-    if !answers.good.is_empty() {
+fn responses<M>(
+    answers: Answers<M>,
+    format: &Format,
+    text: fn(&M) -> &String,
+) -> Result<(), Failure> {
+    let table = |messages: &[(String, M)]| {
         let mut table = Table::new(ACTION_HEADER);
-        for (node, message) in &answers.good {
+        for (node, message) in messages {
             table.row([node, text(message)]);
         }
-        print(&table.render())?;
-    }
-    answers.finish()
+        table.render()
+    };
+    show(
+        answers,
+        format,
+        table,
+        |message| json!({ "response": text(message) }),
+    )
 }
 
 #[cfg(test)]

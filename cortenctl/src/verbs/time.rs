@@ -2,13 +2,15 @@
 
 use corten_api::time::{Time as Answer, TimeRequest};
 use prost_types::Timestamp;
+use serde_json::{Value, json};
 
 use crate::answers::ask;
 use crate::cli::Time;
 use crate::clients::Time as Client;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::table::{Table, print};
+use crate::output::show;
+use crate::table::Table;
 use crate::units;
 
 const HEADER: &[&str] = &["NODE", "NTP-SERVER", "NODE-TIME", "NTP-SERVER-TIME"];
@@ -28,10 +30,8 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Time) -> Result<(), Failure> 
             ask(routes, (), call).await?
         }
     };
-    if !answers.good.is_empty() {
-        print(&table(&answers.good).render())?;
-    }
-    answers.finish()
+    let format = &args.output.output;
+    show(answers, format, |all| table(all).render(), fields)
 }
 
 fn table(messages: &[(String, Answer)]) -> Table {
@@ -46,4 +46,12 @@ fn table(messages: &[(String, Answer)]) -> Table {
         ]);
     }
     table
+}
+
+fn fields(message: &Answer) -> Value {
+    json!({
+        "server": message.server,
+        "nodeTime": message.localtime.map(units::moment),
+        "serverTime": message.remotetime.map(units::moment),
+    })
 }

@@ -1,6 +1,7 @@
 //! `usage`: what files take on the disk.
 
 use corten_api::machine::{DiskUsageInfo, DiskUsageRequest};
+use serde_json::json;
 
 use crate::cli::Usage;
 use crate::clients::Machine;
@@ -25,13 +26,15 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Usage) -> Result<(), Failure>
         let cells = cells.iter().skip(usize::from(!several));
         cells.map(|cell| (*cell).to_owned()).collect()
     };
-    let mut listing = Listing::new(with_node(HEADER));
+    let mut listing = Listing::new(&args.output.output, with_node(HEADER));
     let call = |mut client: Machine, request| async move { client.disk_usage(request).await };
     let failed = stream(routes, body, call, |node, info: DiskUsageInfo| {
-        listing.file(node, &info.name, &info.error, || {
+        let cells = || {
             let size = size(info.size, args.humanize);
             with_node([node, &size, &info.relative_name])
-        })
+        };
+        let item = || json!({ "path": info.name, "name": info.relative_name, "size": info.size });
+        listing.file(node, &info.name, &info.error, cells, item)
     })
     .await?;
     listing.finish(&failed)

@@ -3,42 +3,86 @@
 use std::fmt::Write as _;
 
 use corten_api::machine::{Version as Answer, VersionInfo};
+use serde_json::{Map, Value, json};
 
-use crate::answers::ask;
+use crate::answers::{Answers, ask};
 use crate::cli::{Global, Version};
 use crate::clients::Machine;
 use crate::connect::routes;
 use crate::failure::Failure;
+use crate::output::{Format, with_node};
 use crate::table::{print, printable};
 
 pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> {
-    print(&client(args.tags))?;
-    if args.client {
-        return Ok(());
+    let format = &args.output.output;
+    let own = own();
+    if *format == Format::Table {
+        print(&client(&own, args.tags))?;
     }
-    let routes = routes(global).await?;
-    let answers = ask(routes, (), |mut client: Machine, request| async move {
-        client.version(request).await
-    })
-    .await?;
-    if !answers.good.is_empty() {
-        print(&servers(&answers.good, args.tags))?;
+    let answers = if args.client {
+        Answers::default()
+    } else {
+        let call = |mut client: Machine, request| async move { client.version(request).await };
+        ask(routes(global).await?, (), call).await?
+    };
+    match format {
+        Format::Table if answers.good.is_empty() => {}
+        Format::Table => print(&servers(&answers.good, args.tags))?,
+        Format::Yaml | Format::Json | Format::Jsonpath(_) => {
+            let nodes = answers.good.iter();
+            let nodes = nodes.map(|(node, message)| with_node(node, fields(message, args.tags)));
+            let mut items = vec![Value::Object(info(&own, args.tags))];
+            items.extend(nodes);
+            print(&format.list(items)?)?;
+        }
     }
     answers.finish()
 }
 
-fn client(short: bool) -> String {
-    let tag = corten_api::version_tag();
-    if short {
-        return format!("Client {tag}\n");
-    }
-    let info = VersionInfo {
-        tag,
+fn own() -> VersionInfo {
+    VersionInfo {
+        tag: corten_api::version_tag(),
         os: std::env::consts::OS.to_owned(),
         arch: corten_api::ARCH.to_owned(),
         ..Default::default()
-    };
-    format!("Client:\n{}", block(&info))
+    }
+}
+
+fn client(own: &VersionInfo, short: bool) -> String {
+    if short {
+        return format!("Client {}\n", own.tag);
+    }
+    format!("Client:\n{}", block(own))
+}
+
+/// The client's item, and the beginning of a node's.
+fn info(info: &VersionInfo, short: bool) -> Map<String, Value> {
+    let mut fields = Map::new();
+    let all = [
+        ("tag", &info.tag),
+        ("sha", &info.sha),
+        ("built", &info.built),
+        ("os", &info.os),
+        ("arch", &info.arch),
+    ];
+    let wanted = if short { 1 } else { all.len() };
+    for (name, value) in all.into_iter().take(wanted) {
+        fields.insert(name.to_owned(), json!(value));
+    }
+    fields
+}
+
+fn fields(message: &Answer, short: bool) -> Value {
+    let mut fields = info(&message.version.clone().unwrap_or_default(), short);
+    if !short {
+        fields.insert("rbac".to_owned(), json!(rbac(message)));
+    }
+    Value::Object(fields)
+}
+
+fn rbac(message: &Answer) -> bool {
+    let features = message.features.as_ref();
+    features.is_some_and(|features| features.rbac)
 }
 
 fn servers(messages: &[(String, Answer)], short: bool) -> String {
@@ -51,11 +95,11 @@ fn servers(messages: &[(String, Answer)], short: bool) -> String {
             continue;
         }
         text.push_str(&block(&info));
-        let rbac = message
-            .features
-            .as_ref()
-            .is_some_and(|features| features.rbac);
-        line(&mut text, "Enabled", if rbac { "RBAC" } else { "" });
+        line(
+            &mut text,
+            "Enabled",
+            if rbac(message) { "RBAC" } else { "" },
+        );
     }
     text
 }
@@ -112,7 +156,11 @@ mod tests {
 
     #[test]
     fn the_client_says_what_it_is() {
-        assert!(client(false).starts_with("Client:\n\tTag:         v1.14.0+corten."));
-        assert!(client(true).starts_with("Client v1.14.0+corten."));
+        let own = own();
+        let text = client(&own, false);
+        assert!(text.starts_with("Client:\n\tTag:         v1.14.0+corten."));
+        assert!(client(&own, true).starts_with("Client v1.14.0+corten."));
+        assert_eq!(info(&own, true).len(), 1);
+        assert_eq!(info(&own, false)["os"], "linux");
     }
 }

@@ -1,29 +1,79 @@
 //! `wipe disk`.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
+use corten_api::machine::DiskStats;
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
+use tokio::time::sleep;
 
-use crate::answers::ask_within;
+use crate::answers::{Answers, ask, ask_within};
 use crate::cli::{Wipe, WipeDisk, WipeMethod};
-use crate::clients::Disks;
+use crate::clients::{Disks, Machine};
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::table::printable;
+
+/// Between two questions how far it is.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The kernel counts what is written in sectors of so many bytes, whatever a disk
+/// has (`Documentation/admin-guide/iostats.rst`).
+const SECTOR: u64 = 512;
 
 pub(crate) async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> {
     let Wipe::Disk(args) = what;
+    let ways = routes.clone();
     // Zeros on a large disk take their time.
-    let answers = ask_within(
+    let wiping = ask_within(
         None,
         routes,
         request(args),
         |mut client: Disks, request| async move { client.block_device_wipe(request).await },
-    )
-    .await?;
+    );
+    let answers = if args.method == WipeMethod::Zeroes {
+        tokio::select! {
+            answers = wiping => answers?,
+            never = count(ways, &args.devices) => match never {},
+        }
+    } else {
+        wiping.await?
+    };
     for (node, _) in &answers.good {
         eprintln!("{}: {} wiped", printable(node), args.devices.join(", "));
     }
     answers.finish()
+}
+
+/// Counts what nodes write to the devices, as long as somebody looks. The answer
+/// to the wipe itself comes only when it is done.
+async fn count(ways: Vec<Route>, devices: &[String]) -> Infallible {
+    let mut progress = Progress::new("written");
+    let mut before = None;
+    while progress.is_shown() {
+        let call = |mut client: Machine, request| async move { client.disk_stats(request).await };
+        // A node that does not tell is no reason to stop: its wipe goes on.
+        if let Ok(answers) = ask(ways.clone(), (), call).await
+            && answers.failed.is_empty()
+        {
+            let now = written(&answers, devices);
+            let before = *before.get_or_insert(now);
+            progress.set(now.saturating_sub(before));
+        }
+        sleep(PAUSE).await;
+    }
+    std::future::pending().await
+}
+
+/// The bytes that nodes have written to these devices since they started.
+fn written(answers: &Answers<DiskStats>, devices: &[String]) -> u64 {
+    let all = answers.good.iter().flat_map(|(_, stats)| &stats.devices);
+    let wanted = all.filter(|device| devices.contains(&device.name));
+    let sectors = wanted.fold(0_u64, |sum, device| {
+        sum.saturating_add(device.write_sectors)
+    });
+    sectors.saturating_mul(SECTOR)
 }
 
 fn request(args: &WipeDisk) -> api::BlockDeviceWipeRequest {
@@ -48,6 +98,7 @@ fn request(args: &WipeDisk) -> api::BlockDeviceWipeRequest {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use corten_api::machine::DiskStat;
 
     use super::*;
     use crate::cli::{Cli, Verb};
@@ -78,5 +129,30 @@ mod tests {
             ..device("vdb")
         };
         assert_eq!(all, [expected]);
+    }
+
+    #[test]
+    fn what_is_written_is_that_of_the_devices_wiped() {
+        let device = |name: &str, write_sectors| DiskStat {
+            name: name.to_owned(),
+            write_sectors,
+            ..Default::default()
+        };
+        let stats = |devices| DiskStats {
+            devices,
+            ..Default::default()
+        };
+        let first = stats(vec![device("vda", 9), device("vdb", 4), device("vdb1", 1)]);
+        let second = stats(vec![device("vdb", 6)]);
+        let good = vec![("n1".to_owned(), first), ("n2".to_owned(), second)];
+        let mut answers = Answers {
+            good,
+            ..Answers::default()
+        };
+        assert_eq!(written(&answers, &["vdb".to_owned()]), 10 * SECTOR);
+        assert_eq!(written(&answers, &["vdc".to_owned()]), 0);
+        let hostile = stats(vec![device("vdb", u64::MAX)]);
+        answers.good.push(("n3".to_owned(), hostile));
+        assert_eq!(written(&answers, &["vdb".to_owned()]), u64::MAX);
     }
 }

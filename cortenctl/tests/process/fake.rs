@@ -21,6 +21,7 @@ use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
+use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemServiceServer;
 use corten_api::storage::storage_service_server::StorageServiceServer;
 use corten_api::time::time_service_server::TimeServiceServer;
 use tokio::net::TcpListener;
@@ -56,6 +57,8 @@ use answer;
 pub(crate) struct Fake {
     /// How often they were rebooted.
     boots: Arc<AtomicU32>,
+    /// How often they were asked what their disks do.
+    looks: Arc<AtomicU32>,
     /// Their machine config.
     config: Arc<str>,
 }
@@ -67,6 +70,7 @@ pub(crate) async fn serve(directory: &Path) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     let fake = Fake {
         boots: Arc::default(),
+        looks: Arc::default(),
         config: config.into(),
     };
     let server = Server::builder()
@@ -78,6 +82,7 @@ pub(crate) async fn serve(directory: &Path) -> SocketAddr {
         .add_service(InspectServiceServer::new(fake.clone()))
         .add_service(ClusterServiceServer::new(fake.clone()))
         .add_service(StorageServiceServer::new(fake.clone()))
+        .add_service(FileSystemServiceServer::new(fake.clone()))
         .add_service(TimeServiceServer::new(fake))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(server);

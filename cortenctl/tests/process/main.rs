@@ -2,6 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "a failing step is a failing test"
 )]
 
@@ -9,4 +10,5 @@ mod bundle;
 mod fake;
 mod loopback;
 mod support;
+mod terminal;
 mod transcripts;

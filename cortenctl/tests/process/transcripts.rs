@@ -3,7 +3,7 @@
 //!
 //! A line `$ COMMAND` is followed by its standard output, by lines `! TEXT` of its
 //! standard error and by `(exit N)` when it fails. `DIR` stands for a directory
-//! of the test, `NOW` for a time of today.
+//! of the test, `NOW` for a time of today, `VERSION` and `ARCH` for those of the client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +29,16 @@ async fn looking() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files() {
     transcript("files").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machine() {
+    transcript("machine").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forms() {
+    transcript("forms").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,6 +144,8 @@ fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
         text.push_str(&format!("(exit {})\n", output.status.code().unwrap()));
     }
     let text = text.replace(path, "DIR").replace(endpoint, "ENDPOINT");
+    let text = text.replace(&corten_api::version_tag(), "VERSION");
+    let text = text.replace(corten_api::ARCH, "ARCH");
     text.split_inclusive([' ', '\n', '(', ')'])
         .map(masked)
         .collect()

@@ -71,6 +71,12 @@ impl Tree {
         self.groups.get(&Vec::new())
     }
 
+    /// Every group under its path below the root, which has none itself.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (String, &Group)> {
+        let groups = self.groups.iter();
+        groups.map(|(path, group)| (path.join("/"), group))
+    }
+
     /// Every group under its name, drawn as a tree.
     pub(super) fn rows(&self) -> Vec<(String, &Group)> {
         let paths: Vec<&Vec<String>> = self.groups.keys().collect();

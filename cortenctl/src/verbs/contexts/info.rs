@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::cli::Output;
 use crate::clientconfig::{ClientConfig, Identity};
 use crate::failure::Failure;
-use crate::table::{self, Format, Table};
+use crate::output::Format;
+use crate::table::{self, Table};
 use crate::{tls, units};
 
 pub(super) fn run(
@@ -28,7 +29,7 @@ pub(super) fn run(
             "roles": roles,
             "certificateExpires": expires.map(|end| prost_types::Timestamp::from(end).to_string()),
         });
-        return Ok(table::print(&table::document(output.output, &all)?)?);
+        return Ok(table::print(&output.output.document(&all)?)?);
     }
     let listed = |items: &[String]| match items {
         [] => "not defined".to_owned(),

@@ -21,7 +21,12 @@ pub(super) struct Cluster {
     /// Names of the nodes' certificates, the host first.
     pub(super) names: Vec<String>,
     pub(super) install_disk: String,
+    pub(super) install_image: Option<String>,
     pub(super) dns_domain: String,
+    /// The version of Kubernetes, unless it is the node's choice.
+    pub(super) kubernetes: Option<String>,
+    /// Whether nodes find each other over a service, if anything was said.
+    pub(super) discovery: Option<bool>,
 }
 
 /// The config of control plane nodes: it has every secret.
@@ -48,6 +53,16 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
     if let Some(Value::Object(fields)) = root.get_mut("cluster") {
         fields.retain(|_, value| value != "");
     }
+    if let Some(version) = &cluster.kubernetes {
+        let image = |name: &str| json!({ "image": format!("registry.k8s.io/{name}:v{version}") });
+        let images = json!({
+            "apiServer": image("kube-apiserver"),
+            "controllerManager": image("kube-controller-manager"),
+            "proxy": image("kube-proxy"),
+            "scheduler": image("kube-scheduler"),
+        });
+        merge(&mut root, json!({ "cluster": images }));
+    }
     root
 }
 
@@ -65,6 +80,31 @@ pub(super) fn worker(cluster: &Cluster, secrets: &Secrets) -> Value {
 }
 
 fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
+    let mut root = base(cluster, secrets, kind);
+    // What was not said is not written.
+    if let Some(image) = &cluster.install_image {
+        merge(
+            &mut root,
+            json!({ "machine": { "install": { "image": image } } }),
+        );
+    }
+    if let Some(version) = &cluster.kubernetes {
+        let image = format!("ghcr.io/siderolabs/kubelet:v{version}");
+        merge(
+            &mut root,
+            json!({ "machine": { "kubelet": { "image": image } } }),
+        );
+    }
+    if let Some(enabled) = cluster.discovery {
+        merge(
+            &mut root,
+            json!({ "cluster": { "discovery": { "enabled": enabled } } }),
+        );
+    }
+    root
+}
+
+fn base(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
     json!({
         "version": "v1alpha1",
         "debug": false,

@@ -1,3 +1,4 @@
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use std::path::Path;
@@ -11,9 +12,24 @@ pub(crate) fn args(directory: &Path) -> GenConfig {
     GenConfig {
         cluster: "demo".into(),
         endpoint: "https://10.0.0.1:6443".into(),
-        output_dir: directory.into(),
+        output: None,
+        output_dir: Some(directory.into()),
+        output_types: vec![
+            OutputType::ControlPlane,
+            OutputType::Worker,
+            OutputType::ClientConfig,
+        ],
         additional_sans: vec!["127.0.0.1".into(), "node.example".into(), "10.0.0.1".into()],
         install_disk: "/dev/vda".into(),
+        install_image: None,
+        kubernetes_version: None,
+        talos_version: None,
+        form: "v1alpha1".into(),
+        with_cluster_discovery: None,
+        with_kubespan: None,
+        with_docs: None,
+        with_examples: None,
+        registry_mirror: Vec::new(),
         dns_domain: "cluster.local".into(),
         config_patch: Vec::new(),
         config_patch_control_plane: Vec::new(),
@@ -112,6 +128,83 @@ fn secrets_are_never_made_twice_and_never_overwritten_by_accident() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
 }
 
+/// Each is refused with a sentence, and nothing is written.
+fn refused<const N: usize>(target: &Path, cases: [(GenConfig, &str); N]) {
+    for (args, expected) in cases {
+        let text = message(config(&args).unwrap_err());
+        assert!(text.contains(expected), "{text}");
+        assert!(!target.exists());
+    }
+}
+
+#[test]
+fn what_a_node_cannot_do_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("new");
+    let cases: [(GenConfig, &str); 8] = [
+        (
+            GenConfig {
+                kubernetes_version: Some("latest".into()),
+                ..args(&target)
+            },
+            "--kubernetes-version",
+        ),
+        (
+            GenConfig {
+                talos_version: Some("v1.4".into()),
+                ..args(&target)
+            },
+            "--talos-version",
+        ),
+        (
+            GenConfig {
+                form: "v2".into(),
+                ..args(&target)
+            },
+            "--version",
+        ),
+        (
+            GenConfig {
+                with_kubespan: Some(true),
+                ..args(&target)
+            },
+            "--with-kubespan",
+        ),
+        (
+            GenConfig {
+                registry_mirror: vec!["docker.io=https://mirror.example".into()],
+                ..args(&target)
+            },
+            "--registry-mirror",
+        ),
+        (
+            GenConfig {
+                with_docs: Some(true),
+                ..args(&target)
+            },
+            "without comments",
+        ),
+        (
+            GenConfig {
+                output: Some("-".into()),
+                output_dir: None,
+                ..args(&target)
+            },
+            "only one file",
+        ),
+        (
+            GenConfig {
+                output: Some(directory.path().into()),
+                output_dir: None,
+                output_types: vec![OutputType::Worker],
+                ..args(&target)
+            },
+            "is a directory",
+        ),
+    ];
+    refused(&target, cases);
+}
+
 #[test]
 fn wrong_arguments_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
@@ -146,11 +239,56 @@ fn wrong_arguments_leave_nothing_behind() {
             "--additional-sans",
         ),
     ];
-    for (args, expected) in cases {
-        let text = message(config(&args).unwrap_err());
-        assert!(text.contains(expected), "{text}");
-        assert!(!target.exists());
+    refused(&target, cases);
+}
+
+#[test]
+fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("one");
+    let said = GenConfig {
+        install_image: Some("registry.example/installer:2".into()),
+        kubernetes_version: Some("v1.34.1".into()),
+        talos_version: Some("v1.14".into()),
+        with_cluster_discovery: Some(false),
+        with_docs: Some(false),
+        ..args(&target)
+    };
+    config(&said).unwrap();
+    for name in ["controlplane.yaml", "worker.yaml"] {
+        let document = Document::parse(&fs::read(target.join(name)).unwrap()).unwrap();
+        document.validate(Mode::Metal).unwrap();
+        let install = &document.machine.install;
+        assert_eq!(
+            install.image.as_deref(),
+            Some("registry.example/installer:2")
+        );
+        let kubelet = document.machine.kubelet.image.as_deref();
+        assert_eq!(kubelet, Some("ghcr.io/siderolabs/kubelet:v1.34.1"));
+        assert_eq!(document.cluster.discovery.enabled, Some(false));
+        let server = document.cluster.api_server.image.as_deref();
+        let expected = "registry.k8s.io/kube-apiserver:v1.34.1";
+        assert_eq!(server, (name == "controlplane.yaml").then_some(expected));
     }
+
+    // One file goes where it was told to, and the others are not written.
+    let alone = directory.path().join("new/alone.yaml");
+    let one = GenConfig {
+        output: Some(alone.clone()),
+        output_dir: None,
+        output_types: vec![OutputType::Worker, OutputType::Worker],
+        ..args(&target)
+    };
+    config(&one).unwrap();
+    let document = Document::parse(&fs::read(&alone).unwrap()).unwrap();
+    assert_eq!(document.machine.kind, MachineType::Worker);
+    let mode = fs::metadata(&alone).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(
+        fs::read_dir(directory.path().join("new")).unwrap().count(),
+        1
+    );
+    assert!(message(config(&one).unwrap_err()).contains("--force"));
 }
 
 #[test]
@@ -176,6 +314,10 @@ fn secrets_of_a_file_make_the_same_cluster_again() {
     let file = directory.path().join("secrets.yaml");
     let wanted = GenSecrets {
         output_file: file.clone(),
+        from_controlplane_config: None,
+        from_kubernetes_pki: None,
+        kubernetes_bootstrap_token: None,
+        talos_version: None,
         force: false,
     };
     secrets(&wanted).unwrap();

@@ -200,19 +200,44 @@ pub(super) fn kubeconfig(request: &Request<()>) -> Result<Response<BoxStream<Dat
     }
 }
 
+/// Two packets, in which the request is seen again: the first goes from the port
+/// of its length to that of its filter's instructions, the second is there when
+/// all packets are asked for.
 pub(super) fn packet_capture(
     request: &Request<api::PacketCaptureRequest>,
 ) -> Result<Response<BoxStream<Data>>, Status> {
-    up(request)?;
-    let asked = request.get_ref().clone();
-    Ok(chunks(
-        format!(
-            "{} {} {} {:?}\n",
-            asked.interface,
-            asked.promiscuous,
-            asked.snap_len,
-            asked.bpf_filter.iter().map(|one| one.k).collect::<Vec<_>>()
-        )
-        .as_bytes(),
-    ))
+    let node = up(request)?;
+    let asked = request.get_ref();
+    if asked.interface == "eth9" {
+        return Err(Status::not_found("interface: there is no link eth9"));
+    }
+    if node == "evil" {
+        return Ok(chunks(b"GET / HTTP/1.1\r\nHost: \x1b[2J\r\n\r\n"));
+    }
+    let ethernet = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let ports = (asked.snap_len, asked.bpf_filter.len());
+    let ports = (ports.0.try_into().unwrap(), ports.1.try_into().unwrap());
+    let mut packet = Vec::new();
+    ethernet
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(ports.0, ports.1)
+        .write(&mut packet, b"hello")
+        .unwrap();
+    let mut packets = vec![packet];
+    if asked.promiscuous {
+        packets.push([&[2; 12][..], &[0x88, 0xcc], &[0; 46]].concat());
+    }
+    let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, asked.snap_len, 1]
+        .map(u32::to_le_bytes)
+        .concat();
+    for packet in packets {
+        let length = u32::try_from(packet.len()).unwrap();
+        file.extend(
+            [1_000_000_000, 5, length, length]
+                .map(u32::to_le_bytes)
+                .concat(),
+        );
+        file.extend(packet);
+    }
+    Ok(chunks(&file))
 }

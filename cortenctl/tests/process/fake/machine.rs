@@ -55,6 +55,59 @@ impl MachineService for Fake {
         system::events(&request)
     }
 
+    async fn memory(&self, request: Request<()>) -> Result<Response<api::MemoryResponse>, Status> {
+        system::memory(&request)
+    }
+
+    async fn disk_stats(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<api::DiskStatsResponse>, Status> {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        answer!(
+            request,
+            api::DiskStatsResponse,
+            api::DiskStats,
+            |_, metadata| {
+                let disk = |name: &str| api::DiskStat {
+                    name: name.to_owned(),
+                    write_sectors: 77 + 1_000_000 * u64::from(looks),
+                    ..Default::default()
+                };
+                api::DiskStats {
+                    metadata,
+                    total: None,
+                    devices: vec![disk("vda"), disk("vdb")],
+                }
+            }
+        )
+    }
+
+    async fn mounts(&self, request: Request<()>) -> Result<Response<api::MountsResponse>, Status> {
+        system::mounts(&request)
+    }
+
+    async fn meta_write(
+        &self,
+        request: Request<api::MetaWriteRequest>,
+    ) -> Result<Response<api::MetaWriteResponse>, Status> {
+        system::meta_write(&request)
+    }
+
+    async fn meta_delete(
+        &self,
+        request: Request<api::MetaDeleteRequest>,
+    ) -> Result<Response<api::MetaDeleteResponse>, Status> {
+        system::meta_delete(&request)
+    }
+
+    async fn service_restart(
+        &self,
+        request: Request<api::ServiceRestartRequest>,
+    ) -> Result<Response<api::ServiceRestartResponse>, Status> {
+        system::service_restart(&request)
+    }
+
     async fn list(
         &self,
         request: Request<api::ListRequest>,

@@ -109,6 +109,28 @@ impl Fake {
                 let yaml = "stage: running\nstatus: {ready: true, unmetConditions: []}\n";
                 vec![resource("runtime", kind, "machine", yaml)]
             }
+            "MountStatuses.block.talos.dev" => {
+                let mount = |id: &str, source: &str, target: &str| {
+                    let yaml =
+                        format!("spec: {{volumeID: {id}}}\nsource: {source}\ntarget: {target}\n");
+                    resource("runtime", kind, id, &yaml)
+                };
+                vec![
+                    mount("STATE", "/dev/vda5", "/system/state"),
+                    mount("EPHEMERAL", "/dev/vda6", "/var"),
+                ]
+            }
+            "OSRootSecrets.secrets.talos.dev" => {
+                // Who signs has the key, too; it is printed nowhere.
+                let key = if node.starts_with("cp") {
+                    "aHVudGVyMg=="
+                } else {
+                    ""
+                };
+                let crt = if node == "other" { "b3RoZXI=" } else { "Y3J0" };
+                let yaml = format!("issuingCA: {{crt: {crt}, key: \"{key}\"}}\n");
+                vec![resource("secrets", kind, "os", &yaml)]
+            }
             _ => Vec::new(),
         }
     }

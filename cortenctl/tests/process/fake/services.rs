@@ -1,5 +1,8 @@
 //! The smaller services of the made-up nodes.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{HealthCheckProgress, HealthCheckRequest};
 use corten_api::inspect::inspect_service_server::InspectService;
@@ -7,17 +10,19 @@ use corten_api::inspect::{
     ControllerDependencyEdge, ControllerRuntimeDependenciesResponse, ControllerRuntimeDependency,
 };
 use corten_api::machine as api;
+use corten_api::machine::image_service_import_request::Request as Sent;
 use corten_api::machine::image_service_pull_response::Response as Pulled;
 use corten_api::machine::image_service_server::ImageService;
+use corten_api::machine::storage_service_server::StorageService as FileSystemService;
 use corten_api::storage::storage_service_server::StorageService;
 use corten_api::storage::{BlockDeviceWipe, BlockDeviceWipeRequest, BlockDeviceWipeResponse};
 use corten_api::time as time_api;
 use corten_api::time::time_service_server::TimeService;
 use prost_types::Timestamp;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
-use super::{Fake, answer, each, frames, up};
+use super::{Fake, answer, each, frames, names, up};
 
 fn at(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds, nanos: 0 })
@@ -69,12 +74,37 @@ impl StorageService for Fake {
             let why = "device: vda is in use by the volume STATE";
             return Err(Status::failed_precondition(why));
         }
+        // Until somebody has seen how far it is: who asks a third time has the second
+        // answer.
+        let slow = names(&request, "nodes").iter().any(|node| node == "slow");
+        while slow && self.looks.load(Ordering::Relaxed) < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         answer!(
             request,
             BlockDeviceWipeResponse,
             BlockDeviceWipe,
             |_, metadata| BlockDeviceWipe { metadata }
         )
+    }
+}
+
+/// Of the file systems of volumes.
+#[tonic::async_trait]
+impl FileSystemService for Fake {
+    async fn statfs(
+        &self,
+        request: Request<api::StorageServiceStatfsRequest>,
+    ) -> Result<Response<api::StorageServiceStatfsResponse>, Status> {
+        let node = up(&request)?;
+        Ok(Response::new(api::StorageServiceStatfsResponse {
+            size: 100 << 20,
+            used: if node == "evil" { u64::MAX } else { 7 << 20 },
+            available: 93 << 20,
+            inodes: 52_400,
+            inodes_used: 9,
+            inodes_free: 52_391,
+        }))
     }
 }
 
@@ -182,6 +212,22 @@ impl ImageService for Fake {
             frame(Pulled::PullProgress(progress)),
             frame(Pulled::Name(name)),
         ]))
+    }
+
+    async fn import(
+        &self,
+        request: Request<Streaming<api::ImageServiceImportRequest>>,
+    ) -> Result<Response<api::ImageServiceImportResponse>, Status> {
+        up(&request)?;
+        let mut frames = request.into_inner();
+        let mut bytes = 0;
+        while let Some(frame) = frames.message().await? {
+            if let Some(Sent::ImageChunk(data)) = frame.request {
+                bytes += data.bytes.len();
+            }
+        }
+        let name = format!("registry.example/of-{bytes}-bytes:1");
+        Ok(Response::new(api::ImageServiceImportResponse { name }))
     }
 
     async fn remove(

@@ -1,0 +1,238 @@
+//! How answers are printed: the form chosen with `-o`, and the one way the
+//! answers of every verb take to it.
+
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use crate::answers::Answers;
+use crate::failure::Failure;
+use crate::path;
+use crate::table::{Rows, harmless, print};
+
+/// The form of what is printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Columns or text, for people.
+    #[default]
+    Table,
+    Yaml,
+    Json,
+    /// A line for each answer: what the expression selects of it.
+    Jsonpath(String),
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        match text.split_once('=') {
+            Some(("jsonpath", path)) => {
+                path::check(path)?;
+                Ok(Format::Jsonpath(path.to_owned()))
+            }
+            None if text == "table" => Ok(Format::Table),
+            None if text == "yaml" => Ok(Format::Yaml),
+            None if text == "json" => Ok(Format::Json),
+            _ => Err("give table, yaml, json or jsonpath=EXPRESSION".to_owned()),
+        }
+    }
+}
+
+impl Format {
+    /// All answers together: a list with an item for each.
+    pub(crate) fn list(&self, items: Vec<Value>) -> Result<String, Failure> {
+        match self {
+            Format::Jsonpath(path) => Ok(items.iter().map(|item| line(item, path)).collect()),
+            Format::Table | Format::Yaml | Format::Json => self.document(&Value::Array(items)),
+        }
+    }
+
+    /// An answer that comes alone; `Table` has no such form and gives JSON.
+    pub(crate) fn document(&self, value: &Value) -> Result<String, Failure> {
+        match self {
+            Format::Jsonpath(path) => Ok(line(value, path)),
+            Format::Yaml => serde_saphyr::to_string(value)
+                .map(|text| harmless(&text))
+                .map_err(|error| Failure::call(format!("cannot write YAML: {error}"))),
+            Format::Table | Format::Json => {
+                let text = serde_json::to_string_pretty(value).map_err(no_json)?;
+                Ok(harmless(&text) + "\n")
+            }
+        }
+    }
+
+    /// One of many answers that come one by one, nobody knows how many: an item of
+    /// a YAML list that is written bit by bit, or an object on a line of its own.
+    pub(crate) fn part(&self, value: Value) -> Result<String, Failure> {
+        match self {
+            Format::Yaml => self.document(&Value::Array(vec![value])),
+            Format::Jsonpath(_) => self.document(&value),
+            Format::Table | Format::Json => {
+                let text = serde_json::to_string(&value).map_err(no_json)?;
+                Ok(harmless(&text) + "\n")
+            }
+        }
+    }
+}
+
+fn no_json(error: serde_json::Error) -> Failure {
+    Failure::call(format!("cannot write JSON: {error}"))
+}
+
+fn line(value: &Value, path: &str) -> String {
+    format!("{}\n", path::text(value, path))
+}
+
+/// Prints what nodes answered, as text or as a list with an item per node, and
+/// says which failed.
+pub(crate) fn show<M>(
+    answers: Answers<M>,
+    format: &Format,
+    text: impl FnOnce(&[(String, M)]) -> String,
+    item: impl Fn(&M) -> Value,
+) -> Result<(), Failure> {
+    // A header over nothing would look like an answer.
+    if !answers.good.is_empty() || answers.failed.is_empty() {
+        let text = match format {
+            Format::Table => text(&answers.good),
+            Format::Yaml | Format::Json | Format::Jsonpath(_) => {
+                let items = answers.good.iter();
+                let items = items.map(|(node, message)| with_node(node, item(message)));
+                format.list(items.collect())?
+            }
+        };
+        print(&text)?;
+    }
+    answers.finish()
+}
+
+/// An answer with the node it is from.
+pub(crate) fn with_node(node: &str, item: Value) -> Value {
+    let mut object = Map::new();
+    object.insert("node".to_owned(), Value::from(node));
+    if let Value::Object(fields) = item {
+        object.extend(fields);
+    }
+    Value::Object(object)
+}
+
+/// Answers that are printed as they come: rows of a table, or parts of a list.
+#[derive(Debug)]
+pub(crate) struct Items<'a> {
+    format: &'a Format,
+    rows: Rows,
+    used: bool,
+}
+
+impl<'a> Items<'a> {
+    pub(crate) fn new(format: &'a Format, header: Vec<String>) -> Items<'a> {
+        Items {
+            format,
+            rows: Rows::new(header),
+            used: false,
+        }
+    }
+
+    /// Takes an answer: its row or its item, whichever is printed.
+    pub(crate) fn add(
+        &mut self,
+        node: &str,
+        row: impl FnOnce() -> Vec<String>,
+        item: impl FnOnce() -> Value,
+    ) -> Result<(), Failure> {
+        self.used = true;
+        if *self.format == Format::Table {
+            self.rows.row(row());
+            return Ok(print(&self.rows.render_many())?);
+        }
+        Ok(print(&self.format.part(with_node(node, item()))?)?)
+    }
+
+    /// Whether there was an answer.
+    pub(crate) fn used(&self) -> bool {
+        self.used
+    }
+
+    /// Prints what still waits; of a table without rows that is its header.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        if *self.format == Format::Table {
+            print(&self.rows.render())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FORMATS: [&str; 3] = ["yaml", "json", "jsonpath={.a}"];
+
+    fn format(text: &str) -> Format {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn forms_have_names() {
+        assert_eq!(format("table"), Format::Table);
+        assert_eq!(format("jsonpath={.a}"), Format::Jsonpath("{.a}".into()));
+        for wrong in ["wide", "json=x", "jsonpath", ""] {
+            let refusal = wrong.parse::<Format>().unwrap_err();
+            assert!(refusal.contains("jsonpath=EXPRESSION"), "{refusal}");
+        }
+        let refusal = "jsonpath={.a[".parse::<Format>().unwrap_err();
+        assert!(refusal.contains("is not a path"), "{refusal}");
+    }
+
+    #[test]
+    fn hostile_documents_steer_no_terminal() {
+        let value = json!({ "a": "x\u{1b}[2J\u{9b}2J\ny" });
+        for name in FORMATS {
+            let format = format(name);
+            for text in [
+                format.list(vec![value.clone()]).unwrap(),
+                format.document(&value).unwrap(),
+                format.part(value.clone()).unwrap(),
+            ] {
+                let steers = |c: char| c.is_control() && c != '\n';
+                assert!(!text.contains(steers), "{name}: {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists_can_be_read_back() {
+        let items = vec![json!({"node": "a", "total": 1, "free": 0.5}), json!({})];
+        let all = Value::Array(items.clone());
+        let yaml = format("yaml").list(items.clone()).unwrap();
+        assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), all);
+        let json = format("json").list(items.clone()).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), all);
+        assert!(json.ends_with("]\n"));
+        let lines = format("jsonpath={.total}").list(items).unwrap();
+        assert_eq!(lines, "1\n\n");
+    }
+
+    #[test]
+    fn parts_are_a_list_again() {
+        let items = [
+            json!({"id": "a", "of": ["x"]}),
+            json!({"id": "b", "of": []}),
+        ];
+        let written = |name: &str| -> String {
+            let format = format(name);
+            let parts = items.iter().map(|item| format.part(item.clone()).unwrap());
+            parts.collect()
+        };
+        let yaml: Value = serde_saphyr::from_str(&written("yaml")).unwrap();
+        assert_eq!(yaml, Value::Array(items.to_vec()));
+        let json = written("json");
+        let lines = json.lines().map(serde_json::from_str::<Value>);
+        let lines: Result<Vec<_>, _> = lines.collect();
+        assert_eq!(lines.unwrap(), items);
+        assert_eq!(written("jsonpath={.id}"), "a\nb\n");
+    }
+}

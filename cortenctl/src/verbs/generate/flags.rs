@@ -1,0 +1,152 @@
+//! Flags of `gen config` and `gen secrets`: what they mean, and which of them ask
+//! for what a node cannot do yet.
+
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+
+use crate::cli::{GenConfig, GenSecrets, OutputType};
+use crate::failure::Failure;
+
+/// The first minor version of the reference system whose nodes know every field
+/// that is written here (`features.kubePrism`).
+const FIRST_MINOR: u64 = 5;
+
+/// Refuses what would have to be ignored.
+pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
+    let refused = [
+        (
+            args.form != "v1alpha1",
+            "--version: v1alpha1 is the only form of a config",
+        ),
+        (
+            args.with_kubespan == Some(true),
+            "--with-kubespan waits for a later version: a node would refuse the config",
+        ),
+        (
+            !args.registry_mirror.is_empty(),
+            "--registry-mirror waits for a later version: a node would refuse the config",
+        ),
+        (
+            args.with_docs == Some(true) || args.with_examples == Some(true),
+            "configs are written without comments: docs/configuration.md explains every field",
+        ),
+    ];
+    if let Some((_, why)) = refused.iter().find(|(asked, _)| *asked) {
+        return Err(Failure::usage(*why));
+    }
+    compatible(args.talos_version.as_deref())
+}
+
+/// The same of `gen secrets`.
+pub(super) fn check_secrets(args: &GenSecrets) -> Result<(), Failure> {
+    if args.from_kubernetes_pki.is_some() || args.kubernetes_bootstrap_token.is_some() {
+        return Err(Failure::usage(
+            "the secrets of a running Kubernetes cannot be taken over: Kubernetes is not a part of this version",
+        ));
+    }
+    compatible(args.talos_version.as_deref())
+}
+
+/// Configs are written in one way: whether nodes of a version read them.
+fn compatible(version: Option<&str>) -> Result<(), Failure> {
+    let Some(version) = version else {
+        return Ok(());
+    };
+    let own = minor(corten_api::COMPATIBLE_WITH).unwrap_or_default();
+    match minor(version) {
+        Some(minor) if (FIRST_MINOR..=own).contains(&minor) => Ok(()),
+        _ => Err(Failure::usage(format!(
+            "--talos-version {version:?}: configs are for v1.{FIRST_MINOR} to v1.{own}"
+        ))),
+    }
+}
+
+/// The minor version of `v1.14` or `1.14.0`.
+fn minor(version: &str) -> Option<u64> {
+    let form = Regex::new(r"^v?1\.([0-9]{1,9})(\.[0-9]+)?(-[0-9A-Za-z.]+)?$").ok()?;
+    form.captures(version)?.get(1)?.as_str().parse().ok()
+}
+
+/// The version of Kubernetes without the letter in front.
+pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
+    let Some(given) = &args.kubernetes_version else {
+        return Ok(None);
+    };
+    let version = given.strip_prefix('v').unwrap_or(given);
+    let form = Regex::new(r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$");
+    if form.is_ok_and(|form| form.is_match(version)) {
+        Ok(Some(version.to_owned()))
+    } else {
+        Err(Failure::usage(format!(
+            "--kubernetes-version {given:?} is not a version such as 1.34.1"
+        )))
+    }
+}
+
+/// What is written, and where to; nowhere is standard output.
+pub(super) fn places(args: &GenConfig) -> Result<Vec<(OutputType, Option<PathBuf>)>, Failure> {
+    let mut kinds: Vec<OutputType> = Vec::new();
+    for kind in &args.output_types {
+        if !kinds.contains(kind) {
+            kinds.push(*kind);
+        }
+    }
+    let output = args.output.as_deref();
+    match (kinds.as_slice(), output) {
+        ([kind], Some(output)) => {
+            if output.is_dir() {
+                return Err(Failure::usage(format!(
+                    "{} is a directory: name the file, or use --output-dir",
+                    output.display()
+                )));
+            }
+            let path = (output != Path::new("-")).then(|| output.to_owned());
+            Ok(vec![(*kind, path)])
+        }
+        (_, Some(output)) if output == Path::new("-") => Err(Failure::usage(
+            "only one file can go to standard output: choose it with --output-types",
+        )),
+        _ => {
+            let directory = args.output_dir.as_deref().or(output);
+            let directory = directory.unwrap_or(Path::new("."));
+            let path = |kind| Some(directory.join(name(kind)));
+            Ok(kinds.into_iter().map(|kind| (kind, path(kind))).collect())
+        }
+    }
+}
+
+fn name(kind: OutputType) -> &'static str {
+    match kind {
+        OutputType::ControlPlane => "controlplane.yaml",
+        OutputType::Worker => "worker.yaml",
+        OutputType::ClientConfig => "cortenconfig",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_nodes_are_those_that_read_what_is_written() {
+        for good in ["v1.14", "1.14.0", "v1.5", "v1.10.3-beta.1"] {
+            compatible(Some(good)).unwrap();
+        }
+        compatible(None).unwrap();
+        for wrong in [
+            "v1.4",
+            "v1.15",
+            "v2.0",
+            "",
+            "1",
+            "v1.x",
+            "v1.99999999999999999999",
+        ] {
+            match compatible(Some(wrong)) {
+                Err(Failure::Usage(text)) => assert!(text.contains("v1.5 to v1.14"), "{text}"),
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+    }
+}

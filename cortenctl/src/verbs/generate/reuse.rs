@@ -1,0 +1,186 @@
+//! A cluster's secrets out of a control plane node's config, in either form of it.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use corten_config::kinds::{
+    DiscoveryIdentityConfig, KubeAPIServerCAConfig, KubeAggregatorCAConfig,
+    KubeEtcdEncryptionConfig, KubeServiceAccountConfig,
+};
+use corten_config::{Document, KeyPair};
+use corten_pki::Ca;
+use serde_json::Value;
+
+use super::secrets::Secrets;
+use crate::configfile;
+use crate::failure::Failure;
+
+/// Reads a config. No error quotes it.
+pub(super) fn read(path: &Path) -> Result<Secrets, Failure> {
+    let name = path.display().to_string();
+    let document = configfile::parse(&name, &configfile::read(path)?)?;
+    let secrets = secrets(&document).context(name);
+    secrets.map_err(Failure::Call)
+}
+
+fn secrets(document: &Document) -> anyhow::Result<Secrets> {
+    let (machine, cluster) = (&document.machine, &document.cluster);
+    ensure!(
+        machine.kind.is_control_plane(),
+        "machine.type: only a control plane node has every secret"
+    );
+    let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.ca.as_ref());
+    let api_server = document
+        .all::<KubeAPIServerCAConfig>()
+        .find_map(|config| config.issuing_ca.as_ref());
+    let kubernetes = match api_server {
+        Some(pair) => authority("KubeAPIServerCAConfig", &pair.crt, pair.key.expose())?,
+        None => of_pair("cluster.ca", cluster.ca.as_ref())?,
+    };
+    let aggregator = match document.all::<KubeAggregatorCAConfig>().next() {
+        Some(KubeAggregatorCAConfig {
+            issuing_ca: pair, ..
+        }) => authority("KubeAggregatorCAConfig", &pair.crt, pair.key.expose())?,
+        None => of_pair("cluster.aggregatorCA", cluster.aggregator_ca.as_ref())?,
+    };
+    let service_account = match document.all::<KubeServiceAccountConfig>().next() {
+        Some(config) => config.issuer.private_key.expose(),
+        None => cluster.service_account.key.expose(),
+    };
+    let identity = document.all::<DiscoveryIdentityConfig>().next();
+    let cluster_secret = identity.map_or(&cluster.secret, |config| &config.secret);
+    let secretbox = match document.all::<KubeEtcdEncryptionConfig>().next() {
+        Some(config) => secretbox(config)?,
+        None => cluster.secretbox_encryption_secret.expose().to_owned(),
+    };
+    Ok(Secrets {
+        cluster_id: given("cluster.id", document.cluster_id().unwrap_or_default())?,
+        cluster_secret: given("cluster.secret", cluster_secret.expose())?,
+        bootstrap_token: given("cluster.token", cluster.token.expose())?,
+        machine_token: given("machine.token", machine.token.expose())?,
+        secretbox,
+        aescbc: cluster.aescbc_encryption_secret.expose().to_owned(),
+        os: of_pair("machine.ca", machine.ca.as_ref())?,
+        etcd: of_pair("cluster.etcd.ca", etcd)?,
+        kubernetes,
+        aggregator,
+        service_account_key: given("cluster.serviceAccount.key", service_account)?,
+    })
+}
+
+fn given(field: &str, text: &str) -> anyhow::Result<String> {
+    ensure!(!text.is_empty(), "{field} is missing");
+    Ok(text.to_owned())
+}
+
+fn of_pair(field: &str, pair: Option<&KeyPair>) -> anyhow::Result<Ca> {
+    let pair = pair.with_context(|| format!("{field} is missing"))?;
+    authority(field, &pair.crt, pair.key.expose())
+}
+
+fn authority(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
+    ensure!(!key.is_empty(), "{field}.key is missing");
+    Ca::from_pem(crt, key).with_context(|| field.to_owned())
+}
+
+/// The key for Kubernetes' secrets out of an `EncryptionConfiguration`, which may
+/// be any: it is the first of what encrypts them, or cannot be taken over.
+fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
+    let text = config
+        .config
+        .as_ref()
+        .map(corten_config::values::Object::yaml);
+    let tree: Value = crate::yaml::parse(&text.unwrap_or_default())?;
+    let rules = tree.get("resources").and_then(Value::as_array);
+    let of_secrets = |rule: &&Value| {
+        let kinds = rule.get("resources").and_then(Value::as_array);
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "secrets"))
+    };
+    let rule = rules.into_iter().flatten().find(of_secrets);
+    let first = rule.and_then(|rule| rule.pointer("/providers/0/secretbox/keys/0/secret"));
+    match first.and_then(Value::as_str) {
+        Some(secret) => Ok(secret.to_owned()),
+        None => bail!(
+            "KubeEtcdEncryptionConfig: secrets are not encrypted with a secretbox first; only such a key can be taken over"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{bundle, tests};
+    use super::*;
+    use crate::cli::GenConfig;
+
+    /// What is read of a config that was changed.
+    fn reread(change: impl Fn(String) -> String) -> anyhow::Result<Secrets> {
+        let directory = tempfile::tempdir()?;
+        let args: GenConfig = tests::args(directory.path());
+        super::super::config(&args).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("controlplane.yaml"))?;
+        let document = Document::parse(change(text).as_bytes()).unwrap();
+        secrets(&document)
+    }
+
+    fn refusal(change: impl Fn(String) -> String) -> String {
+        match reread(change) {
+            Ok(_) => panic!("it was taken"),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    fn without(text: &str, line: &str) -> String {
+        let kept = text.lines().filter(|one| !one.trim().starts_with(line));
+        kept.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_config_was_made_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now();
+        let made = Secrets::generate(now).unwrap();
+        let file = directory.path().join("secrets.yaml");
+        let expected = bundle::value(&made);
+        std::fs::write(&file, crate::yaml::render(&expected).unwrap()).unwrap();
+        let args = GenConfig {
+            with_secrets: Some(file),
+            ..tests::args(directory.path())
+        };
+        super::super::config(&args).unwrap();
+        let found = read(&directory.path().join("controlplane.yaml")).unwrap();
+        assert_eq!(bundle::value(&found), expected);
+    }
+
+    #[test]
+    fn the_other_form_is_read_too() {
+        let found = reread(|text| {
+            let more = "---\napiVersion: v1alpha1\nkind: KubeEtcdEncryptionConfig\nconfig:\n  resources:\n  - resources: [secrets]\n    providers:\n    - secretbox: {keys: [{name: key1, secret: hunter2}]}\n";
+            without(&text, "secretboxEncryptionSecret") + more
+        });
+        assert_eq!(found.unwrap().secretbox, "hunter2");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_nothing_quoted() {
+        for field in ["secret:", "token:"] {
+            let text = refusal(|text| {
+                let at = text.find("\ncluster:").unwrap();
+                let (machine, cluster) = text.split_at(at);
+                format!("{machine}{}", without(cluster, field))
+            });
+            let name = field.trim_end_matches(':');
+            assert_eq!(text, format!("cluster.{name} is missing"));
+        }
+    }
+
+    #[test]
+    fn a_workers_config_has_not_all_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        super::super::example(directory.path());
+        let error = match read(&directory.path().join("worker.yaml")) {
+            Err(Failure::Call(error)) => format!("{error:#}"),
+            _ => panic!("it was taken"),
+        };
+        assert!(error.contains("machine.type"), "{error}");
+    }
+}

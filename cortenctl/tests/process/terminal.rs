@@ -1,0 +1,155 @@
+//! The program on a terminal: what it shows there and nowhere else.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::fake;
+use crate::support::{cortenctl, generate};
+
+/// A line is written over (ECMA-48, EL).
+const CLEAR: &str = "\r\u{1b}[K";
+/// The screen that programs draw on, and back (xterm's 1049).
+const SCREEN: &str = "\u{1b}[?1049h";
+const SCREEN_LEFT: &str = "\u{1b}[?1049l";
+/// A program that hangs is a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a command line on a terminal of its own, made by `script` (util-linux).
+/// Keys are pressed once the output has `until`.
+fn on_terminal(line: &str, directory: &Path, until: &str, keys: &str) -> (ExitStatus, String) {
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", line])
+        .arg("/dev/null")
+        .env("CORTENCONFIG", directory.join("cortenconfig"))
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let output = read(child.stdout.take().unwrap());
+    let mut seen = Vec::new();
+    let mut pressed = keys.is_empty();
+    loop {
+        match output.recv_timeout(PATIENCE) {
+            Ok(bytes) => seen.extend(bytes),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill().unwrap();
+                panic!("{line}: no end after {:?}", String::from_utf8_lossy(&seen));
+            }
+        }
+        if !pressed && String::from_utf8_lossy(&seen).contains(until) {
+            stdin.write_all(keys.as_bytes()).unwrap();
+            stdin.flush().unwrap();
+            pressed = true;
+        }
+    }
+    drop(stdin);
+    let status = child.wait().unwrap();
+    (status, String::from_utf8_lossy(&seen).into_owned())
+}
+
+fn read(mut from: impl std::io::Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if sender.send(buffer[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn command(endpoint: &str, arguments: &str) -> String {
+    // The terminal that `script` makes without one of its own has no size.
+    let program = env!("CARGO_BIN_EXE_cortenctl");
+    format!("stty rows 40 cols 120 && exec {program} -e {endpoint} {arguments}")
+}
+
+/// A directory with configs, and a node that serves with them.
+async fn node() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = fake::serve(directory.path()).await.to_string();
+    (directory, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dashboard_starts_and_ends() {
+    let (directory, address) = node().await;
+    let run = move || {
+        let line = command(&address, "dashboard -n n1,n2");
+        // Its first picture has the nodes.
+        on_terminal(&line, directory.path(), "n2", "q")
+    };
+    let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(status.success(), "{status}: {seen:?}");
+    let (_, drawn) = seen.split_once(SCREEN).unwrap();
+    assert!(drawn.contains(SCREEN_LEFT), "{drawn:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_transfers_count_their_bytes_on_a_terminal_only() {
+    let (directory, address) = node().await;
+    let archive = directory.path().join("archive");
+    std::fs::write(&archive, vec![7; 200_000]).unwrap();
+    let run = move || {
+        let path = directory.path().to_str().unwrap().to_owned();
+        let verbs = [
+            (format!("copy /var/log {path}/out"), "127.0.0.1: copied "),
+            (format!("image import {path}/archive"), "127.0.0.1: sent "),
+            (
+                format!("read /etc/os-release > {path}/file"),
+                "127.0.0.1: read ",
+            ),
+        ];
+        let shown = verbs.map(|(arguments, label)| {
+            let line = command(&address, &arguments);
+            let (status, seen) = on_terminal(&line, directory.path(), "", "");
+            assert!(status.success(), "{status}: {seen:?}");
+            (label, seen)
+        });
+        let config = directory.path().join("cortenconfig");
+        let flags = ["--cortenconfig", config.to_str().unwrap(), "-e", &address];
+        let target = directory.path().join("quiet").display().to_string();
+        let quiet = cortenctl(&[&flags[..], &["copy", "/var/log", &target]].concat());
+        let file = std::fs::read_to_string(directory.path().join("file")).unwrap();
+        (shown, quiet, file)
+    };
+    let (shown, quiet, file) = tokio::task::spawn_blocking(run).await.unwrap();
+    for (label, seen) in shown {
+        assert!(seen.contains(&format!("{CLEAR}{label}")), "{seen:?}");
+        // Nothing of it stays.
+        let (_, last) = seen.rsplit_once(CLEAR).unwrap();
+        assert!(!last.contains(label), "{seen:?}");
+    }
+    assert!(file.starts_with("NAME=Corten\n"), "{file}");
+    assert!(quiet.status.success(), "{quiet:?}");
+    assert!(
+        quiet.stdout.is_empty() && quiet.stderr.is_empty(),
+        "{quiet:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zeros_are_counted_where_a_node_writes_them() {
+    let (directory, address) = node().await;
+    let run = move || {
+        let line = command(&address, "wipe disk vdb --method ZEROES -n slow");
+        on_terminal(&line, directory.path(), "", "")
+    };
+    let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(status.success(), "{status}: {seen:?}");
+    // The first answer is where it began.
+    assert!(seen.contains(&format!("{CLEAR}written 0 B")), "{seen:?}");
+    assert!(seen.contains(&format!("{CLEAR}written 512 MB")), "{seen:?}");
+    assert!(seen.contains("slow: vdb wiped"), "{seen:?}");
+}
