@@ -12,11 +12,16 @@ use crate::tree::{Content, Node};
 
 /// What happens when a field changes.
 enum Effect {
-    /// These services are restarted.
+    /// These services are restarted; a `*` at the end stands for any.
     Restarts(&'static [&'static str]),
+    /// The extension's service that the document names is restarted.
+    RestartsNamed,
     /// It takes a reboot, for this reason.
     Reboot(&'static str),
 }
+
+/// The kind of a document about one extension's service.
+const EXTENSION: &str = "ExtensionServiceConfig";
 
 /// Fields with an effect beyond being applied at once, by the path they start
 /// with; the first that fits counts. `~` in front: only when something is removed.
@@ -53,31 +58,12 @@ const EFFECTS: &[(&str, Effect)] = &[
         "machine.files",
         Effect::Reboot("files are written at the start"),
     ),
-    (
-        "machine.env",
-        Effect::Restarts(&["containerd", "ext-*", "kubelet"]),
-    ),
+    ("machine.env", Effect::Restarts(&["containerd", "ext-*"])),
     (
         "EnvironmentConfig",
-        Effect::Restarts(&["containerd", "ext-*", "kubelet"]),
+        Effect::Restarts(&["containerd", "ext-*"]),
     ),
-    (
-        "machine.baseRuntimeSpecOverrides",
-        Effect::Restarts(&["containerd"]),
-    ),
-    (
-        "TrustedRootsConfig",
-        Effect::Restarts(&["containerd", "kubelet"]),
-    ),
-    ("ExtensionServiceConfig", Effect::Restarts(&["ext-*"])),
-    ("machine.kubelet", Effect::Restarts(&["kubelet"])),
-    ("KubeletConfig", Effect::Restarts(&["kubelet"])),
-    ("KubeNodeConfig", Effect::Restarts(&["kubelet"])),
-    (
-        "KubeCredentialProviderConfig",
-        Effect::Restarts(&["kubelet"]),
-    ),
-    ("cluster.etcd", Effect::Restarts(&["etcd"])),
+    (EXTENSION, Effect::RestartsNamed),
 ];
 
 /// A field that differs.
@@ -96,8 +82,8 @@ pub struct Change {
 pub struct Plan {
     /// Fields that differ, in the order of the new config, removed ones last.
     pub changes: Vec<Change>,
-    /// Services that restart, those that run.
-    pub restarts: BTreeSet<&'static str>,
+    /// Services that run and restart.
+    pub restarts: BTreeSet<String>,
     /// Why a reboot is needed until all of it holds; empty: none is.
     pub reboot: BTreeSet<String>,
     /// How the node might no longer be reached; empty: it stays reachable.
@@ -119,7 +105,7 @@ impl fmt::Display for Plan {
             writeln!(f, "{sign} {}{note}", change.path)?;
         }
         if !self.restarts.is_empty() {
-            let names: Vec<&str> = self.restarts.iter().copied().collect();
+            let names: Vec<&str> = self.restarts.iter().map(String::as_str).collect();
             writeln!(f, "restarts: {}", names.join(", "))?;
         }
         for reason in &self.reboot {
@@ -135,9 +121,10 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What going from `old` to `new` means. `None`: the node has no config yet.
+/// What going from `old` to `new` means. `None`: the node has no config yet. `running`: the ids of the services that
+/// run there.
 #[must_use]
-pub fn plan(old: Option<&Document>, new: &Document) -> Plan {
+pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
     let mut plan = Plan::default();
     let before = old.map(Document::trees).unwrap_or_default();
     let after = new.trees();
@@ -160,7 +147,15 @@ pub fn plan(old: Option<&Document>, new: &Document) -> Plan {
             None => starts(&change.path, pattern),
         };
         match EFFECTS.iter().find(|(pattern, _)| fits(pattern)) {
-            Some((_, Effect::Restarts(services))) => plan.restarts.extend(*services),
+            Some((_, Effect::Restarts(patterns))) => {
+                let fits = |id: &str| patterns.iter().any(|pattern| names(pattern, id));
+                restart(&mut plan.restarts, running, fits);
+            }
+            Some((_, Effect::RestartsNamed)) => {
+                let named = extension(&change.path);
+                let fits = |id: &str| named.is_some() && id.strip_prefix("ext-") == named;
+                restart(&mut plan.restarts, running, fits);
+            }
             Some((_, Effect::Reboot(why))) => {
                 plan.reboot.insert(format!("{why} ({})", change.path));
             }
@@ -169,6 +164,24 @@ pub fn plan(old: Option<&Document>, new: &Document) -> Plan {
     }
     plan.risks = reach::risks(old, new);
     plan
+}
+
+fn restart(restarts: &mut BTreeSet<String>, running: &[&str], fits: impl Fn(&str) -> bool) {
+    let fitting = running.iter().filter(|id| fits(id));
+    restarts.extend(fitting.map(|id| (*id).to_owned()));
+}
+
+fn names(pattern: &str, id: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => id.starts_with(start),
+        None => id == pattern,
+    }
+}
+
+/// The extension a changed field is about, from a path such as `ExtensionServiceConfig ups: environment`.
+fn extension(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix(EXTENSION)?.strip_prefix(' ')?;
+    Some(rest.split_once(':').map_or(rest, |(name, _)| name))
 }
 
 fn starts(path: &str, start: &str) -> bool {

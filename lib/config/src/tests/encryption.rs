@@ -175,7 +175,7 @@ fn a_change_of_keys_takes_a_reboot() {
         "VolumeConfig",
         &format!("name: STATE\nencryption: {other}"),
     ));
-    let plan = crate::plan(Some(&old), &new);
+    let plan = crate::plan(Some(&old), &new, &[]);
     let reasons: Vec<&String> = plan.reboot.iter().collect();
     assert!(
         reasons[0].contains("volumes are opened at the start"),

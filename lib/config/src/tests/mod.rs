@@ -5,14 +5,15 @@ mod emit;
 mod encryption;
 mod forms;
 mod hostile;
+mod kept;
 mod kinds;
 mod kubernetes;
 mod page;
 mod parse;
 mod patch;
 mod plan;
-mod senseless;
 mod platform;
+mod senseless;
 mod volumes;
 
 use base64::Engine as _;

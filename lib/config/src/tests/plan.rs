@@ -1,6 +1,11 @@
 use super::{crt, doc, document, future, good, key};
-use crate::{Document, diff, plan};
+use crate::{Document, Plan, diff};
 use base64::Engine as _;
+
+/// On a node with these services.
+fn plan(old: Option<&Document>, new: &Document) -> Plan {
+    crate::plan(old, new, &["apid", "containerd", "ext-ups", "ext-ups-2"])
+}
 
 fn with(documents: &str) -> Document {
     let plain = good().replace(
@@ -93,6 +98,38 @@ the node stays reachable
 }
 
 #[test]
+fn a_plan_names_the_services_that_run_and_no_other() {
+    let old = document(&good());
+    let env = good().replace("    network:\n", "    env: {A: b}\n    network:\n");
+    let extension = |name: &str| {
+        let fields = format!("name: {name}\nenvironment: [A=b]");
+        good() + &doc("ExtensionServiceConfig", &fields)
+    };
+    for (new, restarts) in [
+        (env, "restarts: containerd, ext-ups, ext-ups-2\n"),
+        (extension("ups"), "restarts: ext-ups\n"),
+        (extension("none"), ""),
+    ] {
+        let plan = plan(Some(&old), &document(&new)).to_string();
+        assert!(plan.contains(restarts), "{new}\n{plan}");
+        assert_eq!(plan.contains("restarts"), !restarts.is_empty(), "{plan}");
+    }
+    let nobody = crate::plan(Some(&old), &document(&extension("ups")), &[]);
+    assert!(nobody.restarts.is_empty(), "{nobody}");
+}
+
+#[test]
+fn extensions_are_acted_on_and_the_installer_is_not_yet() {
+    let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
+    let extensions = format!("disk: /dev/vdb\n        extensions: [{{image: '{image}'}}]");
+    let new = good().replace("disk: /dev/vda", &extensions);
+    let plan = plan(Some(&document(&good())), &document(&new)).to_string();
+    assert!(plan.contains("~ machine.install.extensions\n"), "{plan}");
+    let kept = "~ machine.install.disk (kept; this version does not act on it)\n";
+    assert!(plan.contains(kept), "{plan}");
+}
+
+#[test]
 fn documents_that_come_and_go_are_changes() {
     let old = with(&doc("SysctlConfig", "params: {a: 1, b: 2}"));
     let new = with(&doc("SysctlConfig", "params: {a: '1'}"));
@@ -103,7 +140,7 @@ fn documents_that_come_and_go_are_changes() {
         plan.changes[0].removed && plan.reboot.is_empty(),
         "{plan:?}"
     );
-    let gone = super::super::plan(Some(&old), &document(&good()));
+    let gone = self::plan(Some(&old), &document(&good()));
     assert!(
         gone.changes
             .iter()

@@ -37,7 +37,7 @@ fn volumes_of_users_are_read() {
     assert_eq!(document.all::<RawVolumeConfig>().count(), 1);
     assert_eq!(document.all::<ExistingVolumeConfig>().count(), 1);
     // What comes and goes takes no reboot.
-    let plan = crate::plan(Some(&super::document(&good())), &document);
+    let plan = crate::plan(Some(&super::document(&good())), &document, &["containerd"]);
     assert!(plan.reboot.is_empty() && plan.restarts.is_empty(), "{plan}");
 }
 

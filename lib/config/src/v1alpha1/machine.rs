@@ -47,7 +47,7 @@ section! {
         Later "pods" pods: Vec<Object> = "Static pods";
         Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
-        Held "install" install: Install = "The disk to install to";
+        Acted "install" install: Install = "System extensions, and the disk to install to";
         Acted "files" files: Vec<MachineFile> = "Files to write at the start, below `/var`";
         Acted "env" env: BTreeMap<String, String> = "Variables of containerd and of extensions' services", secret;
         Acted "time" time: Time = "Time servers";

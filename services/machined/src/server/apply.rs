@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::actions::refused;
 use super::service::Machine;
-use crate::node::{Apply, Node, Stage};
+use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 
 /// Said when the config would not survive a reboot.
 const NOT_KEPT: &str =
@@ -48,9 +48,10 @@ fn blocking(
     let how = how(request, node.stage() == Stage::Maintenance)?;
     let mut warnings = document.warnings();
     let details = if request.dry_run {
+    warnings.extend(document.kept());
         node.check_config(&document)
             .map_err(|error| refused(&error))?;
-        dry_run(node.config().as_ref(), &document)
+        dry_run(node.as_ref(), &document)
     } else {
         let kept = node.config_is_kept() || matches!(how, Apply::Try(_));
         node.apply_config(document, how)
@@ -103,12 +104,22 @@ fn how(request: &api::ApplyConfigurationRequest, maintenance: bool) -> Result<Ap
     }
 }
 
-/// The change as a diff of both configs without their secrets, and what follows from it.
-fn dry_run(active: Option<&Document>, new: &Document) -> String {
-    match corten_config::diff(active, new) {
+/// The change as a diff of both configs without their secrets, and the plan: what follows from it.
+fn dry_run(node: &dyn Node, new: &Document) -> String {
+    let active = node.config();
+    match corten_config::diff(active.as_ref(), new) {
         None => "Dry run: the configuration does not change".to_owned(),
         Some(diff) => {
-            let plan = corten_config::plan(active, new);
+            let services = node.services();
+            let runs = |service: &&ServiceView| {
+                matches!(
+                    service.state,
+                    ServiceState::Starting | ServiceState::Running
+                )
+            };
+            let running = services.iter().filter(runs);
+            let running: Vec<&str> = running.map(|service| service.id.as_str()).collect();
+            let plan = corten_config::plan(active.as_ref(), new, &running);
             format!("Dry run, nothing was applied:\n{diff}\n{plan}")
         }
     }

@@ -111,3 +111,26 @@ async fn modes_reach_the_node_and_a_dry_run_does_not() {
     let refused = world.client.apply_configuration(never).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
 }
+
+#[tokio::test]
+async fn what_is_only_kept_is_warned_of_and_the_plan_names_who_runs() {
+    let mut world = world();
+    let good = config_text();
+    world
+        .client
+        .apply_configuration(applying(&good, Mode::Auto))
+        .await
+        .unwrap();
+    let more = "machine:\n  env: {A: b}\n  install: {disk: /dev/vda}\n";
+    let mut dry = applying(&good.replace("machine:\n", more), Mode::Auto);
+    dry.dry_run = true;
+    let reply = world.client.apply_configuration(dry).await.unwrap();
+    let reply = reply.into_inner().messages.remove(0);
+    let kept = "kept, and not acted on by this version: machine.install.disk";
+    assert_eq!(reply.warnings, [kept]);
+    let details = &reply.mode_details;
+    assert!(
+        details.contains("\nrestarts: ext-hello, ext-lost\n"),
+        "{details}"
+    );
+}

@@ -1,0 +1,43 @@
+//! What is only kept, as an answer to who sets it.
+
+use super::{bare, doc, document, good};
+
+/// Of a control plane node; all of it is acted on.
+fn plain() -> String {
+    let cluster = "cluster: {controlPlane: {endpoint: 'https://10.0.0.1:6443'}}\n";
+    format!("{}{cluster}", bare("controlplane"))
+}
+
+#[test]
+fn what_is_only_kept_is_named_once_and_as_a_whole() {
+    assert_eq!(document(&plain()).kept(), None);
+    let kubelet = doc("KubeletConfig", "image: registry.example.org/kubelet:v1");
+    let kept = document(&(good() + &kubelet)).kept();
+    let expected = "kept, and not acted on by this version: debug, machine.install.disk, \
+                    machine.features.kubePrism, cluster.id, cluster.secret, KubeletConfig";
+    assert_eq!(kept.as_deref(), Some(expected));
+    // What asks for nothing is kept without a word, and what is acted on needs none.
+    let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
+    let extensions = format!("install: {{disk: '', extensions: [{{image: '{image}'}}]}}");
+    let text = plain().replace("    ca:", &format!("    {extensions}\n    ca:"));
+    assert_eq!(document(&text).kept(), None);
+}
+
+#[test]
+fn the_sentence_has_an_end() {
+    let many = |count: usize| {
+        let one = |number| {
+            let fields = format!("name: plugin-{number}\nconfiguration: {{kind: A}}");
+            doc("KubeAdmissionControlConfig", &fields)
+        };
+        let all: String = (0..count).map(one).collect();
+        document(&(plain() + &all)).kept().unwrap()
+    };
+    let last = "KubeAdmissionControlConfig plugin-31";
+    assert!(many(32).ends_with(&format!(", {last}")), "{}", many(32));
+    assert!(
+        many(34).ends_with(&format!(", {last} and 2 more")),
+        "{}",
+        many(34)
+    );
+}
