@@ -1,5 +1,6 @@
 //! What machined says: one place, in the kernel's log (and so on the console) and in its own log.
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -98,7 +99,8 @@ impl log::Log for Libraries {
 fn to_kernel(level: Level, text: &str) {
     let kernel = KERNEL.get().map(|kernel| kernel.write(level, PREFIX, text));
     if !matches!(kernel, Some(Ok(()))) {
-        eprintln!("{PREFIX}{text}");
+        // Nobody may listen there any more; eprintln! would panic, also in the panic hook.
+        let _ = writeln!(io::stderr(), "{PREFIX}{text}");
     }
 }
 
@@ -112,11 +114,33 @@ fn write(level: Level, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alone::in_a_process;
 
     #[test]
     fn a_terminal_obeys_nothing_of_what_a_service_says() {
         let said = "\x1b[2Jgone\r\tä".as_bytes();
         assert_eq!(spelt_out(said), "\\u{1b}[2Jgone\\r\\tä");
         assert_eq!(spelt_out(b"\xff"), "\u{fffd}");
+    }
+    #[test]
+    fn what_is_said_where_nobody_listens_ends_nothing() {
+        let test = "console::tests::what_is_said_where_nobody_listens_ends_nothing";
+        let said = in_a_process(test, || {
+            let kept = rustix::io::dup(rustix::stdio::stderr()).unwrap();
+            let (reader, writer) = io::pipe().unwrap();
+            drop(reader);
+            rustix::stdio::dup2_stderr(&writer).unwrap();
+            assert!(io::stderr().write_all(b"x").is_err());
+            crate::panics::install_hook();
+            open(Path::new("/no/such/kmsg"));
+            warn("nobody hears this");
+            let ended: Result<(), _> = std::thread::spawn(|| panic!("nor this")).join();
+            ended.unwrap_err();
+            rustix::stdio::dup2_stderr(&kept).unwrap();
+            warn("this is heard");
+        });
+        let Some(said) = said else { return };
+        assert!(said.contains("[corten] this is heard"), "{said}");
+        assert!(!said.contains("nobody hears"), "{said}");
     }
 }

@@ -19,6 +19,7 @@ use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Reason, Stop};
 use crate::mount_table::{self, Mount};
+use crate::panics;
 use crate::volumes::{self, STATE, Target};
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
@@ -53,8 +54,8 @@ pub fn finish(ending: &Ending) -> ! {
 pub fn fatal(why: &str) -> ! {
     enter();
     console::error(&format!("cannot go on: {why}"));
-    let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
-    if cmdline.stays_on_failure() {
+    // Whatever is wrong may be wrong here, too.
+    if panics::caught_here(stays_on_failure).unwrap_or(false) {
         console::error("not restarting, because the kernel parameter panic is 0");
         wait_for_ever();
     }
@@ -69,13 +70,32 @@ pub fn fatal(why: &str) -> ! {
     })
 }
 
+fn stays_on_failure() -> bool {
+    Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default()).stays_on_failure()
+}
+
 fn enter() {
     if ENTERED.swap(true, Ordering::SeqCst) {
         wait_for_ever();
     }
 }
 
-fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
+fn leave(ending: &Ending) -> ! {
+    // What is left undone is no reason to stay; the next boot repairs what was mounted.
+    let end = panics::caught_here(|| clear_up(ending)).unwrap_or(End::Restart);
+    console::say(match end {
+        End::Restart => "restarting",
+        End::PowerOff => "switching off",
+    });
+    power::sync();
+    if let Err(error) = power::end(end) {
+        console::error(&format!("the kernel does not end the machine: {error}"));
+    }
+    wait_for_ever()
+}
+
+/// All that is done before the machine ends, and how it shall.
+fn clear_up(Ending { end, stop, wipe }: &Ending) -> End {
     // Who fed them is gone. They are fed while something gets on that may take hours, and not otherwise.
     let watchdogs = watchdog::running(Path::new(watchdog::CLASS), Path::new("/dev"));
     end_processes();
@@ -100,16 +120,7 @@ fn leave(Ending { end, stop, wipe }: &Ending) -> ! {
     };
     let is_wiped = wipe_all(wipe, |target| target.empty(&alive));
     // Who is switched off cannot be told again.
-    let end = if is_wiped { *end } else { End::Restart };
-    console::say(match end {
-        End::Restart => "restarting",
-        End::PowerOff => "switching off",
-    });
-    power::sync();
-    if let Err(error) = power::end(end) {
-        console::error(&format!("the kernel does not end the machine: {error}"));
-    }
-    wait_for_ever()
+    if is_wiped { *end } else { End::Restart }
 }
 
 /// What is the node's own stays when a disk could not be wiped: nobody else can be told to do it again. Whether

@@ -7,8 +7,9 @@
 //! (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the
 //! controllers that keep them true (`resources/`, `controllers/`; what changes beside them tell
 //! `mount_table.rs` and `uevents.rs`; what procfs says, `proc/`), the machine config, the API's server (`server/`, which reaches the node only through
-//! `node.rs`), and the end: every way out passes `finish.rs`.
-//! Never does: wait for a service, load modules (udevd), keep logs (syslogd), listen on the network (apid).
+//! `node.rs`), what becomes of a panic (`panics.rs`), and the end: every way out passes `finish.rs`.
+//! Never does: wait for a service or for what may hang (`bulkhead.rs`), load modules (udevd), keep logs (syslogd),
+//! listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
 //! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node
 //! that cannot sign, trustd of the control plane; the config's receiver of events.
@@ -17,7 +18,10 @@
 //! needs to be process 1.
 
 mod acquire;
+#[cfg(test)]
+mod alone;
 mod boot;
+mod bulkhead;
 mod certificates;
 mod cmdline;
 mod config_store;
@@ -40,6 +44,7 @@ mod meta;
 mod mount_table;
 mod network;
 pub mod node;
+mod panics;
 mod power_button;
 mod proc;
 mod regular;
@@ -65,17 +70,13 @@ use std::time::Duration;
 
 use cmdline::Cmdline;
 use corten_resources::controller::with_causes as describe;
+use finish::Ending;
 
 /// Two are enough: nothing here computes (design, section 4).
 const WORKERS: usize = 2;
-/// Threads for reading files; each costs memory while it idles.
-const BLOCKING_THREADS: usize = 4;
-
-/// Threads whose end is an answer to who asked for them.
-const CONTAINED: [&str; 2] = [
-    corten_config::values::EXPRESSION_READER,
-    controllers::HTTP_PROBE,
-];
+/// Threads for what blocks for a moment: files, and the disks of the node. They end when they idle. What may hang for
+/// ever has others (`bulkhead.rs`).
+const BLOCKING_THREADS: usize = 8;
 
 /// The daemon's entry; `args` starts with the program's name. As process 1 it never returns.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -88,35 +89,31 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(2);
     }
     console::open(Path::new("/dev/kmsg"));
-    // A panic here would be the kernel's panic; this way it is a message and an orderly restart.
-    std::panic::set_hook(Box::new(|panic| {
-        let thread = std::thread::current();
-        // A controller's run ends, and its runtime says when it starts again.
-        if corten_resources::controller::in_controller() {
-            console::error(&format!("a controller has a bug: {panic}"));
-        } else if let Some(name) = thread.name().filter(|name| CONTAINED.contains(name)) {
-            console::error(&format!("the {name} has a bug: {panic}"));
-        } else {
-            finish::fatal(&format!("machined has a bug: {panic}"))
-        }
-    }));
+    panics::install_hook();
+    // A panic that leaves this function would be the kernel's panic; this way it is an orderly restart.
+    match panics::caught_here(live) {
+        Ok(Ok(ending)) => finish::finish(&ending),
+        Ok(Err(why)) => finish::fatal(&why),
+        Err(panicked) => finish::fatal(&format!("machined: {panicked}")),
+    }
+}
+
+/// The node's life on a runtime; when this returns, no task runs any more.
+fn live() -> Result<Ending, String> {
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_name("machined")
         .enable_all()
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => finish::fatal(&format!("cannot start the runtime: {error}")),
-    };
-    let outcome = runtime.block_on(machine::live(cmdline));
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let outcome = runtime.block_on(panics::caught(machine::live(cmdline)));
     // The supervisor must not reap beside `finish`, and nothing may start any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match outcome {
-        Ok(ending) => finish::finish(&ending),
-        Err(fatal) => finish::fatal(&fatal.to_string()),
+        Ok(ended) => ended.map_err(|fatal| fatal.to_string()),
+        Err(panicked) => Err(format!("machined: {panicked}")),
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::console;
+use crate::panics::caught;
 
 /// Where udevd repeats the kernel's messages.
 const UDEVD_GROUP: u32 = 2;
@@ -85,7 +86,7 @@ pub fn follow(subsystem: &'static str) -> watch::Receiver<u64> {
     let (sender, receiver) = watch::channel(0);
     tokio::spawn(async move {
         while !sender.is_closed() {
-            if let Err(error) = tell(subsystem, &sender).await {
+            if let Ok(Err(error)) = caught(tell(subsystem, &sender)).await {
                 console::warn(&format!("devices ({subsystem}): {error}"));
             }
             sleep(RETRY).await;

@@ -58,7 +58,7 @@ const FUNCTIONS: [&str; 11] = [
 const BROKEN: &str = "it cannot be read";
 
 /// The name of the threads on which expressions are read: a panic there is an answer, and nothing is lost by it.
-pub const READER: &str = "reader of expressions";
+const READER: &str = "reader of expressions";
 
 impl Expression {
     /// For each of these, whether this is true for it. One that has no answer to what is asked is not meant.

@@ -20,7 +20,6 @@ pub use credential::{
     AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
     PemPublicKey,
 };
-pub use expression::READER as EXPRESSION_READER;
 pub use extension::ExtensionSource;
 pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};

@@ -21,7 +21,7 @@ use crate::store::Store;
 
 pub use context::Context;
 pub use graph::{Graph, GraphError};
-pub use runtime::{Notice, Runtime, in_controller, with_causes};
+pub use runtime::{Notice, Runtime, with_causes};
 
 /// Why a controller's run ended.
 pub type Failure = Box<dyn StdError + Send + Sync>;

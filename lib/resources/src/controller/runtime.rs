@@ -1,13 +1,10 @@
 //! Runs controllers, each in a task of its own.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -127,8 +124,8 @@ async fn keep_running(
         let start = Instant::now();
         let ended = match context {
             Ok(context) => {
-                let run = Contained(starter(context));
-                AssertUnwindSafe(run).catch_unwind().await
+                // What a run leaves behind is dropped with it; the next one is made from a clone.
+                AssertUnwindSafe(starter(context)).catch_unwind().await
             }
             Err(error) => Ok(Err(error.into())),
         };
@@ -149,45 +146,6 @@ async fn keep_running(
             retry_in,
         });
         tokio::time::sleep(retry_in).await;
-    }
-}
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is running a controller: a panic here ends that run and nothing else. For the panic
-/// hook of a program that otherwise ends at a panic.
-#[must_use]
-pub fn in_controller() -> bool {
-    INSIDE.get()
-}
-
-/// A run, marked as such while it is polled.
-struct Contained(BoxFuture<'static, Result<(), Failure>>);
-
-impl Future for Contained {
-    type Output = Result<(), Failure>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let _mark = Mark::set();
-        Poll::Ready(ready!(self.0.as_mut().poll(context)))
-    }
-}
-
-/// Unset also by a panic, on its way out.
-struct Mark;
-
-impl Mark {
-    fn set() -> Mark {
-        INSIDE.set(true);
-        Mark
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        INSIDE.set(false);
     }
 }
 

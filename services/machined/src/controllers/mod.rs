@@ -57,8 +57,6 @@ use crate::volumes::Progress;
 use crate::volumes::user::{OpenedVolumes, World};
 use network::merge::Merge;
 
-pub(crate) use network::probes::HTTP_PROBE;
-
 /// The parts of machined that status controllers read.
 #[derive(Debug, Clone)]
 pub struct Sources {

@@ -1,6 +1,7 @@
 //! The clock: asks the servers in turn, and sets or steers it by what they say.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
@@ -10,12 +11,16 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::bulkhead::Bulkhead;
 use crate::console;
 use crate::resources::clock::{NtpStatus, TimeStatus};
 use crate::resources::network_names::TimeServerStatus;
-use crate::time::ask::{AskError, ask};
+use crate::time::ask::{AskError, PATIENCE, ask};
 use crate::time::discipline::{Act, Discipline, retry};
 use crate::time::sntp::{BadAnswer, Sample};
+
+/// What resolves the servers' names. Who resolves one gives up some time after us, so a few may still be at it.
+static NAMES: LazyLock<Bulkhead> = LazyLock::new(|| Bulkhead::new(8, PATIENCE));
 
 /// Keeps the clock.
 #[derive(Debug, Clone)]
@@ -161,7 +166,7 @@ impl Servers {
             if self.denied.contains(&name) {
                 continue;
             }
-            match ask(&name).await {
+            match ask(&name, &NAMES).await {
                 Ok(sample) => {
                     self.failures = 0;
                     self.complained.clear();

@@ -240,10 +240,10 @@ fn bytes(hex: &str) -> Vec<u8> {
 /// says that the link has its carrier back.
 pub async fn ask(
     asking: Asking,
-    mut again: mpsc::UnboundedReceiver<()>,
+    again: &mut mpsc::UnboundedReceiver<()>,
+    ends: &mut Option<Instant>,
     tell: impl Fn(Option<Specs>) + Send,
 ) {
-    let mut ends: Option<Instant> = None;
     let mut kept = None;
     loop {
         let mut client = match Client::new(&asking, kept.take()).await {
@@ -255,8 +255,8 @@ pub async fn ask(
         };
         loop {
             let over = async {
-                match ends {
-                    Some(ends) => tokio::time::sleep_until(ends).await,
+                match *ends {
+                    Some(end) => tokio::time::sleep_until(end).await,
                     None => std::future::pending().await,
                 }
             };
@@ -274,7 +274,7 @@ pub async fn ask(
                 () = over => {
                     let name = &asking.name;
                     console::warn(&format!("network: the DHCP lease on {name} ran out"));
-                    ends = None;
+                    *ends = None;
                     tell(None);
                 }
                 carrier = again.recv() => match carrier {
@@ -288,14 +288,14 @@ pub async fn ask(
                 result = run => match result {
                     Ok(News::None) => {}
                     Ok(News::Lease(specs, time)) => {
-                        ends = Instant::now().checked_add(time);
+                        *ends = Instant::now().checked_add(time);
                         tell(Some(*specs));
                     }
                     Ok(News::Anew) => break,
                     Ok(News::Refused) => {
                         let name = &asking.name;
                         console::warn(&format!("network: the lease on {name} was taken back"));
-                        ends = None;
+                        *ends = None;
                         tell(None);
                         break;
                     }

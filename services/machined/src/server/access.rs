@@ -5,6 +5,8 @@
 //! - apid's uid: the roles are those in its `talos-role` metadata;
 //! - machined's own uid: the same, or `os:admin` when it names none;
 //! - anybody else is refused, whatever he says.
+//!
+//! A handler that panics is an answer, too: INTERNAL, for this one call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,8 +21,9 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
-use super::absent;
+use super::{absent, bug};
 use crate::node::{Node, Stage};
+use crate::panics::{caught, caught_here};
 
 /// The uid apid runs as.
 const APID: u32 = 50;
@@ -90,12 +93,19 @@ where
             .map(|credentials| credentials.uid());
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
-        match check(peer, request.headers(), &path, maintenance) {
+        // Here a panic would end the connection, and so every call of apid's.
+        let checked = caught_here(|| check(peer, request.headers(), &path, maintenance));
+        match checked.unwrap_or_else(|_| Err(bug())) {
             Ok(roles) => drop(request.extensions_mut().insert(roles)),
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         }
         let answer = self.inner.call(request);
-        Box::pin(async move { answer.await.map(|response| explained(response, &path)) })
+        Box::pin(async move {
+            match caught(answer).await {
+                Ok(answer) => answer.map(|response| explained(response, &path)),
+                Err(_) => Ok(bug().into_http()),
+            }
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use corten_config::Document;
 use tonic::Status;
 
 use super::actions::refused;
+use super::bug;
 use super::service::Machine;
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 
@@ -33,7 +34,7 @@ pub(super) async fn apply(
     // Parsing a large config and writing it to a slow disk both take their time.
     let reply = tokio::task::spawn_blocking(move || blocking(&node, &request))
         .await
-        .map_err(|_| Status::internal("applying the config failed"))??;
+        .map_err(|_| bug())??;
     Ok(api::ApplyConfigurationResponse {
         messages: vec![reply],
     })

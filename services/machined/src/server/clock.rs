@@ -8,13 +8,19 @@ use corten_api::time as api;
 use corten_api::time::time_service_server::TimeService;
 use tonic::{Request, Response, Status, async_trait};
 
+use crate::bulkhead::Bulkhead;
 use crate::node::Node;
 use crate::resources::network_names::TimeServerStatus;
-use crate::time::ask::ask;
+use crate::time::ask::{AskError, PATIENCE, ask};
+
+/// Names that callers have resolved at once.
+const NAMES: usize = 4;
 
 /// The service.
 pub(super) struct Clock {
-    pub(super) node: Arc<dyn Node>,
+    node: Arc<dyn Node>,
+    /// Callers may name anything; the node's own clock does not wait for it.
+    names: Bulkhead,
 }
 
 #[async_trait]
@@ -24,7 +30,7 @@ impl TimeService for Clock {
         let server = servers.first().ok_or_else(|| {
             Status::failed_precondition("no time server is known: the config names none")
         })?;
-        compare(server).await
+        self.compare(server).await
     }
 
     async fn time_check(
@@ -40,11 +46,42 @@ impl TimeService for Clock {
             let text = format!("server: {server:?} is neither a host name nor an address");
             return Err(Status::invalid_argument(text));
         }
-        compare(&server).await
+        self.compare(&server).await
     }
 }
 
 impl Clock {
+    pub(super) fn new(node: Arc<dyn Node>) -> Clock {
+        let names = Bulkhead::new(NAMES, PATIENCE);
+        Clock { node, names }
+    }
+
+    async fn compare(&self, server: &str) -> Result<Response<api::TimeResponse>, Status> {
+        let sample = ask(server, &self.names).await.map_err(|error| {
+            let text = format!("server: {server}: {error}");
+            match error {
+                AskError::Unresolved(refused) => Status::new(Status::from(refused).code(), text),
+                _ => Status::unavailable(text),
+            }
+        })?;
+        let local = SystemTime::now();
+        let offset = Duration::from_nanos(sample.offset.unsigned_abs());
+        let remote = if sample.offset < 0 {
+            local.checked_sub(offset)
+        } else {
+            local.checked_add(offset)
+        };
+        let time = api::Time {
+            metadata: None,
+            server: server.to_owned(),
+            localtime: Some(local.into()),
+            remotetime: remote.map(Into::into),
+        };
+        Ok(Response::new(api::TimeResponse {
+            messages: vec![time],
+        }))
+    }
+
     fn servers(&self) -> Vec<String> {
         let status = self
             .node
@@ -65,28 +102,6 @@ fn is_host(server: &str) -> bool {
     is_name(server)
         || server.parse::<IpAddr>().is_ok()
         || server.parse::<std::net::SocketAddr>().is_ok()
-}
-
-async fn compare(server: &str) -> Result<Response<api::TimeResponse>, Status> {
-    let sample = ask(server)
-        .await
-        .map_err(|error| Status::unavailable(format!("server: {server}: {error}")))?;
-    let local = SystemTime::now();
-    let offset = Duration::from_nanos(sample.offset.unsigned_abs());
-    let remote = if sample.offset < 0 {
-        local.checked_sub(offset)
-    } else {
-        local.checked_add(offset)
-    };
-    let time = api::Time {
-        metadata: None,
-        server: server.to_owned(),
-        localtime: Some(local.into()),
-        remotetime: remote.map(Into::into),
-    };
-    Ok(Response::new(api::TimeResponse {
-        messages: vec![time],
-    }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
-use super::{Paths, kmsg};
+use super::{Paths, kmsg, stream};
 
 /// The kernel's own bound of a record (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
@@ -38,7 +38,7 @@ pub(super) async fn dmesg(
         .try_clone()
         .and_then(Receiver::from_file_unchecked)
         .map_err(|error| Status::internal(format!("cannot wait for the kernel's log: {error}")))?;
-    tokio::spawn(async move {
+    stream::task(sender.clone(), async move {
         let outcome = tokio::select! {
             outcome = pump(file, later, &sender, booted, follow) => outcome,
             () = sender.closed() => Ok(()),

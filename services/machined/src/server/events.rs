@@ -8,6 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Code, Status};
 
+use super::stream;
 use crate::events::{Event, Events, From, Id, Reader};
 
 /// Events on their way to a client that is slower than they come.
@@ -20,7 +21,8 @@ pub(super) fn stream(
 ) -> Result<BoxStream<api::Event>, Status> {
     let reader = events.read(start(request)?);
     let (sender, receiver) = mpsc::channel(BUFFER);
-    tokio::spawn(forward(reader, request.with_actor_id.clone(), sender));
+    let forward = forward(reader, request.with_actor_id.clone(), sender.clone());
+    stream::task(sender, forward);
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 

@@ -16,8 +16,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
-use super::Paths;
 use super::containers::instance;
+use super::{Paths, stream};
 use crate::containerd::{Containerd, Image, Progress, Purpose};
 
 /// Messages made ahead of a slow reader.
@@ -66,7 +66,7 @@ impl ImageService for Images {
         let (answers, receiver) = mpsc::channel(AHEAD);
         let (steps, mut progress) = mpsc::channel(AHEAD);
         let containerd = self.containerd.clone();
-        tokio::spawn(async move {
+        stream::task(answers.clone(), async move {
             let started = Instant::now();
             let tell = async {
                 while let Some(step) = progress.recv().await {

@@ -100,6 +100,11 @@ impl Default for Paths {
     }
 }
 
+/// Said of a call that broke off; where it did is not the caller's to know.
+fn bug() -> Status {
+    Status::internal("this call met a bug of machined, which its log names (`cortenctl logs machined`)")
+}
+
 impl From<Unreadable> for Status {
     fn from(error: Unreadable) -> Status {
         Status::internal(crate::describe(&error))
@@ -132,13 +137,13 @@ pub async fn serve_from(
     let store = node.store().clone();
     let resources = StateServer::new(Resources { store }).max_encoding_message_size(MAX_MESSAGE);
     let disks = DisksServer::new(disks::Disks::new(node.clone()));
-    let clock = TimeServiceServer::new(clock::Clock { node: node.clone() });
+    let clock = TimeServiceServer::new(clock::Clock::new(node.clone()));
     Server::builder()
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))
         .add_service(service)
-        .add_service(FileSystemsServer::new(file_systems::FileSystems))
+        .add_service(FileSystemsServer::new(file_systems::FileSystems::new()))
         .add_service(disks)
         .add_service(clock)
         .add_service(resources)

@@ -1,50 +1,122 @@
 //! Mounted file systems: `/proc/self/mounts` and `statfs`, in bytes.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use corten_api::machine as api;
+use tokio::sync::Mutex;
 use tonic::Status;
 
 use super::Paths;
+use super::file_systems::{Meter, statvfs};
+use crate::bulkhead::Bulkhead;
 use crate::mount_table::{self, Mount};
 use crate::proc;
 
-pub(super) fn mounts(paths: &Paths) -> Result<api::MountsResponse, Status> {
-    let text = proc::text(&paths.proc, "self/mounts")?;
-    let stats = mount_table::parse(&text).into_iter().map(measure).collect();
-    Ok(api::MountsResponse {
-        messages: vec![api::Mounts {
-            metadata: None,
-            stats,
-        }],
-    })
+/// For a file system to say how full it is; the others of the list wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So many may hang before the rest is listed without sizes.
+const HANGING: usize = 16;
+
+/// Measures what is mounted.
+pub(super) struct Mounts {
+    meter: Arc<Meter>,
+    /// One list at a time: each asks one file system after the other, and only what hangs holds a thread.
+    turn: Mutex<()>,
 }
 
-/// A file system that cannot be measured (a dead network mount) is listed
-/// with nothing in it rather than not at all.
-fn measure(mount: Mount) -> api::MountStat {
-    let (size, available) = rustix::fs::statvfs(mount.target.as_str()).map_or((0, 0), |usage| {
-        let bytes = |blocks: u64| blocks.saturating_mul(usage.f_frsize);
-        (bytes(usage.f_blocks), bytes(usage.f_bavail))
-    });
-    api::MountStat {
-        filesystem: mount.source,
-        size,
-        available,
-        mounted_on: mount.target,
+impl Mounts {
+    pub(super) fn new() -> Mounts {
+        Mounts::by(Meter::new(statvfs, Bulkhead::new(HANGING, PATIENCE)))
     }
+
+    fn by(meter: Meter) -> Mounts {
+        Mounts {
+            meter: Arc::new(meter),
+            turn: Mutex::new(()),
+        }
+    }
+
+    pub(super) async fn measured(&self, mounts: Vec<Mount>) -> api::MountsResponse {
+        let _turn = self.turn.lock().await;
+        let mut stats = Vec::new();
+        for mount in mounts {
+            stats.push(self.measure(mount).await);
+        }
+        let metadata = None;
+        let messages = vec![api::Mounts { metadata, stats }];
+        api::MountsResponse { messages }
+    }
+
+    /// A file system that cannot be measured (a dead network mount) is listed
+    /// with nothing in it rather than not at all.
+    async fn measure(&self, mount: Mount) -> api::MountStat {
+        let usage = self.meter.measure(PathBuf::from(&mount.target)).await;
+        let (size, available) = match usage {
+            Ok(Ok(usage)) => {
+                let bytes = |blocks: u64| blocks.saturating_mul(usage.f_frsize);
+                (bytes(usage.f_blocks), bytes(usage.f_bavail))
+            }
+            _ => (0, 0),
+        };
+        api::MountStat {
+            filesystem: mount.source,
+            size,
+            available,
+            mounted_on: mount.target,
+        }
+    }
+}
+
+/// What is mounted.
+pub(super) fn table(paths: &Paths) -> Result<Vec<Mount>, Status> {
+    Ok(mount_table::parse(&proc::text(&paths.proc, "self/mounts")?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    #[test]
-    fn the_root_has_a_size() {
-        let of = |target: &str| {
-            let text = format!("source {target} type rw 0 0");
-            measure(mount_table::parse(&text).remove(0))
+    fn mounts(targets: &[&str]) -> Vec<Mount> {
+        let line = |target: &&str| format!("source {target} type rw 0 0\n");
+        mount_table::parse(&targets.iter().map(line).collect::<String>())
+    }
+
+    async fn sizes(mounts: &Mounts, targets: &[&str]) -> Vec<u64> {
+        let answer = mounts.measured(self::mounts(targets)).await;
+        let stats = answer.messages[0].stats.iter();
+        stats.map(|stat| stat.size).collect()
+    }
+
+    #[tokio::test]
+    async fn the_root_has_a_size() {
+        let mounts = Mounts::new();
+        let answer = mounts
+            .measured(self::mounts(&["/", "/no/such/place"]))
+            .await;
+        let stats = &answer.messages[0].stats;
+        assert!(stats[0].size > 0 && stats[0].available <= stats[0].size);
+        assert_eq!(stats[1].size, 0);
+    }
+
+    #[tokio::test]
+    async fn a_mount_that_hangs_costs_one_thread_however_often_it_is_asked_and_the_others_are_measured()
+     {
+        let ask = |path: &Path| match path.to_str() {
+            Some("/dead") => loop {
+                std::thread::park();
+            },
+            _ => statvfs(Path::new("/")),
         };
-        let stat = of("/");
-        assert!(stat.size > 0 && stat.available <= stat.size);
-        assert_eq!(of("/no/such/place").size, 0);
+        let threads = Bulkhead::new(2, Duration::from_millis(200));
+        let mounts = Mounts::by(Meter::new(ask, threads));
+        // Two threads only: each list would hold one of them for ever.
+        for _ in 0..4 {
+            let sizes = sizes(&mounts, &["/a", "/dead", "/b"]).await;
+            assert!(sizes[0] > 0 && sizes[1] == 0 && sizes[2] > 0, "{sizes:?}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Processes, from `/proc`. Times are seconds, sizes bytes.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
 
 use corten_api::machine as api;
 use procfs::process::{Process, all_processes_with_root};
@@ -9,12 +11,24 @@ use tonic::Status;
 use super::Paths;
 use crate::proc::cpu::TICKS_PER_SECOND;
 
+/// Bytes of one command line; a program may be started with 6 MiB (execve(2)).
+const LONGEST_ARGUMENTS: usize = 4096;
+/// Bytes of all command lines and paths. Who starts ten thousand programs shall not fill process 1.
+const MOST_TEXT: usize = 4 << 20;
+/// At the end of what is longer than shown.
+const CUT: &str = "…";
+
 pub(super) fn processes(paths: &Paths) -> Result<api::ProcessesResponse, Status> {
+    within(paths, MOST_TEXT)
+}
+
+/// Those with a higher number have no command line any more when the room is used up.
+fn within(paths: &Paths, mut room: usize) -> Result<api::ProcessesResponse, Status> {
     let all = all_processes_with_root(&paths.proc)
         .map_err(|error| Status::internal(format!("cannot list processes: {error}")))?;
     // A process may end while it is looked at: it is simply not listed.
     let mut processes: Vec<_> = all
-        .filter_map(|process| describe(paths, &process.ok()?))
+        .filter_map(|process| describe(paths, &process.ok()?, &mut room))
         .collect();
     processes.sort_by_key(|process| process.pid);
     Ok(api::ProcessesResponse {
@@ -25,7 +39,7 @@ pub(super) fn processes(paths: &Paths) -> Result<api::ProcessesResponse, Status>
     })
 }
 
-fn describe(paths: &Paths, process: &Process) -> Option<api::ProcessInfo> {
+fn describe(paths: &Paths, process: &Process, room: &mut usize) -> Option<api::ProcessInfo> {
     let stat = process.stat().ok()?;
     let page = rustix::param::page_size() as u64;
     #[expect(
@@ -33,7 +47,13 @@ fn describe(paths: &Paths, process: &Process) -> Option<api::ProcessInfo> {
         reason = "2^53 ticks are three million years"
     )]
     let cpu_time = stat.utime.saturating_add(stat.stime) as f64 / TICKS_PER_SECOND;
-    let label = fs::read(paths.proc.join(format!("{}/attr/current", stat.pid)));
+    let directory = paths.proc.join(stat.pid.to_string());
+    let label = fs::read(directory.join("attr/current"));
+    // Kernel threads have neither an executable nor arguments.
+    let executable = process.exe();
+    let executable = executable.map(|path| path.display().to_string());
+    let executable = fitting(executable.unwrap_or_default(), room);
+    let args = fitting(arguments(&directory, *room), room);
     Some(api::ProcessInfo {
         pid: stat.pid,
         ppid: stat.ppid,
@@ -42,18 +62,45 @@ fn describe(paths: &Paths, process: &Process) -> Option<api::ProcessInfo> {
         cpu_time,
         virtual_memory: stat.vsize,
         resident_memory: stat.rss.saturating_mul(page),
-        // Kernel threads have neither an executable nor arguments.
-        executable: process
-            .exe()
-            .map(|path| path.display().to_string())
-            .unwrap_or_default(),
-        args: process
-            .cmdline()
-            .map(|args| args.join(" "))
-            .unwrap_or_default(),
+        executable,
+        args,
         command: stat.comm,
         label: label.map(|bytes| printable(&bytes)).unwrap_or_default(),
     })
+}
+
+/// The command line, as much of it as is shown.
+fn arguments(directory: &Path, room: usize) -> String {
+    let most = LONGEST_ARGUMENTS.min(room);
+    let mut bytes = Vec::new();
+    let read = File::open(directory.join("cmdline")).and_then(|file| {
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(limit).read_to_end(&mut bytes)
+    });
+    if read.is_err() {
+        return String::new();
+    }
+    let is_cut = bytes.len() > most;
+    bytes.truncate(most);
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    if is_cut { text + CUT } else { text }
+}
+
+/// The text, if there is room for it.
+fn fitting(text: String, room: &mut usize) -> String {
+    match room.checked_sub(text.len()) {
+        Some(left) => {
+            *room = left;
+            text
+        }
+        None => {
+            *room = 0;
+            String::new()
+        }
+    }
 }
 
 fn printable(bytes: &[u8]) -> String {
@@ -63,6 +110,8 @@ fn printable(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -76,5 +125,30 @@ mod tests {
             .unwrap();
         assert!(found.resident_memory > 0 && found.resident_memory <= found.virtual_memory);
         assert!(found.threads >= 1 && !found.executable.is_empty() && !found.state.is_empty());
+    }
+
+    #[test]
+    fn a_long_command_line_is_cut_and_all_of_them_have_a_bound() {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "read line", "name", &"x".repeat(100_000)])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let of = |room: usize| within(&Paths::default(), room).unwrap().messages.remove(0);
+        let all = of(MOST_TEXT);
+        let found = all.processes.iter().find(|p| p.pid == pid).unwrap();
+        assert_eq!(found.args.len(), LONGEST_ARGUMENTS + CUT.len());
+        let head = "/bin/sh -c read line name xxx";
+        assert!(found.args.starts_with(head), "{}", found.args);
+        assert!(found.args.ends_with(CUT), "{}", found.args);
+        for room in [0, 10, 1000] {
+            let processes = of(room).processes;
+            assert!(processes.iter().any(|p| p.pid == pid));
+            let texts = processes.iter().map(|p| p.executable.len() + p.args.len());
+            assert!(texts.sum::<usize>() <= room);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! The methods that are answered, each handed to its family.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use corten_api::common::Data;
 use corten_api::machine as api;
@@ -10,10 +11,16 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Paths, actions, apply, capture, containers, cpu, devices, dmesg, events, files, frequency,
+    Paths, actions, apply, bug, capture, containers, cpu, devices, dmesg, events, files, frequency,
     images, logs, memory, meta, mounts, netstat, operator, processes, services, stream, version,
 };
+use crate::bulkhead::Bulkhead;
 use crate::node::{Control, Node};
+
+/// Lists of all processes at once.
+const LISTS: usize = 8;
+/// For a list of them. A machine without KVM takes seconds for thousands.
+const LIST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The service's state: nothing but its two sources and a turnstile.
 pub(super) struct Machine {
@@ -23,6 +30,9 @@ pub(super) struct Machine {
     pub(super) applying: Mutex<()>,
     /// What is left of the streams there may be at a time.
     pub(super) streams: Arc<Semaphore>,
+    mounts: mounts::Mounts,
+    /// To look at a process that hangs may hang, too.
+    processes: Bulkhead,
 }
 
 impl Machine {
@@ -32,6 +42,8 @@ impl Machine {
             paths,
             applying: Mutex::new(()),
             streams: Arc::new(Semaphore::new(stream::STREAMS)),
+            mounts: mounts::Mounts::new(),
+            processes: Bulkhead::new(LISTS, LIST_PATIENCE),
         }
     }
 
@@ -44,7 +56,7 @@ impl Machine {
         let paths = self.paths.clone();
         tokio::task::spawn_blocking(move || work(&paths))
             .await
-            .map_err(|_| Status::internal("reading the system's state failed"))?
+            .map_err(|_| bug())?
             .map(Response::new)
     }
 }
@@ -101,11 +113,14 @@ impl MachineService for Machine {
     }
 
     async fn mounts(&self, _: Request<()>) -> Answer<api::MountsResponse> {
-        self.view(mounts::mounts).await
+        let table = self.view(mounts::table).await?.into_inner();
+        Ok(Response::new(self.mounts.measured(table).await))
     }
 
     async fn processes(&self, _: Request<()>) -> Answer<api::ProcessesResponse> {
-        self.view(processes::processes).await
+        let paths = self.paths.clone();
+        let work = move || processes::processes(&paths);
+        self.processes.run(work).await?.map(Response::new)
     }
 
     async fn service_list(&self, _: Request<()>) -> Answer<api::ServiceListResponse> {

@@ -10,6 +10,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
+use super::bug;
+use crate::panics::{caught, caught_here};
+
 /// Bytes in a message of a stream of bytes.
 pub(super) const FRAME: usize = 64 * 1024;
 /// Messages between the thread and the connection.
@@ -73,8 +76,13 @@ where
     let (sender, receiver) = mpsc::channel(QUEUE);
     let work = move || {
         let sink = Sink(sender);
-        if let Err(Stop::Failed(status)) = make(&sink) {
-            let _ = sink.0.blocking_send(Err(*status));
+        let status = match caught_here(|| make(&sink)) {
+            Ok(Ok(()) | Err(Stop::Gone)) => None,
+            Ok(Err(Stop::Failed(status))) => Some(*status),
+            Err(_) => Some(bug()),
+        };
+        if let Some(status) = status {
+            let _ = sink.0.blocking_send(Err(status));
         }
         drop(permit);
     };
@@ -86,4 +94,49 @@ where
             Status::resource_exhausted(format!("no thread can be had ({error}); try again"))
         })?;
     Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// Starts a task that sends a stream's messages. When it breaks off, the caller is told: an early end would look like
+/// the whole answer.
+pub(super) fn task<T: Send + 'static>(
+    sender: mpsc::Sender<Result<T, Status>>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    tokio::spawn(async move {
+        if caught(work).await.is_err() {
+            // The caller may be gone.
+            let _ = sender.send(Err(bug())).await;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt as _;
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_off_says_so_and_frees_its_place() {
+        let places = Arc::new(Semaphore::new(1));
+        for _ in 0..2 {
+            let mut broken = stream(&places, |sink: &Sink<u32>| {
+                sink.send(1)?;
+                panic!("a bug")
+            })
+            .unwrap();
+            assert_eq!(broken.next().await.unwrap().unwrap(), 1);
+            let told = broken.next().await.unwrap().unwrap_err();
+            assert_eq!(told.code(), Code::Internal);
+            assert!(told.message().contains("a bug of machined"), "{told}");
+            assert!(broken.next().await.is_none());
+            drop(places.acquire().await.unwrap());
+        }
+        let (sender, mut receiver) = mpsc::channel::<Result<u32, Status>>(1);
+        task(sender, async { panic!("a bug") });
+        let told = receiver.recv().await.unwrap().unwrap_err();
+        assert_eq!(told.code(), Code::Internal);
+        assert!(receiver.recv().await.is_none());
+    }
 }

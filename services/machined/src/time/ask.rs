@@ -1,7 +1,7 @@
 //! Asking: a server over UDP, or a device.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +9,10 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::sntp::{self, BadAnswer, Sample, difference};
+use crate::bulkhead::{Bulkhead, Refused};
 
 /// For a name to be resolved, and for an answer to come.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Of a server's addresses, so many are tried.
 const ADDRESSES: usize = 4;
 
@@ -21,6 +22,9 @@ pub enum AskError {
     /// Its name cannot be resolved.
     #[error("its name cannot be resolved: {0}")]
     Name(io::Error),
+    /// Nobody resolves its name now.
+    #[error("its name cannot be resolved: {0}")]
+    Unresolved(Refused),
     /// The network, or the device, has an error.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -33,11 +37,11 @@ pub enum AskError {
 }
 
 /// Asks a server by its name or address (with a port that is not the usual one, if any), or a device by its
-/// path.
+/// path. `names`: the threads that resolve names, which may take its time.
 ///
 /// # Errors
 /// Those of the last of its addresses.
-pub async fn ask(server: &str) -> Result<Sample, AskError> {
+pub async fn ask(server: &str, names: &Bulkhead) -> Result<Sample, AskError> {
     if server.starts_with('/') {
         return Ok(of_device(Path::new(server))?);
     }
@@ -47,10 +51,7 @@ pub async fn ask(server: &str) -> Result<Sample, AskError> {
         .or_else(|_| server.parse());
     let resolved = match address {
         Ok(address) => vec![address],
-        Err(_) => match timeout(PATIENCE, tokio::net::lookup_host((server, sntp::PORT))).await {
-            Ok(found) => found.map_err(AskError::Name)?.collect(),
-            Err(_) => return Err(AskError::Silent),
-        },
+        Err(_) => resolve(server.to_owned(), names).await?,
     };
     let mut last = AskError::Name(io::ErrorKind::NotFound.into());
     for address in resolved.into_iter().take(ADDRESSES) {
@@ -64,6 +65,16 @@ pub async fn ask(server: &str) -> Result<Sample, AskError> {
         }
     }
     Err(last)
+}
+
+/// By the hosts file and the name servers, as the C library has it; that waits as long as it likes.
+async fn resolve(server: String, names: &Bulkhead) -> Result<Vec<SocketAddr>, AskError> {
+    let resolve = move || {
+        let found = (server.as_str(), sntp::PORT).to_socket_addrs()?;
+        Ok(found.collect())
+    };
+    let found = names.run(resolve).await.map_err(AskError::Unresolved)?;
+    found.map_err(AskError::Name)
 }
 
 /// Asks one address.
@@ -153,7 +164,25 @@ mod tests {
 
     #[tokio::test]
     async fn who_cannot_be_asked_is_told() {
-        let error = ask("/dev/null").await.unwrap_err();
+        let names = Bulkhead::new(1, PATIENCE);
+        let error = ask("/dev/null", &names).await.unwrap_err();
         assert!(matches!(error, AskError::Io(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn names_are_resolved_apart_and_addresses_need_nobody() {
+        let nobody = Bulkhead::new(0, PATIENCE);
+        let error = ask("time.example.com", &nobody).await.unwrap_err();
+        assert!(
+            matches!(error, AskError::Unresolved(Refused::Full(0))),
+            "{error}"
+        );
+        let server = serve(true).await;
+        let denied = ask(&server.to_string(), &nobody).await.unwrap_err();
+        assert!(denied.to_string().contains("DENY"), "{denied}");
+        let names = Bulkhead::new(1, PATIENCE);
+        let found = resolve("localhost".to_owned(), &names).await.unwrap();
+        assert!(found.iter().all(|address| address.ip().is_loopback()));
+        assert!(!found.is_empty());
     }
 }

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::{forget_others, layer_outputs, write};
 use crate::network::dhcp::{Asking, ask};
 use crate::network::layers::Specs;
+use crate::panics::caught;
 use crate::resources::network::{AddressStatus, LinkStatus};
 use crate::resources::network_names::OperatorSpec;
 use crate::resources::network_spec::Layer;
+
+/// After a bug of a client.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Runs a client for each [`OperatorSpec`].
 #[derive(Debug, Clone)]
@@ -153,11 +159,21 @@ fn start(
     news: &mpsc::UnboundedSender<News>,
     tasks: &mut JoinSet<()>,
 ) -> Client {
-    let (again, carrier) = mpsc::unbounded_channel();
+    let (again, mut carrier) = mpsc::unbounded_channel();
     let news = news.clone();
     let own = id.to_owned();
     let tell = move |specs| drop(news.send((own.clone(), number, specs)));
-    let task = tasks.spawn(ask(asking.clone(), carrier, tell));
+    let asked = asking.clone();
+    let task = tasks.spawn(async move {
+        // What it told holds while it begins anew, for its time: an answer that it cannot bear costs no address.
+        let mut ends = None;
+        while caught(ask(asked.clone(), &mut carrier, &mut ends, &tell))
+            .await
+            .is_err()
+        {
+            sleep(AGAIN).await;
+        }
+    });
     Client {
         asking,
         number,

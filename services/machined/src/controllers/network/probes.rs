@@ -20,7 +20,7 @@ use crate::resources::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target,
 use crate::resources::network_spec::Layer;
 
 /// The name of the threads that ask web servers: a panic there is a failed probe.
-pub(crate) const HTTP_PROBE: &str = "web server probe";
+const HTTP_PROBE: &str = "web server probe";
 /// Where the config does not say.
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,6 +15,7 @@ mod wipe;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
@@ -53,6 +54,8 @@ pub(super) struct Remembering {
     events: Events,
     pub(super) meta: Meta,
 }
+    /// Who asks for the services meets a bug.
+    has_a_bug: AtomicBool,
 
 impl Node for Remembering {
     fn stage(&self) -> Stage {
@@ -68,6 +71,7 @@ impl Node for Remembering {
         let event = ServiceEvent {
             message: "went".into(),
             state: ServiceState::Failed,
+        assert!(!self.has_a_bug.load(Ordering::SeqCst), "a bug");
             at,
         };
         let service = |id: &str| ServiceView {
@@ -102,6 +106,7 @@ impl Node for Remembering {
             _ => Ok(()),
         }
     }
+            Some("buggy") => panic!("a bug"),
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
         self.meta.change(tag, value)

@@ -1,10 +1,15 @@
 //! Services, started and stopped over the wire.
 
+use std::sync::atomic::Ordering;
+
 use corten_api::machine as api;
+use corten_api::machine::apply_configuration_request::Mode;
 use tonic::Code;
 
-use super::world;
+use super::{applying, config_text, world};
+use crate::alone::in_a_process;
 use crate::node::Control;
+use crate::{BLOCKING_THREADS, WORKERS, panics};
 
 #[tokio::test]
 async fn what_callers_may_control_is_handed_to_the_node() {
@@ -52,4 +57,41 @@ async fn what_the_node_stands_on_is_not_theirs() {
     }
     let controls = world.node.controls.lock().unwrap().clone();
     assert_eq!(controls, [("ext-lost".to_owned(), Control::Stop)]);
+}
+
+/// With the hook of machined, in a process that it could end.
+#[test]
+fn a_call_that_meets_a_bug_is_answered_and_costs_no_other() {
+    let test = "server::tests::services::a_call_that_meets_a_bug_is_answered_and_costs_no_other";
+    let said = in_a_process(test, || {
+        panics::install_hook();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(BLOCKING_THREADS)
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let mut world = world();
+            for _ in 0..3 {
+                world.node.has_a_bug.store(true, Ordering::SeqCst);
+                let bug = world.client.service_list(()).await.unwrap_err();
+                assert_eq!(bug.code(), Code::Internal);
+                assert!(bug.message().contains("a bug of machined"), "{bug}");
+                // In a thread that may block; as often as there are such threads.
+                for _ in 0..BLOCKING_THREADS {
+                    let config = config_text().replace("hostname: first", "hostname: buggy");
+                    let request = api::ApplyConfigurationRequest {
+                        dry_run: true,
+                        ..applying(&config, Mode::Auto)
+                    };
+                    let bug = world.client.apply_configuration(request).await;
+                    assert_eq!(bug.unwrap_err().code(), Code::Internal);
+                }
+                world.node.has_a_bug.store(false, Ordering::SeqCst);
+                world.client.service_list(()).await.unwrap();
+            }
+        });
+    });
+    let Some(said) = said else { return };
+    assert!(said.contains("machined has a bug: panicked at "), "{said}");
 }
