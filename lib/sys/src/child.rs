@@ -7,9 +7,10 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::CapabilitySets;
@@ -40,50 +41,44 @@ pub struct Confinement {
     pub system_calls: Option<Filter>,
 }
 
-/// A started child. Dropping this does not end it; reap it with [`crate::process::reap`].
+/// Where a child's words go: the ends of pipes, made by who reads the others, so that nothing can fail any more
+/// once the child is there.
 #[derive(Debug)]
-pub struct Child {
-    /// Process id; also its session's and process group's.
-    pub pid: u32,
-    /// Its standard output.
-    pub stdout: Option<ChildStdout>,
-    /// Its standard error.
-    pub stderr: Option<ChildStderr>,
+pub struct Output {
+    /// For its standard output.
+    pub stdout: OwnedFd,
+    /// For its standard error.
+    pub stderr: OwnedFd,
 }
 
-impl Child {
-    /// Starts `program` in a session of its own, with only `environment`, input from /dev/null and output
-    /// into pipes. Returns once the program has replaced the fork, so a missing file is an error here.
-    ///
-    /// # Errors
-    /// The program cannot be run, or a confinement cannot be applied (then nothing is started).
-    pub fn start(
-        program: &OsString,
-        arguments: &[OsString],
-        environment: &[(OsString, OsString)],
-        confinement: &Confinement,
-    ) -> io::Result<Child> {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(environment.iter().map(|(key, value)| (key, value)))
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut prepared = Prepared::new(confinement)?;
-        // SAFETY: between fork and exec of a threaded process only async-signal-safe work is allowed:
-        // Prepared::apply makes plain syscalls on values and descriptors made before the fork, and
-        // allocates nothing.
-        unsafe { command.pre_exec(move || prepared.apply()) };
-        let mut child = command.spawn()?;
-        Ok(Child {
-            pid: child.id(),
-            stdout: child.stdout.take(),
-            stderr: child.stderr.take(),
-        })
-    }
+/// Starts `program` in a session of its own, with only `environment` and input from /dev/null. Returns once the
+/// program has replaced the fork, so a missing file is an error here: its process id, which is also its session's
+/// and process group's. Nothing ends it; reap it with [`crate::process::reap`].
+///
+/// # Errors
+/// The program cannot be run, or a confinement cannot be applied (then nothing is started).
+pub fn start(
+    program: &OsString,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+    output: Output,
+    confinement: &Confinement,
+) -> io::Result<u32> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().map(|(key, value)| (key, value)))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output.stdout)
+        .stderr(output.stderr);
+    let mut prepared = Prepared::new(confinement)?;
+    // SAFETY: between fork and exec of a threaded process only async-signal-safe work is allowed:
+    // Prepared::apply makes plain syscalls on values and descriptors made before the fork, and
+    // allocates nothing.
+    unsafe { command.pre_exec(move || prepared.apply()) };
+    Ok(command.spawn()?.id())
 }
 
 /// All that must exist before the fork.

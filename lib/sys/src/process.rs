@@ -36,7 +36,7 @@ pub struct Reaped {
 /// Reaps one ended child, ours or an adopted orphan; `None` when there is none.
 ///
 /// This takes exit statuses of *any* child, so the caller must be the only one who waits, and must not
-/// start children on another thread meanwhile ([`crate::child::Child::start`] waits for its `exec`).
+/// start children on another thread meanwhile ([`crate::child::start`] waits for its `exec`).
 ///
 /// # Errors
 /// The kernel's answer; having no children at all is not an error.

@@ -215,10 +215,21 @@ fn c_string(path: &Path) -> io::Result<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::{CapabilitySet, Child, Confinement};
+    use crate::child::{self, CapabilitySet, Confinement, Output};
     use crate::seccomp::Filter;
     use crate::testing::skip;
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::{BufRead, BufReader, PipeReader, Read};
+
+    /// Where a child's words go, and what it says on its standard output. Its complaints are not heard.
+    fn output() -> (Output, PipeReader) {
+        let (reader, writer) = io::pipe().unwrap();
+        let nowhere = std::fs::File::options().write(true).open("/dev/null");
+        let output = Output {
+            stdout: writer.into(),
+            stderr: nowhere.unwrap().into(),
+        };
+        (output, reader)
+    }
 
     #[test]
     fn what_is_not_named_is_not_there() {
@@ -244,15 +255,15 @@ mod tests {
             system_calls: Some(Filter::server().unwrap()),
         };
         let words = ["-R", "/proc", "/"].map(Into::into);
-        let started = Child::start(&"/usr/bin/ls".into(), &words, &[], &confinement);
+        let (output, mut stdout) = output();
+        let started = child::start(&"/usr/bin/ls".into(), &words, &[], output, &confinement);
         if !rustix::process::geteuid().is_root() {
             // Whoever may not make namespaces gets no child, rather than one outside of its root.
             assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             return skip("root, to make a root");
         }
-        let mut child = started.unwrap();
+        started.unwrap();
         let mut shown = String::new();
-        let mut stdout = child.stdout.take().unwrap();
         stdout.read_to_string(&mut shown).unwrap();
         assert_eq!(shown.lines().next(), Some("/:"), "{shown}");
         let root: Vec<_> = shown
@@ -310,8 +321,9 @@ mod tests {
         };
         let words = ["-c", program].map(Into::into);
         let path = [("PATH".into(), "/usr/bin".into())];
-        let mut child = Child::start(&"/usr/bin/sh".into(), &words, &path, &confinement).unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (output, stdout) = output();
+        child::start(&"/usr/bin/sh".into(), &words, &path, output, &confinement).unwrap();
+        let mut lines = BufReader::new(stdout).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "first");
         replace("second\n");
         assert_eq!(lines.next().unwrap().unwrap(), "second");

@@ -87,14 +87,21 @@ pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
     name.push(".new");
     let new = path.with_file_name(name);
     remove_if_there(&new)?;
-    let mut file = OpenOptions::new()
+    let replaced = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(access.mode)
-        .open(&new)?;
-    fchown(&file, access.uid, access.gid)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(new, path)
+        .open(&new)
+        .and_then(|mut file| {
+            fchown(&file, access.uid, access.gid)?;
+            file.write_all(text.as_bytes())?;
+            fs::rename(&new, path)
+        });
+    if replaced.is_err() {
+        // On a full volume it would take what little there is.
+        let _ = remove_if_there(&new);
+    }
+    replaced
 }
 
 /// Removes a file; that there is none is no error.
@@ -112,7 +119,14 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
 mod tests {
     use std::thread;
 
+    use nix::mount::MsFlags;
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
+    use crate::config_store::ConfigStore;
+    use crate::last_stop::{self, Reason, Stop};
+    use crate::network::testing::skip;
+    use crate::sample;
 
     #[test]
     fn files_of_a_directory_are_replaced_at_once_and_none_gets_anothers_content() {
@@ -158,5 +172,67 @@ mod tests {
         remove_if_there(&path).unwrap();
         remove_if_there(&path).unwrap();
         replace_now(&directory.path().join("no/such"), "x", private).unwrap_err();
+    }
+
+    /// On a volume of 64 KiB in a mount namespace of its own.
+    fn on_a_small_volume(test: impl FnOnce(&Path) + Send) {
+        if !rustix::process::geteuid().is_root() {
+            return skip("root, to mount a small volume");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let mounted = || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none: Option<&str> = None;
+            let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+            nix::mount::mount(none, "/", none, private, none).unwrap();
+            let size = Some("size=64k,mode=700");
+            nix::mount::mount(none, path, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+            test(path);
+        };
+        thread::scope(|scope| scope.spawn(mounted).join().unwrap());
+    }
+
+    #[test]
+    fn a_full_volume_is_an_error_and_keeps_what_it_had() {
+        on_a_small_volume(|volume| {
+            let store = ConfigStore::on_volume(volume).unwrap();
+            let config = |name: &str| sample::text(&format!("network: {{hostname: {name}}}"), "");
+            let name = || {
+                let loaded = store.load();
+                assert!(loaded.complaints.is_empty(), "{:?}", loaded.complaints);
+                loaded.document.unwrap().hostname().unwrap().to_owned()
+            };
+            let stop = Stop::now(Reason::Reboot, "asked for");
+            store.save(&config("old")).unwrap();
+            store.remember(&config("old")).unwrap();
+            last_stop::record(volume, "boot", &stop).unwrap();
+            replace_now(&volume.join("hosts"), "old", Access::ALL).unwrap();
+            let mut filler = File::create(volume.join("filler")).unwrap();
+            while filler.write_all(&[0; 512]).is_ok() {}
+            let files = || fs::read_dir(volume).unwrap().count();
+            let before = files();
+            let long = "x".repeat(8192);
+            for failed in [
+                store.save(&config("new")),
+                store.remember(&config("new")),
+                last_stop::record(volume, "boot", &stop),
+                replace(volume, "user-volumes.json", long.as_bytes()),
+                replace_now(&volume.join("hosts"), &long, Access::ALL),
+            ] {
+                assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+                assert_eq!(name(), "old");
+            }
+            let hosts = fs::read_to_string(volume.join("hosts")).unwrap();
+            assert_eq!(hosts, "old");
+            assert_eq!(files(), before);
+            // When there is room again, everything goes on.
+            fs::remove_file(volume.join("filler")).unwrap();
+            drop(filler);
+            store.save(&config("new")).unwrap();
+            store.remember(&config("new")).unwrap();
+            last_stop::record(volume, "boot", &stop).unwrap();
+            assert_eq!(name(), "new");
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! The cgroups of a node, as a table.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -15,50 +16,87 @@ pub const ALL_BUT_INIT: [&str; 3] = ["system", "podruntime", "kubepods"];
 
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
-/// One cgroup and what memory it is promised, in MiB; 0 leaves the kernel's default.
+/// One cgroup, what memory it is promised, in MiB, and what it may take; 0 leaves the kernel's default.
+#[derive(Clone, Copy)]
 struct Entry {
     path: &'static str,
     /// Never reclaimed.
     min: u64,
     /// Reclaimed last.
     low: u64,
-    /// Killed above, on a machine that has four times as much; else above a quarter of what it has: who is
+    /// Killed above, on a machine that has `machine` times as much; else above that part of what it has: who is
     /// killed comes back, a node without memory does not. 0: unlimited.
     max: u64,
+    machine: u64,
+    tasks: Tasks,
 }
+
+/// Processes and threads a group may have at once; who wants more is refused a fork.
+#[derive(Clone, Copy)]
+enum Tasks {
+    /// No more than the group above it.
+    Any,
+    /// So many: far more than a service has when all is well.
+    Most(u64),
+    /// This part of what the kernel can have, in percent.
+    Part(u64),
+}
+
+const ENTRY: Entry = Entry {
+    path: "",
+    min: 0,
+    low: 0,
+    max: 0,
+    machine: 4,
+    tasks: Tasks::Any,
+};
 
 /// The promises together fit a node of 512 MiB several times over: they are what our own daemons need, not
 /// what they may use. `podruntime` gets its promise with the services that live there.
-const TABLE: [Entry; 9] = [
+///
+/// The parts of the tasks leave a tenth of them: whatever multiplies where, machined can start what has died. Of the
+/// part of `system` something is left to the daemons whatever containerd and extensions do.
+const TABLE: [Entry; 12] = [
     Entry {
         path: "init",
         min: 24,
         low: 48,
-        max: 0,
+        ..ENTRY
     },
     Entry {
         path: "system",
         min: 64,
         low: 128,
-        max: 0,
+        tasks: Tasks::Part(30),
+        ..ENTRY
     },
     Entry {
+        // Also the shims of all pods, a dozen threads each.
         path: "system/runtime",
         min: 32,
         low: 64,
-        max: 0,
+        tasks: Tasks::Part(15),
+        ..ENTRY
+    },
+    Entry {
+        path: "system/extensions",
+        tasks: Tasks::Part(10),
+        ..ENTRY
     },
     Entry {
         path: "system/udevd",
         min: 4,
         low: 16,
-        max: 0,
+        tasks: Tasks::Most(64),
+        ..ENTRY
     },
     Entry {
         path: "system/syslogd",
         min: 8,
         low: 16,
         max: 64,
+        tasks: Tasks::Most(64),
+        ..ENTRY
     },
     Entry {
         // All its connections and calls at their bounds fit (`services/apid/src/lib.rs`).
@@ -66,45 +104,86 @@ const TABLE: [Entry; 9] = [
         min: 8,
         low: 32,
         max: 448,
+        tasks: Tasks::Most(64),
+        ..ENTRY
     },
     Entry {
         path: "system/registryd",
-        min: 0,
         low: 8,
         max: 64,
+        tasks: Tasks::Most(64),
+        ..ENTRY
     },
     Entry {
         path: "system/trustd",
         min: 8,
         low: 16,
         max: 128,
+        tasks: Tasks::Most(64),
+        ..ENTRY
+    },
+    Entry {
+        // The repair of a file system takes what there is, and before it there is little else on the node.
+        path: "system/tools",
+        max: 8192,
+        machine: 2,
+        tasks: Tasks::Most(128),
+        ..ENTRY
     },
     Entry {
         path: "podruntime",
-        min: 0,
-        low: 0,
-        max: 0,
+        tasks: Tasks::Part(10),
+        ..ENTRY
+    },
+    Entry {
+        // The kubelet replaces it by what the node can bear beside what is reserved.
+        path: "kubepods",
+        tasks: Tasks::Part(50),
+        ..ENTRY
     },
 ];
+
+/// What the machine has.
+struct Machine {
+    /// In MiB.
+    memory: u64,
+    /// Processes and threads at once.
+    tasks: u64,
+}
+
+impl Entry {
+    /// Control files and their values.
+    fn settings(&self, machine: &Machine) -> Vec<(&'static str, u64)> {
+        let max = self.max.min(machine.memory / self.machine);
+        let bytes = [
+            ("memory.min", self.min),
+            ("memory.low", self.low),
+            ("memory.max", max),
+        ];
+        let bytes = bytes.map(|(file, mebibytes)| (file, mebibytes << 20));
+        let tasks = match self.tasks {
+            Tasks::Any => 0,
+            Tasks::Most(tasks) => tasks,
+            Tasks::Part(percent) => machine.tasks.saturating_mul(percent) / 100,
+        };
+        let all = bytes.into_iter().chain([("pids.max", tasks)]);
+        all.filter(|(_, value)| *value > 0).collect()
+    }
+}
 
 /// Makes the groups of the table and moves machined into its own.
 ///
 /// # Errors
-/// A group cannot be made. A promise that cannot be set is told and passed over.
+/// A group cannot be made. A promise or bound that cannot be set is told and passed over.
 pub fn make_all(root: &Path) -> io::Result<()> {
-    let quarter = memory() >> 22;
+    let machine = Machine {
+        memory: memory() >> 20,
+        tasks: tasks(Path::new("/proc/sys/kernel")),
+    };
     for entry in &TABLE {
         cgroup::create(root, entry.path, &CONTROLLERS)?;
-        for (file, mebibytes) in [
-            ("memory.min", entry.min),
-            ("memory.low", entry.low),
-            ("memory.max", entry.max.min(quarter)),
-        ] {
-            if mebibytes == 0 {
-                continue;
-            }
-            if let Err(error) = cgroup::set(root, entry.path, file, &(mebibytes << 20).to_string())
-            {
+        for (file, value) in entry.settings(&machine) {
+            if let Err(error) = cgroup::set(root, entry.path, file, &value.to_string()) {
                 console::warn(&format!(
                     "cannot set {file} of cgroup {}: {error}",
                     entry.path
@@ -121,20 +200,39 @@ fn memory() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
+/// Processes and threads the kernel can have at once (proc_sys_kernel(5)); 0: it does not say.
+fn tasks(sysctls: &Path) -> u64 {
+    let read = |name: &str| {
+        let text = fs::read_to_string(sysctls.join(name)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let bounds = ["pid_max", "threads-max"].into_iter().filter_map(read);
+    bounds.min().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{ApiMode, table, trustd};
+    use crate::services::{ApiMode, TOOLS_CGROUP, table, trustd};
+
+    fn entry(path: &str) -> &'static Entry {
+        let found = TABLE.iter().find(|entry| entry.path == path);
+        found.unwrap_or_else(|| panic!("{path}"))
+    }
+
+    fn part(path: &str) -> u64 {
+        match entry(path).tasks {
+            Tasks::Part(percent) => percent,
+            Tasks::Any | Tasks::Most(_) => panic!("{path}"),
+        }
+    }
 
     #[test]
     fn every_service_has_its_cgroup() {
         for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
-            assert!(
-                TABLE.iter().any(|entry| entry.path == spec.cgroup),
-                "{}",
-                spec.id
-            );
+            assert_eq!(entry(&spec.cgroup).path, spec.cgroup, "{}", spec.id);
         }
+        assert!(entry(TOOLS_CGROUP).max > 0);
     }
 
     #[test]
@@ -144,10 +242,7 @@ mod tests {
             .filter(|e| e.path.starts_with("system/"))
             .map(|e| e.min)
             .sum();
-        let system = TABLE
-            .iter()
-            .find(|entry| entry.path == "system")
-            .map_or(0, |entry| entry.min);
+        let system = entry("system").min;
         assert!(children <= system, "{children} > {system}");
         let top: u64 = TABLE
             .iter()
@@ -155,5 +250,56 @@ mod tests {
             .map(|entry| entry.min)
             .sum();
         assert!(top <= 128, "{top} MiB of 512");
+    }
+
+    #[test]
+    fn whatever_multiplies_machined_and_the_daemons_can_start_what_has_died() {
+        let others: u64 = ALL_BUT_INIT.into_iter().map(part).sum();
+        assert!(others <= 90, "{others} %");
+        assert!(matches!(entry("init").tasks, Tasks::Any));
+        let strangers = part("system/runtime") + part("system/extensions");
+        // A machine of 512 MiB has about 4,000.
+        let left = (part("system") - strangers) * 4000 / 100;
+        let daemons = TABLE.iter().filter(|entry| entry.path.contains('/'));
+        for daemon in daemons {
+            match daemon.tasks {
+                Tasks::Most(most) => assert!(most <= left, "{}", daemon.path),
+                Tasks::Part(_) => {}
+                Tasks::Any => panic!("{} has no bound", daemon.path),
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_machine_gives_its_part_and_a_large_one_what_is_declared() {
+        let small = Machine {
+            memory: 512,
+            tasks: 4000,
+        };
+        let apid = entry("system/apid").settings(&small);
+        assert_eq!(apid[2..], [("memory.max", 128 << 20), ("pids.max", 64)]);
+        let tools = entry("system/tools").settings(&small);
+        assert_eq!(tools, [("memory.max", 256 << 20), ("pids.max", 128)]);
+        let pods = entry("kubepods").settings(&small);
+        assert_eq!(pods, [("pids.max", 2000)]);
+        let large = Machine {
+            memory: 64 << 10,
+            tasks: 32_768,
+        };
+        let apid = entry("system/apid").settings(&large);
+        assert_eq!(apid[2], ("memory.max", 448 << 20));
+        let tools = entry("system/tools").settings(&large);
+        assert_eq!(tools[0], ("memory.max", 8 << 30));
+    }
+
+    #[test]
+    fn the_kernels_smaller_bound_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        assert_eq!(tasks(directory.path()), 0);
+        put("pid_max", "32768\n");
+        put("threads-max", "3941\n");
+        assert_eq!(tasks(directory.path()), 3941);
+        assert!(tasks(Path::new("/proc/sys/kernel")) > 0);
     }
 }

@@ -1,8 +1,10 @@
-//! The services of a node: what one is declared by, and in which order they stop. Nothing else starts one.
+//! The services of a node: what one is declared by, and in which order they stop; and the tools, which run once and
+//! end. Nothing else starts one.
 
 pub mod environment;
 pub mod extension;
 mod table;
+mod tools;
 
 use std::fmt::{self, Write};
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use corten_sys::child::CapabilitySet;
 use crate::supervisor::limits::Limits;
 pub use crate::supervisor::task::Task;
 pub use table::{containerd, machined, table, trustd};
+pub use tools::{TOOLS_CGROUP, Tool, tool};
 
 /// A service's name in the API and in conditions; also its log's name.
 pub type Id = Arc<str>;

@@ -21,6 +21,7 @@ use tonic::{Code, Status};
 
 use super::policy::Event;
 use super::{Places, logs};
+use crate::panics::caught;
 use crate::regular;
 use crate::services::{Container, Id, ServiceSpec};
 
@@ -137,9 +138,11 @@ struct Follower {
 
 impl Follower {
     async fn run(self, signals: mpsc::UnboundedReceiver<Signal>) {
-        let event = match self.follow(signals).await {
-            Ok(exit) => Event::Exited(exit),
-            Err(why) => Event::Failed(why),
+        let event = match caught(self.follow(signals)).await {
+            Ok(Ok(exit)) => Event::Exited(exit),
+            Ok(Err(why)) => Event::Failed(why),
+            // The container may run on; the next start takes it over.
+            Err(panicked) => Event::Failed(format!("following it: {panicked}")),
         };
         self.tell(event);
     }

@@ -16,6 +16,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::console;
+use crate::panics::caught;
 use crate::services::Id;
 
 /// About 1 MiB of ordinary lines: a syslogd that restarts loses none.
@@ -144,7 +145,7 @@ pub async fn forward(queue: Queue, socket: PathBuf) {
     let records = Arc::new(Mutex::new(records));
     loop {
         // The error is not news: syslogd's own state shows in the list of services.
-        let _ = append(&socket, records.clone(), dropped.clone()).await;
+        let _ = caught(append(&socket, records.clone(), dropped.clone())).await;
         tokio::time::sleep(RETRY).await;
     }
 }

@@ -6,14 +6,16 @@ use std::path::Path;
 
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::policy::Event;
+use crate::durable::remove_if_there;
 use crate::services::Id;
 
 /// A longer message is cut; `READY=1` is all that is acted on.
 const MAX_MESSAGE: usize = 4096;
 
-/// Binds the service's socket for its user only and reports every `READY=1`.
+/// Binds the service's socket for its user only and reports every `READY=1`, until what is returned is dropped.
 ///
 /// # Errors
 /// The socket cannot be bound or given away.
@@ -22,11 +24,14 @@ pub fn listen(
     path: &Path,
     uid: u32,
     told: mpsc::UnboundedSender<(Id, Event)>,
-) -> io::Result<()> {
+) -> io::Result<JoinSet<()>> {
+    // Of one that was forgotten.
+    remove_if_there(path)?;
     let socket = UnixDatagram::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     chown(path, Some(uid), Some(uid))?;
-    tokio::spawn(async move {
+    let mut listening = JoinSet::new();
+    listening.spawn(async move {
         let mut buffer = [0; MAX_MESSAGE];
         while let Ok(length) = socket.recv(&mut buffer).await {
             if says_ready(buffer.get(..length).unwrap_or_default()) {
@@ -37,7 +42,7 @@ pub fn listen(
             }
         }
     });
-    Ok(())
+    Ok(listening)
 }
 
 /// Whether one of the message's lines is `READY=1` (sd_notify(3)).
@@ -65,7 +70,8 @@ mod tests {
         let path = dir.path().join("a.sock");
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let data = std::fs::metadata(dir.path()).unwrap();
-        listen(
+        std::fs::write(&path, "left behind").unwrap();
+        let _listening = listen(
             "a".into(),
             &path,
             std::os::unix::fs::MetadataExt::uid(&data),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use corten_sys::child::{Child, Confinement};
+use corten_sys::child::{self, Confinement, Output};
 use corten_sys::sandbox::{Bind, Link, Root};
 use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
@@ -34,16 +34,28 @@ pub(super) fn spawn(
         environment.push((NOTIFY_SOCKET.into(), notify.as_os_str().into()));
     }
     let confinement = confinement(spec, process, places)?;
-    let child = Child::start(&program, &arguments, &environment, &confinement)
+    let (output, pipes) = output()?;
+    let pid = child::start(&program, &arguments, &environment, output, &confinement)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
-    for end in [child.stdout.map(Into::into), child.stderr.map(Into::into)]
-        .into_iter()
-        .flatten()
-    {
-        let pipe = pipe::Receiver::from_owned_fd(end)?;
+    for pipe in pipes {
         tokio::spawn(logs::pump(spec.id.clone(), pipe, logs.clone(), false));
     }
-    Ok(child.pid)
+    Ok(pid)
+}
+
+/// Pipes for a child's output, and the ends to be read. All that can fail is done before there is a child, which else
+/// would run on without anybody who knows it.
+///
+/// # Errors
+/// No descriptors are left.
+pub(super) fn output() -> io::Result<(Output, [pipe::Receiver; 2])> {
+    let (stdout, from_stdout) = pipe::pipe()?;
+    let (stderr, from_stderr) = pipe::pipe()?;
+    let output = Output {
+        stdout: stdout.into_blocking_fd()?,
+        stderr: stderr.into_blocking_fd()?,
+    };
+    Ok((output, [from_stdout, from_stderr]))
 }
 
 /// All that the kernel shall hold it to.

@@ -58,14 +58,16 @@ impl Started {
         });
         let root = confinement.root.as_mut().unwrap();
         root.binds.splice(..0, libraries);
-        let started = Child::start(&PROGRAM.into(), &["1000".into()], &[], &confinement);
+        let (output, _) = output().unwrap();
+        let arguments = ["1000".into()];
+        let started = child::start(&PROGRAM.into(), &arguments, &[], output, &confinement);
         // Who may not make namespaces gets no child, rather than one that is not confined.
         if !rustix::process::geteuid().is_root() {
             assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             skip("root, to confine a child");
             return None;
         }
-        let pid = started.unwrap().pid;
+        let pid = started.unwrap();
         assert_eq!(fs::read_to_string(procs).unwrap(), "0", "its cgroup");
         Some(Started {
             pid,

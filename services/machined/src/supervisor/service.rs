@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use corten_api::machine as api;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::container::Handle;
 use super::policy::{Runs, State};
@@ -21,6 +21,8 @@ pub(super) struct Service {
     pub(super) container: Option<Handle>,
     /// Ends its task, while there is one.
     pub(super) task: Option<AbortHandle>,
+    /// Hears when its process is ready, from its first start on.
+    pub(super) listening: Option<JoinSet<()>>,
     pub(super) state: State,
     /// It is known no longer when it has ended.
     pub(super) leaves: bool,
@@ -43,6 +45,7 @@ impl Service {
             spec,
             container: None,
             task: None,
+            listening: None,
             state: State::Initialized,
             leaves: false,
             view,

@@ -1,6 +1,6 @@
 //! The shell around the policy: one task, which owns every child of process 1.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use corten_sys::process as sys;
@@ -15,6 +15,7 @@ use super::{Order, Outside, Places, Scope, control, logs, notify, process, task,
 use crate::console;
 use crate::events::Events;
 use crate::node::{ServiceState, ServiceView};
+use crate::panics::caught;
 use crate::services::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
 /// Children reaped before other work gets a turn, so that a storm of orphans delays nobody for long.
@@ -41,8 +42,7 @@ pub(super) struct Shell {
     pub(super) known: Known,
     pub(super) children: Signal,
     pub(super) publisher: watch::Sender<Vec<ServiceView>>,
-    /// By process id.
-    pub(super) tools: HashMap<u32, tool::Running>,
+    pub(super) tools: tool::Tools,
     pub(super) stopping: Option<Stopping>,
     /// Who waits for a service to have started or stopped.
     pub(super) controls: Vec<control::Request>,
@@ -56,6 +56,7 @@ impl Shell {
                 .services
                 .iter()
                 .filter_map(|service| service.state.deadline())
+                .chain(self.tools.deadline())
                 .min();
             tokio::select! {
                 Some(order) = self.orders.recv() => self.obey(order),
@@ -86,7 +87,7 @@ impl Shell {
             Order::Declare(spec) => self.declare(*spec),
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
-            Order::Run(job) => self.tools.extend(tool::start(job)),
+            Order::Run(job) => self.tools.start(job, &self.places.cgroups),
             Order::Start(id) => self.happened(&id, Event::Start),
             Order::Stop(id) => self.happened(&id, Event::Stop),
             Order::StopAll(scope, done) => {
@@ -118,15 +119,10 @@ impl Shell {
             .iter_mut()
             .find(|service| service.spec.id == id)
         {
-            None => match self.listen(&spec) {
-                Ok(()) => {
-                    self.services.push(Service::new(spec));
-                    Event::Start
-                }
-                Err(error) => {
-                    return console::error(&format!("service {id}: cannot be heard: {error}"));
-                }
-            },
+            None => {
+                self.services.push(Service::new(spec));
+                Event::Start
+            }
             Some(service) if service.spec != spec || service.leaves => {
                 service.spec = spec;
                 service.leaves = false;
@@ -144,15 +140,6 @@ impl Shell {
             service.leaves = true;
         }
         self.happened(id, Event::Stop);
-    }
-
-    /// A process says by a socket of its own when it is ready.
-    pub(super) fn listen(&self, spec: &ServiceSpec) -> std::io::Result<()> {
-        let Runner::Process(process) = &spec.runner else {
-            return Ok(());
-        };
-        let socket = self.places.notify_socket(&spec.id);
-        notify::listen(spec.id.clone(), &socket, process.uid, self.speakers.clone())
     }
 
     /// Services that wait for the condition tell why they still do.
@@ -213,6 +200,15 @@ impl Shell {
         };
         match &service.spec.runner {
             Runner::Process(process) => {
+                // It says by a socket of its own when it is ready.
+                if service.listening.is_none() {
+                    let socket = self.places.notify_socket(&service.spec.id);
+                    let (id, told) = (service.spec.id.clone(), self.speakers.clone());
+                    match notify::listen(id, &socket, process.uid, told) {
+                        Ok(listening) => service.listening = Some(listening),
+                        Err(error) => return Event::Failed(format!("cannot hear it: {error}")),
+                    }
+                }
                 match process::spawn(&service.spec, process, &self.places, &self.logs) {
                     Ok(pid) => Event::Spawned(Runs::Process(pid)),
                     Err(error) => Event::Failed(error.to_string()),
@@ -248,7 +244,9 @@ impl Shell {
         };
         let (id, speakers) = (spec.id.clone(), self.speakers.clone());
         tokio::spawn(async move {
-            let answer = check.run().await;
+            // A check without an answer would be the service's last.
+            let answer = caught(check.run()).await;
+            let answer = answer.unwrap_or_else(|panicked| Err(format!("the check: {panicked}")));
             // The shell ends only with machined.
             let _ = speakers.send((id, Event::Checked(answer)));
         });
@@ -331,8 +329,8 @@ impl Shell {
                 .find(|service| service.state.runs() == Some(Runs::Process(reaped.pid)));
             if let Some(id) = owner.map(|service| service.spec.id.clone()) {
                 self.happened(&id, Event::Exited(reaped.exit));
-            } else if let Some(running) = self.tools.remove(&reaped.pid) {
-                tool::ended(running, reaped.exit);
+            } else {
+                self.tools.ended(reaped.pid, reaped.exit);
             }
         }
         true
@@ -355,6 +353,7 @@ impl Shell {
         for id in ids {
             self.happened(&id, Event::Tick);
         }
+        self.tools.kill_late(now);
     }
 
     fn go_on_stopping(&mut self) {

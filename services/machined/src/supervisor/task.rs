@@ -64,7 +64,9 @@ pub(super) fn start(id: &Id, task: &Task, told: mpsc::UnboundedSender<(Id, Event
         id: id.clone(),
         told: told.clone(),
     };
-    let work = tokio::spawn((task.0)(ready));
+    let task = task.clone();
+    // Also what it does before it first waits may panic.
+    let work = tokio::spawn(async move { (task.0)(ready).await });
     let handle = work.abort_handle();
     let id = id.clone();
     tokio::spawn(async move {

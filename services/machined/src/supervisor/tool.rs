@@ -1,33 +1,26 @@
-//! Programs of the image that run once and end: `mkfs.xfs`, `udevd modprobe` and their like.
+//! Programs of the image that run once and end: `mkfs.xfs`, `udevd modprobe` and their like (`services/tools.rs`).
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
+use std::time::Instant;
 
-use corten_sys::child::{CapabilitySet, Child, Confinement};
-use corten_sys::process::Exit;
+use corten_sys::child::{self, Confinement};
+use corten_sys::process::{Exit, Signal, signal_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use crate::services::{ENVIRONMENT, REGISTRYD};
+use super::process;
+use crate::services::{ENVIRONMENT, TOOLS_CGROUP, Tool};
 
 /// What is kept of a tool's words; they go into one message.
 const MOST_WORDS: u64 = 4096;
 
-/// What a tool needs: one loads modules, one writes files of its own, the others work on devices and file systems
-/// as root.
-fn capabilities(program: &str) -> CapabilitySet {
-    match program {
-        "udevd" => CapabilitySet::SYS_MODULE,
-        REGISTRYD => CapabilitySet::empty(),
-        _ => CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE),
-    }
-}
-
 /// A tool to be run, and who waits for it.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) program: String,
+    pub(super) tool: Tool,
     pub(super) arguments: Vec<String>,
     pub(super) done: oneshot::Sender<Result<(), String>>,
 }
@@ -35,50 +28,89 @@ pub(super) struct Job {
 /// A tool that runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    name: String,
+    tool: Tool,
+    /// When it is killed; `None`: it was.
+    until: Option<Instant>,
     words: oneshot::Receiver<String>,
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// Starts the tool. Who waits is told when it cannot be started.
-pub(super) fn start(job: Job) -> Option<(u32, Running)> {
-    let Job {
-        program,
-        arguments,
-        done,
-    } = job;
-    match spawn(&program, &arguments) {
-        Ok((pid, words)) => Some((
-            pid,
-            Running {
-                name: program,
-                words,
-                done,
-            },
-        )),
-        Err(error) => {
-            let _ = done.send(Err(format!("cannot run {program}: {error}")));
-            None
+/// Those that run, by process id.
+#[derive(Debug, Default)]
+pub(super) struct Tools(HashMap<u32, Running>);
+
+impl Tools {
+    /// Starts the tool. Who waits is told when it cannot be started.
+    pub(super) fn start(&mut self, job: Job, cgroups: &Path) {
+        let Job {
+            tool,
+            arguments,
+            done,
+        } = job;
+        match spawn(&tool, &arguments, cgroups) {
+            Ok((pid, words)) => {
+                let running = Running {
+                    tool,
+                    until: Instant::now().checked_add(tool.time),
+                    words,
+                    done,
+                };
+                self.0.insert(pid, running);
+            }
+            Err(error) => {
+                let program = tool.program;
+                let _ = done.send(Err(format!("cannot run {program}: {error}")));
+            }
         }
     }
-}
 
-/// Tells who waits how the tool ended.
-pub(super) fn ended(running: Running, exit: Exit) {
-    if exit == Exit::Code(0) {
-        let _ = running.done.send(Ok(()));
-        return;
+    /// When [`Tools::kill_late`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.0.values().filter_map(|running| running.until).min()
     }
-    tokio::spawn(async move {
-        let words = running.words.await.unwrap_or_default();
-        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        let failure = format!("{} ended with {exit}: {words}", running.name);
-        let _ = running.done.send(Err(failure));
-    });
+
+    /// Kills those whose time is up; their end is reaped as any other.
+    pub(super) fn kill_late(&mut self, now: Instant) {
+        for (pid, running) in &mut self.0 {
+            if running.until.is_some_and(|until| until <= now) {
+                running.until = None;
+                // It may have ended meanwhile.
+                let _ = signal_group(*pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Tells who waits how a tool ended, if this child is one.
+    pub(super) fn ended(&mut self, pid: u32, exit: Exit) {
+        let Some(running) = self.0.remove(&pid) else {
+            return;
+        };
+        if exit == Exit::Code(0) {
+            let _ = running.done.send(Ok(()));
+            return;
+        }
+        let Tool { program, time, .. } = running.tool;
+        let how = match running.until {
+            Some(_) => format!("ended with {exit}"),
+            None => format!(
+                "was killed, as it had not ended after {} s",
+                time.as_secs_f32()
+            ),
+        };
+        tokio::spawn(async move {
+            let words = running.words.await.unwrap_or_default();
+            let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+            let _ = running.done.send(Err(format!("{program} {how}: {words}")));
+        });
+    }
 }
 
-fn spawn(program: &str, arguments: &[String]) -> io::Result<(u32, oneshot::Receiver<String>)> {
-    let path = OsString::from(format!("/usr/bin/{program}"));
+fn spawn(
+    tool: &Tool,
+    arguments: &[String],
+    cgroups: &Path,
+) -> io::Result<(u32, oneshot::Receiver<String>)> {
+    let path = OsString::from(format!("/usr/bin/{}", tool.program));
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     let environment: Vec<(OsString, OsString)> = ENVIRONMENT
         .iter()
@@ -87,31 +119,25 @@ fn spawn(program: &str, arguments: &[String]) -> io::Result<(u32, oneshot::Recei
     let confinement = Confinement {
         uid: 0,
         gid: 0,
-        capabilities: capabilities(program),
+        capabilities: tool.capabilities,
         no_new_privs: true,
         oom_score_adj: 0,
-        cgroup_procs: None,
+        cgroup_procs: Some(cgroups.join(TOOLS_CGROUP).join("cgroup.procs")),
         root: None,
         system_calls: None,
     };
-    let child = Child::start(&path, &arguments, &environment, &confinement)?;
-    let open =
-        |end: Option<std::os::fd::OwnedFd>| end.map(pipe::Receiver::from_owned_fd).transpose();
-    let out = open(child.stdout.map(Into::into))?;
-    let err = open(child.stderr.map(Into::into))?;
+    let (output, [out, err]) = process::output()?;
+    let pid = child::start(&path, &arguments, &environment, output, &confinement)?;
     let (sender, words) = oneshot::channel();
     tokio::spawn(async move {
         let (_, complaint) = tokio::join!(read(out), read(err));
         let _ = sender.send(complaint);
     });
-    Ok((child.pid, words))
+    Ok((pid, words))
 }
 
 /// Reads to the end, so that the tool never blocks on a full pipe; keeps the beginning.
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut pipe) = pipe else {
-        return String::new();
-    };
+async fn read(mut pipe: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
     let _ = (&mut pipe).take(MOST_WORDS).read_to_end(&mut kept).await;
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
