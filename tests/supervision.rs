@@ -1,5 +1,5 @@
 //! Promise: a node survives the death of its daemons, and process 1 survives
-//! everything. Told by an agent inside the image's own initramfs
+//! everything, also a fork bomb. Told by an agent inside the image's own initramfs
 //! (`tests/chaos`), judged by the API.
 
 use tests::chaos::{self, Agent};
@@ -126,4 +126,49 @@ fn storms_do_not_hurt_process_one() {
         .into_iter()
         .filter(|event| event.name == "RESET");
     assert_eq!(resets.count(), 0, "the machine was reset");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_fork_bomb_in_the_pods_cgroup_stops_neither_the_api_nor_a_restart() {
+    let node = start("fork-bomb");
+    let mut agent = Agent::connect(&node.vm);
+    let pods = "/sys/fs/cgroup/kubepods";
+    let max = number(&agent.run(&format!("cat {pods}/pids.max"))).unwrap();
+    let got = number(&agent.run(&format!("bomb {pods}"))).unwrap();
+    // The first thread is the process.
+    assert_eq!(got + 1, max, "the kernel's own bound came first");
+    node.ask(&node.admin(), &["processes"], SOON);
+    // machined can start what has died.
+    for name in DAEMONS {
+        let old = node.until(&format!("one {name}"), SOON, || only(&mut agent, name));
+        agent.run(&format!("kill {SIGKILL} {old}"));
+        wait_replaced(&node, &mut agent, name, old);
+    }
+    let kills = agent.run(&format!("cat {pods}/pids.events"));
+    assert!(!kills.contains("max 0\n"), "{kills}");
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse();
+    number.map_err(|_| format!("{text:?} is no number"))
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn restarts_leave_nothing_open_in_process_one() {
+    let node = start("restarts");
+    let mut agent = Agent::connect(&node.vm);
+    let mut kill = |times: u32| {
+        for _ in 0..times {
+            let old = node.until("one syslogd", SOON, || only(&mut agent, "syslogd"));
+            agent.run(&format!("kill {SIGKILL} {old}"));
+            wait_replaced(&node, &mut agent, "syslogd", old);
+        }
+        number(&agent.run("descriptors 1")).unwrap()
+    };
+    let before = kill(2);
+    let after = kill(10);
+    // A call or a connection may be under way; each restart has two pipes.
+    assert!(after < before + 10, "{before} descriptors became {after}");
 }

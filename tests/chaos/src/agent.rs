@@ -11,6 +11,9 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, chroot, fchdir, kill_process, setsid};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
+/// Of each thread of a bomb; there are thousands.
+const STACK: usize = 64 * 1024;
+
 /// Serves commands for ever; returns when the port is closed.
 pub fn serve(proc: &Path, port: &Path) -> io::Result<()> {
     // A session of its own, so that nothing sent to process 1's reaches it.
@@ -59,6 +62,8 @@ fn command(line: &str) -> io::Result<String> {
         ["kill", signal, pid, times] => kill(signal, pid, times),
         ["socket", family] => socket(family),
         ["orphans", count] => orphans(number(count)?),
+        ["bomb", cgroup] => bomb(cgroup),
+        ["descriptors", pid] => Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count().to_string()),
         _ => Err(io::Error::other(format!("unknown command `{line}`"))),
     }
 }
@@ -148,6 +153,42 @@ fn orphans(count: i32) -> io::Result<String> {
         }
     }
     Ok(String::new())
+}
+
+/// Lets a process of the cgroup take every thread the kernel gives it, and keep them. Answers how many that are.
+fn bomb(cgroup: &str) -> io::Result<String> {
+    let own = format!("/proc/{}/exe", std::process::id());
+    let mut child = Command::new(own)
+        .arg("--bomb")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    fs::write(format!("{cgroup}/cgroup.procs"), child.id().to_string())?;
+    // Not before it is there.
+    if let Some(mut go) = child.stdin.take() {
+        go.write_all(b"\n")?;
+    }
+    let mut count = String::new();
+    if let Some(threads) = child.stdout.take() {
+        BufReader::new(threads).read_line(&mut count)?;
+    }
+    Ok(count)
+}
+
+/// Takes threads until there are no more, says how many, and stays.
+pub fn multiply() -> io::Result<()> {
+    io::stdin().read_line(&mut String::new())?;
+    let thread = || std::thread::Builder::new().stack_size(STACK);
+    let count = (0..).take_while(|_| thread().spawn(rest).is_ok()).count();
+    println!("{count}");
+    rest();
+    Ok(())
+}
+
+fn rest() {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Starts a child and leaves it.

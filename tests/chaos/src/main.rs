@@ -13,8 +13,8 @@
 //! /proc /dev/tty` takes commands from a terminal, as root.
 //!
 //! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat
-//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`, `socket FAMILY`. An answer is `ok LENGTH`
-//! or `no LENGTH`, a newline, and that many bytes.
+//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket
+//! FAMILY`. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
 
 mod agent;
 
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["--agent", proc, port] => agent::serve(Path::new(proc), Path::new(port)),
         ["--parent", own] => agent::leave_orphan(own),
+        ["--bomb"] => agent::multiply(),
         ["--orphan"] => {
             std::thread::sleep(Duration::from_millis(300));
             Ok(())
