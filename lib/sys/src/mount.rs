@@ -3,12 +3,16 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::fs::CWD;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
+};
 
-pub use rustix::mount::MountFlags;
+pub use rustix::mount::{MountAttrFlags, MountFlags};
 
 /// Mounts `source` of type `fstype` on `target`; `data` are the file system's own options.
 ///
@@ -29,6 +33,54 @@ pub fn mount(
         flags,
         data.as_c_str(),
     )?)
+}
+
+/// A file system that is mounted nowhere yet, and gone when it is dropped before it is.
+#[derive(Debug)]
+pub struct Unattached(OwnedFd);
+
+impl Unattached {
+    /// Makes one of type `fstype`; `options` are the file system's own, one after the other, each at most 255 bytes.
+    ///
+    /// # Errors
+    /// The kernel's answer, or a NUL byte in an option.
+    pub fn new(
+        fstype: &str,
+        source: &str,
+        options: &[(&str, &Path)],
+        attributes: MountAttrFlags,
+    ) -> io::Result<Unattached> {
+        let context = rustix::mount::fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let context = context.as_fd();
+        rustix::mount::fsconfig_set_string(context, "source", source)?;
+        for (name, value) in options {
+            rustix::mount::fsconfig_set_string(context, *name, *value)?;
+        }
+        rustix::mount::fsconfig_create(context)?;
+        let made = rustix::mount::fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        Ok(Unattached(made))
+    }
+
+    /// Mounts it on `target`.
+    ///
+    /// # Errors
+    /// The kernel's answer; nothing has changed.
+    pub fn attach(self, target: &Path) -> io::Result<()> {
+        self.move_to(target, MoveMountFlags::empty())
+    }
+
+    /// Mounts it on `target` under what is mounted there, to be seen when that is detached (since Linux 6.5).
+    ///
+    /// # Errors
+    /// The kernel's answer; nothing has changed. `EINVAL` where nothing is mounted.
+    pub fn attach_beneath(self, target: &Path) -> io::Result<()> {
+        self.move_to(target, MoveMountFlags::MOVE_MOUNT_BENEATH)
+    }
+
+    fn move_to(self, target: &Path, how: MoveMountFlags) -> io::Result<()> {
+        let flags = how | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        Ok(rustix::mount::move_mount(&self.0, "", CWD, target, flags)?)
+    }
 }
 
 /// Changes the flags of the mount at `target`.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use corten_config::Document;
 use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_extension::layers::{self, Layer};
-use corten_sys::mount::{self, MountFlags};
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::Machine;
+use super::overlay::Overlay;
 use crate::console;
 use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
@@ -68,6 +68,10 @@ impl Machine {
         if let Err(error) = remove_all(Path::new(UNPACKED)) {
             console::warn(&format!("cannot remove {UNPACKED}: {error}"));
         }
+        let mut overlay = match Overlay::over(Path::new(OVER)) {
+            Ok(overlay) => overlay,
+            Err(error) => return console::error(&format!("cannot open {OVER}: {error}")),
+        };
         let mut configs = self.node.configs();
         let mut complaints = Complaints::default();
         let mut loaded: Vec<Loaded> = Vec::new();
@@ -77,10 +81,10 @@ impl Machine {
             complaints.forget_others(&wanted);
             let now = self.obtain_all(&wanted, &loaded, &mut complaints).await;
             if now != loaded {
-                loaded = self.lay(&loaded, now);
+                loaded = self.lay(&mut overlay, loaded, now);
             }
             let again = async {
-                if loaded.len() == wanted.len() {
+                if loaded.iter().map(|one| &one.image).eq(&wanted) {
                     std::future::pending::<()>().await;
                 }
                 sleep(pause).await;
@@ -160,14 +164,13 @@ impl Machine {
     }
 
     /// Lays those of now over the node, in place of those before. Answers which lie there then.
-    fn lay(&self, before: &[Loaded], now: Vec<Loaded>) -> Vec<Loaded> {
-        let now = match mount_instead(before, &now) {
-            Ok(()) => now,
-            Err(error) => {
-                console::error(&format!("cannot lay extensions over {OVER}: {error}"));
-                Vec::new()
-            }
-        };
+    fn lay(&self, overlay: &mut Overlay, before: Vec<Loaded>, now: Vec<Loaded>) -> Vec<Loaded> {
+        if let Err(error) = overlay.lay(&layers_of(&now)) {
+            console::error(&format!(
+                "cannot lay extensions over {OVER}: {error}; those before stay"
+            ));
+            return before;
+        }
         for one in before.iter().filter(|one| !now.contains(one)) {
             console::say(&format!("the extension {} is no longer loaded", one.image));
         }
@@ -196,7 +199,7 @@ fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
         .collect()
 }
 
-/// Where it is unpacked. The kernel takes one page of names for all layers together, so they are short.
+/// Where it is unpacked. The kernel takes names of layers of at most 255 bytes.
 fn directory(image: &ExtensionImage) -> PathBuf {
     let hex = image.digest().strip_prefix("sha256:").unwrap_or_default();
     Path::new(UNPACKED).join(hex.get(..16).unwrap_or(hex))
@@ -232,28 +235,10 @@ fn names_in_the_image() -> HashSet<String> {
 }
 
 /// The directories to lay, the topmost first. An extension may have nothing but its manifest.
-fn lower(extensions: &[Loaded]) -> Vec<String> {
+fn layers_of(extensions: &[Loaded]) -> Vec<PathBuf> {
     let directories = extensions.iter().rev();
     let directories = directories.map(|one| directory(&one.image).join("rootfs/usr/local"));
-    directories
-        .filter(|directory| directory.is_dir())
-        .map(|directory| directory.display().to_string())
-        .collect()
-}
-
-fn mount_instead(before: &[Loaded], now: &[Loaded]) -> io::Result<()> {
-    if !lower(before).is_empty() {
-        // What runs out of it has it until it ends.
-        mount::detach(Path::new(OVER))?;
-    }
-    let layers = lower(now);
-    if layers.is_empty() {
-        return Ok(());
-    }
-    let options = format!("lowerdir={}:{OVER}", layers.join(":"));
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    let source = Path::new("corten-extensions");
-    mount::mount(source, Path::new(OVER), "overlay", flags, &options)
+    directories.filter(|directory| directory.is_dir()).collect()
 }
 
 fn remove_all(directory: &Path) -> io::Result<()> {

@@ -7,6 +7,7 @@ mod ending;
 mod extensions;
 mod images;
 mod loading;
+mod overlay;
 mod runtime;
 mod storage;
 mod seed;
