@@ -48,8 +48,8 @@ fn blocking(
         .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
     let how = how(request, node.stage() == Stage::Maintenance)?;
     let mut warnings = document.warnings();
-    let details = if request.dry_run {
     warnings.extend(document.kept());
+    let details = if request.dry_run {
         node.check_config(&document)
             .map_err(|error| refused(&error))?;
         dry_run(node.as_ref(), &document)
