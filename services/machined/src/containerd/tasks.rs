@@ -74,11 +74,14 @@ impl Runtime for Containerd {
 
 impl Containerd {
     /// Removes the containers that were made here, perhaps in an earlier boot, for services that are no more,
-    /// and returns their names.
+    /// and returns their names. Whether a service `is_wanted` is asked when its container is about to go.
     ///
     /// # Errors
     /// containerd does not answer.
-    pub async fn remove_others(&self, services: &[&str]) -> Result<Vec<String>, Status> {
+    pub async fn remove_others(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, Status> {
         let session = self.connect(SYSTEM).await?;
         let list = ListContainersRequest {
             filters: vec![format!("labels.\"{LABEL}\"")],
@@ -90,7 +93,7 @@ impl Containerd {
             .containers;
         let mut removed = Vec::new();
         for record in records {
-            if !services.contains(&record.id.as_str()) {
+            if !is_wanted(&record.id) {
                 remove(&session, &record.id).await?;
                 removed.push(record.id);
             }

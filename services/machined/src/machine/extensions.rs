@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     /// What the files say; held while it is declared.
-    found: Mutex<Vec<Entry>>,
+    found: Arc<Mutex<Vec<Entry>>>,
     /// Paths that are looked for, once each.
     awaited: Mutex<HashSet<PathBuf>>,
     /// Those that lie over the image's, the lowest first.
@@ -63,8 +63,8 @@ impl Machine {
     /// Finds the services, and wants them to run.
     pub(super) fn start_extensions(&self) {
         self.find_extensions();
-        let ids = lock(&self.extensions.found).iter().map(Entry::id).collect();
-        tokio::spawn(remove_others(self.supervisor.clone(), ids));
+        let found = self.extensions.found.clone();
+        tokio::spawn(remove_others(self.supervisor.clone(), found));
     }
 
     /// Finds the services of now: new ones start, those that are gone end.
@@ -272,13 +272,13 @@ async fn await_path(path: PathBuf, conditions: Conditions) {
 
 /// Containers outlive the boot they were made in as records on the disk. Those of extensions that are gone are
 /// removed; the others remove their own.
-async fn remove_others(supervisor: Supervisor, wanted: Vec<Arc<str>>) {
+async fn remove_others(supervisor: Supervisor, found: Arc<Mutex<Vec<Entry>>>) {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
-    let wanted: Vec<&str> = wanted.iter().map(|id| &**id).collect();
     let mut told = String::new();
     loop {
         supervisor.up("containerd").await;
-        match containerd.remove_others(&wanted).await {
+        // Others may have been loaded since.
+        match containerd.remove_others(|id| is_found(&found, id)).await {
             Ok(removed) if removed.is_empty() => return,
             Ok(removed) => {
                 let removed = removed.join(", ");
@@ -296,6 +296,11 @@ async fn remove_others(supervisor: Supervisor, wanted: Vec<Arc<str>>) {
             }
         }
     }
+}
+
+/// Whether a service of an extension has this id, now.
+fn is_found(found: &Mutex<Vec<Entry>>, id: &str) -> bool {
+    lock(found).iter().any(|entry| *entry.id() == *id)
 }
 
 #[cfg(test)]

@@ -134,3 +134,23 @@ fn a_broken_file_is_named_and_the_others_go_on() {
     assert!(at(7).ends_with(pipe), "{}", at(7));
     assert!(find(&directory.path().join("none")).unwrap().is_empty());
 }
+
+#[test]
+fn containers_of_extensions_loaded_since_are_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str| {
+        let text = format!("name: {name}\ncontainer: {{entrypoint: /a}}\nrestart: always\n");
+        fs::write(directory.path().join(format!("{name}.yaml")), text).unwrap();
+    };
+    let extensions = Extensions::default();
+    // What the attempts have that are made until containerd is there.
+    let found = extensions.found.clone();
+    let look = || *lock(&extensions.found) = find(directory.path()).unwrap();
+    write("early");
+    look();
+    assert!(is_found(&found, "ext-early") && !is_found(&found, "ext-late"));
+    write("late");
+    fs::remove_file(directory.path().join("early.yaml")).unwrap();
+    look();
+    assert!(!is_found(&found, "ext-early") && is_found(&found, "ext-late"));
+}
