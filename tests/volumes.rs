@@ -9,6 +9,14 @@ use tests::node::{BOOT, Node, SOON};
 /// From a reboot's reset to the next, or a power-off.
 const ORDERLY: Duration = Duration::from_secs(120);
 
+/// How an XFS and the parts of one begin.
+const XFS: &[u8] = b"XFSB";
+/// Where its superblock has its checksum (`sb_crc`), in bytes.
+const CHECKSUM: u64 = 224;
+const MIB: u64 = 1 << 20;
+/// The length of STATE.
+const STATE_MIB: usize = 320;
+
 /// Size in GB of the file system mounted on `target`, which must be on the disk.
 fn mounted(node: &Node, target: &str) -> f64 {
     let (device, size) = node.mount(target);
@@ -64,4 +72,65 @@ fn volumes_are_made_kept_and_grown() {
             Err(format!("{before} -> {after} GB"))
         }
     });
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_damaged_state_is_repaired_or_named() {
+    let disk = NodeDisk::new("damaged-state", 4);
+    let node = disk.start(|machine| machine);
+    node.configure();
+    mounted(&node, "/system/state");
+    let switch_off = |node: Node| {
+        node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
+        node.wait_off(ORDERLY);
+    };
+    switch_off(node);
+    let starts = disk.starts();
+    let parts = starts.iter().enumerate();
+    let mut parts = parts.filter(|(_, start)| start.starts_with(XFS));
+    let (first, _) = parts.next().expect("a file system");
+    // EPHEMERAL comes after it.
+    let others = parts.map(|(mib, _)| mib);
+    let others: Vec<usize> = others.take_while(|mib| *mib < first + STATE_MIB).collect();
+    assert_eq!(others.len(), 3, "copies of the superblock: {others:?}");
+    let place = |mib: usize| mib as u64 * MIB;
+
+    // A copy makes the superblock whole, and nothing is lost.
+    disk.zero(place(first) + CHECKSUM, 4);
+    let node = disk.start(|machine| machine);
+    node.ask(&node.admin(), &["version"], BOOT);
+    mounted(&node, "/system/state");
+    let said = node.ask(&node.admin(), &["logs", "machined"], SOON);
+    let repaired = |line: &str| line.contains("STATE on /dev/vda") && line.contains("was repaired");
+    assert!(said.lines().any(repaired), "{said}");
+    switch_off(node);
+
+    // Only that it was one is left. The node comes up, and says what is wrong and what to do.
+    for part in others.into_iter().chain([first]) {
+        disk.zero(place(part) + 4, 508);
+    }
+    let node = disk.start(|machine| machine);
+    node.wait_maintenance();
+    node.until("what is wrong with STATE", SOON, || {
+        let status = ["get", "volumestatus", "STATE", "-o", "yaml"];
+        let shown = node.insecure().call(&status)?;
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        let shown = words.join(" ");
+        let says = |words| shown.contains(words);
+        if says("is damaged and cannot be repaired") && says("wipe or reset it") {
+            Ok(())
+        } else {
+            Err(shown)
+        }
+    });
+    node.configure();
+    node.expect_reset(ORDERLY, || {
+        let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
+        let labels = ["--system-labels-to-wipe", "STATE"];
+        let asked = node.admin().call(&[&reset[..], &labels].concat());
+        asked.unwrap_or_else(|error| panic!("{error}"));
+    });
+    node.configure();
+    mounted(&node, "/system/state");
 }

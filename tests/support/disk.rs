@@ -74,6 +74,51 @@ impl NodeDisk {
             .collect()
     }
 
+    /// Writes zeros to a place of the disk, in bytes, while no machine has it.
+    ///
+    /// # Panics
+    /// When `qemu-io` cannot.
+    pub fn zero(&self, offset: u64, length: u64) {
+        let mut command = Command::new("qemu-io");
+        let write = format!("write -P 0 {offset} {length}");
+        run(command.args(["-f", "qcow2", "-c", &write]).arg(&self.path));
+    }
+
+    /// Adds a partition behind those of the image, while no machine has the disk.
+    ///
+    /// # Panics
+    /// When `qemu-img` or `sfdisk` cannot.
+    pub fn add_partition(&self, name: &str, content: &[u8]) {
+        let raw = self.path.with_extension("plain");
+        let mut command = Command::new("qemu-img");
+        command.args(["convert", "-q", "-O", "raw"]);
+        run(command.arg(&self.path).arg(&raw));
+        let script = self.path.with_extension("partition");
+        let mib = content.len().div_ceil(MIB);
+        std::fs::write(&script, format!("size={mib}MiB, name={name}\n")).expect("a script");
+        let mut command = Command::new("/sbin/sfdisk");
+        command.args(["--quiet", "--append"]).arg(&raw);
+        run(command.stdin(std::fs::File::open(&script).expect("the script")));
+        let mut command = Command::new("/sbin/sfdisk");
+        let table = command.arg("--json").arg(&raw).output().expect("sfdisk");
+        let table: serde_json::Value = serde_json::from_slice(&table.stdout).expect("its table");
+        let partitions = table.pointer("/partitiontable/partitions");
+        let partitions = partitions.and_then(serde_json::Value::as_array);
+        let mut named = partitions.into_iter().flatten();
+        let found = named.find(|partition| partition["name"] == name);
+        let start = found.and_then(|found| found["start"].as_u64());
+        let start = start.expect("the partition") * 512;
+        let file = std::fs::File::options().write(true).open(&raw);
+        let file = file.expect("the raw disk");
+        file.write_all_at(content, start).expect("its content");
+        let mut command = Command::new("qemu-img");
+        command.args(["convert", "-q", "-f", "raw", "-O", "qcow2"]);
+        run(command.arg(&raw).arg(&self.path));
+        for left in [raw, script] {
+            std::fs::remove_file(left).expect("a file to go");
+        }
+    }
+
     fn each_mib<T>(&self, look: impl Fn(&[u8]) -> T) -> Vec<T> {
         let raw = self.path.with_extension("plain");
         let mut command = Command::new("qemu-img");
@@ -107,6 +152,6 @@ impl NodeDisk {
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().expect("qemu-img");
+    let status = command.status().expect("a tool of qemu-utils");
     assert!(status.success(), "{command:?}: {status}");
 }

@@ -43,22 +43,54 @@ pub(super) async fn attach(
             ));
         }
     }
-    if let Err(error) = mount_on(volume, device) {
-        console::warn(&format!(
-            "{} on {shown} cannot be mounted ({error}); it is being repaired",
-            volume.name
-        ));
-        supervisor
-            .run("xfs_repair", &[&shown])
-            .await
-            .map_err(|why| format!("{shown} is damaged and cannot be repaired: {why}"))?;
-        mount_on(volume, device).map_err(|error| format!("cannot mount {shown}: {error}"))?;
-    }
+    let mount = || mount_on(volume, device);
+    let repair = async || supervisor.run("xfs_repair", &[&shown]).await;
+    mount_repaired(volume.name, &shown, mount, repair).await?;
     let Some(mode) = volume.mode else {
         return Ok(());
     };
     fs::set_permissions(volume.target, fs::Permissions::from_mode(mode))
         .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
+}
+
+/// Mounts a file system; one that cannot be mounted is repaired first.
+async fn mount_repaired(
+    volume: &str,
+    shown: &str,
+    mount: impl Fn() -> io::Result<()>,
+    repair: impl AsyncFnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let Err(error) = mount() else { return Ok(()) };
+    console::warn(&format!(
+        "{volume} on {shown} cannot be mounted ({error}); it is being repaired"
+    ));
+    let remedy = "wipe or reset it to have the volume made anew, without what is in it";
+    repair().await.map_err(|why| {
+        let why = without_dots(&why);
+        format!("{shown} is damaged and cannot be repaired: {why}; {remedy}")
+    })?;
+    mount().map_err(|error| {
+        format!("{shown} was repaired and cannot be mounted still: {error}; {remedy}")
+    })?;
+    console::warn(&format!(
+        "{volume} on {shown} was repaired; what could be saved without its name is in lost+found"
+    ));
+    Ok(())
+}
+
+/// What `xfs_repair` says, but for the dots by which it shows that it gets on.
+fn without_dots(text: &str) -> String {
+    // They are at the start of a line, right before its words.
+    let words = text.split_whitespace().map(|word| {
+        let rest = word.trim_start_matches('.');
+        if word.len() - rest.len() > 3 {
+            rest
+        } else {
+            word
+        }
+    });
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 /// Opens an encrypted partition, or makes it one; `None`: it is not encrypted.
@@ -128,3 +160,7 @@ pub(super) fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
         )
     })
 }
+
+#[cfg(test)]
+#[path = "attach_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! A damaged file system, with the tools that the image has, too.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+
+use super::super::{STATE, STATE_LENGTH};
+use super::*;
+use crate::network::testing::skip;
+
+/// Where the parts of STATE begin, each with a copy of the superblock (`agblocks` of `mkfs.xfs`: four parts).
+const PARTS: [u64; 4] = [0, STATE_LENGTH / 4, STATE_LENGTH / 2, STATE_LENGTH / 4 * 3];
+/// Of a superblock's checksum (kernel: `sb_crc` in fs/xfs/libxfs/xfs_format.h).
+const CHECKSUM: u64 = 224;
+
+/// Runs a tool of xfsprogs on a file; what it complains about.
+fn tool(name: &str, arguments: &[&str], path: &Path) -> Result<(), String> {
+    let mut command = Command::new(format!("/sbin/{name}"));
+    let ended = command.args(arguments).arg(path).output().unwrap();
+    let words = String::from_utf8_lossy(&ended.stderr);
+    let words: Vec<&str> = words.split_whitespace().collect();
+    ended
+        .status
+        .success()
+        .then_some(())
+        .ok_or_else(|| format!("{name} ended with {}: {}", ended.status, words.join(" ")))
+}
+
+/// A file system as STATE's.
+fn file_system() -> Option<tempfile::NamedTempFile> {
+    if !["mkfs.xfs", "xfs_repair"]
+        .iter()
+        .all(|name| Path::new("/sbin").join(name).exists())
+    {
+        skip("xfsprogs");
+        return None;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(STATE_LENGTH).unwrap();
+    tool("mkfs.xfs", &["-q", "-f", "-L", STATE.name], file.path()).unwrap();
+    for part in PARTS {
+        let mut magic = [0; 4];
+        file.as_file().read_exact_at(&mut magic, part).unwrap();
+        assert_eq!(&magic, b"XFSB", "at {part}");
+    }
+    Some(file)
+}
+
+/// What becomes of it, and how often it was repaired. A file system is mounted when its tool finds nothing wrong: the
+/// kernel mounts one for root only.
+async fn mounted(file: &File, path: &Path) -> (Result<(), String>, u32) {
+    assert_eq!(content(file, path), Content::Xfs);
+    let repairs = Cell::new(0);
+    let mount = || tool("xfs_repair", &["-n"], path).map_err(io::Error::other);
+    let repair = async || {
+        repairs.set(repairs.get() + 1);
+        tool("xfs_repair", &[], path)
+    };
+    let done = mount_repaired(STATE.name, "/dev/vda4", mount, repair).await;
+    (done, repairs.get())
+}
+
+fn content(file: &File, path: &Path) -> Content {
+    file.sync_all().unwrap();
+    disk::content(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_volume_is_repaired_or_named_with_the_remedy() {
+    let Some(image) = file_system() else { return };
+    let (file, path) = (image.as_file(), image.path());
+    assert_eq!(mounted(file, path).await, (Ok(()), 0));
+
+    // One of the copies makes it whole.
+    file.write_all_at(&[0xff; 4], CHECKSUM).unwrap();
+    assert_eq!(mounted(file, path).await, (Ok(()), 1));
+    assert_eq!(mounted(file, path).await, (Ok(()), 0));
+
+    // Nothing is left of any of them but that it was one.
+    for part in PARTS {
+        file.write_all_at(&[0; 508], part + 4).unwrap();
+    }
+    let (done, repairs) = mounted(file, path).await;
+    let why = done.unwrap_err();
+    let start = "/dev/vda4 is damaged and cannot be repaired: xfs_repair ended with ";
+    assert!(why.starts_with(start), "{why}");
+    let end = "could not find valid secondary superblock Exiting now.; \
+               wipe or reset it to have the volume made anew, without what is in it";
+    assert!(why.ends_with(end) && !why.contains("...."), "{why}");
+    assert_eq!(repairs, 1);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_repaired_and_cannot_be_mounted_still_is_named() {
+    let mount = || Err(io::Error::other("no such file system"));
+    let done = mount_repaired("data", "/dev/vdb1", mount, async || Ok(())).await;
+    let why = done.unwrap_err();
+    let start = "/dev/vdb1 was repaired and cannot be mounted still: no such file system; wipe";
+    assert!(why.starts_with(start), "{why}");
+}
