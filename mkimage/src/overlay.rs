@@ -166,6 +166,16 @@ impl Overlay {
         }
         Ok(key)
     }
+
+    /// All files of the overlay in `dir` and its boot firmware, each by what it is for.
+    pub fn files(&self, dir: &Path) -> Vec<(String, PathBuf)> {
+        let itself = (format!("overlay/{FILE}"), dir.join(FILE));
+        let esp = self.esp.iter();
+        let esp = esp.map(|(path, source)| (format!("overlay/esp/{path}"), source.clone()));
+        let raw = self.raw.iter();
+        let raw = raw.map(|(offset, source)| (format!("overlay/raw/{offset}"), source.clone()));
+        std::iter::once(itself).chain(esp).chain(raw).collect()
+    }
 }
 
 /// A file of the boot firmware.

@@ -2,6 +2,7 @@
 
 mod bill;
 mod layers;
+mod origin;
 mod outputs;
 mod place;
 mod programs;
@@ -249,7 +250,7 @@ fn describe(
     place::whole(bill, |file| sbom::write(file, release, &components))?;
     let mut all = files.to_vec();
     all.push(bill.clone());
-    let provenance = outputs::provenance(context, &all)?;
+    let provenance = origin::of(context, &all)?;
     place::whole(origin, |file| provenance::write(file, release, &provenance))?;
     all.push(origin.clone());
     place::whole(sums, |file| checksums::write(file, &all))?;

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::signed::SD_BOOT;
 use super::steps::{Context, Handles, INITRAMFS, command_line};
-use crate::archive::Substitution;
-use crate::cache::{KeyBuilder, sha256_file};
+use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::file_name;
 use crate::image::fat::Content;
-use crate::image::{gcp, installer, iso, ova, provenance, pxe, qcow2, raw, vhd, vmdk};
-use crate::kernel::{self, source::SourceLock};
+use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
+use crate::kernel;
 use crate::overlay::Overlay;
 use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
@@ -212,54 +211,4 @@ fn plain<'a>(
             }
         }
     }))
-}
-
-/// What went into a build and came out of it.
-pub fn provenance(context: &Context, outputs: &[PathBuf]) -> Result<provenance::Provenance> {
-    let mut materials: Vec<provenance::Material> = context
-        .lock
-        .packages
-        .iter()
-        .map(|p| provenance::Material {
-            uri: format!("pkg:deb/debian/{}@{}?arch={}", p.name, p.version, p.arch),
-            sha256: p.sha256.clone(),
-        })
-        .collect();
-    let kernel = SourceLock::read(&context.options.source.join(kernel::CONFIG_DIR))?.kernel;
-    materials.push(provenance::Material {
-        uri: kernel.tarball.clone(),
-        sha256: kernel.tarball_sha256,
-    });
-    let profile = &context.options.profile;
-    let locks = ["Cargo.lock", "rootfs/go/go.sum", "rootfs/packages.lock"];
-    let files = locks.map(|lock| (lock.to_owned(), context.options.source.join(lock)));
-    // The user's own files are named by content: where they lay on the build machine is no input.
-    let own = profile
-        .config
-        .iter()
-        .chain(profile.extensions.iter().map(|one| &one.archive))
-        .map(|path| (file_name(path), path.clone()));
-    for (uri, path) in files.into_iter().chain(own) {
-        materials.push(provenance::Material {
-            uri,
-            sha256: sha256_file(&path)?,
-        });
-    }
-    let mut choices = profile.clone();
-    choices.config = None;
-    choices.extensions.clear();
-    Ok(provenance::Provenance {
-        outputs: outputs.to_vec(),
-        materials,
-        parameters: serde_json::to_value(&choices)?,
-        substituted: context
-            .substituted
-            .iter()
-            .map(|Substitution { locked, used }| provenance::Substituted {
-                package: format!("pkg:deb/debian/{}?arch={}", locked.name, locked.arch),
-                locked: locked.version.clone(),
-                used: used.version.clone(),
-            })
-            .collect(),
-    })
 }

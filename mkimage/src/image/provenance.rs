@@ -28,6 +28,8 @@ pub struct Provenance {
     pub materials: Vec<Material>,
     /// What the user chose: the profile as JSON.
     pub parameters: Value,
+    /// The commit of the sources, as nodes tell it.
+    pub commit: Option<String>,
     /// Packages that are not what the lock names.
     pub substituted: Vec<Substituted>,
 }
@@ -75,6 +77,7 @@ pub fn statement(release: &Release, provenance: &Provenance) -> Result<String> {
                 "externalParameters": provenance.parameters,
                 "internalParameters": {
                     "version": release.version,
+                    "commit": provenance.commit,
                     "arch": release.arch.to_string(),
                     "sourceDateEpoch": release.epoch,
                     "substituted": provenance.substituted,
@@ -112,6 +115,7 @@ mod tests {
                 material("pkg:deb/b"),
             ],
             parameters: json!({"output": ["raw"]}),
+            commit: Some("0123456789ab".into()),
             substituted: vec![Substituted {
                 package: "pkg:deb/a".into(),
                 locked: "1".into(),
@@ -134,6 +138,7 @@ mod tests {
         );
         assert_eq!(definition["resolvedDependencies"][0]["uri"], "pkg:deb/a");
         assert_eq!(definition["externalParameters"]["output"][0], "raw");
+        assert_eq!(definition["internalParameters"]["commit"], "0123456789ab");
         let substituted = &definition["internalParameters"]["substituted"][0];
         assert_eq!(substituted["used"], "2");
     }
