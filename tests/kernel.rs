@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tests::chaos::{self, Agent};
-use tests::node::{Node, SOON};
+use tests::node::{BOOT, Node, SOON};
 use tests::{images, workspace};
 
 /// The shortest timeout, for a slow host.
@@ -63,4 +63,8 @@ fn a_hung_kernel_is_reset() {
             event.name == "WATCHDOG"
         });
     reset.unwrap_or_else(|error| panic!("{error}"));
+    // The watchdog remembers it, whatever the node has forgotten.
+    let known = "the boot before ended by a reset by the watchdog";
+    let told = node.vm.wait_console(known, BOOT);
+    told.unwrap_or_else(|error| panic!("{error}"));
 }

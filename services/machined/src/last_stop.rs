@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::durable;
+use crate::oom::{self, Kill};
 
 /// On STATE.
 const FILE: &str = "last-stop.json";
@@ -21,6 +23,12 @@ const FILE: &str = "last-stop.json";
 const KERNEL_LOG: usize = 16 * 1024;
 /// `WDIOF_CARDRESET` of linux/watchdog.h.
 const RESET_BY_WATCHDOG: u32 = 0x20;
+/// What a panic says that the kernel made because memory ran out (`out_of_memory` and `check_panic_on_oom` of
+/// mm/oom_kill.c).
+const NO_MEMORY: [&str; 2] = ["System is deadlocked on memory", "Out of memory"];
+
+/// Held while the record is read, changed and written.
+static RECORD: Mutex<()> = Mutex::new(());
 
 /// What kind of end it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +42,8 @@ pub enum Reason {
     Fatal,
     /// The kernel's own end; also soft and hard lockups and unknown NMIs.
     Panic,
+    /// The kernel's own end, because memory ran out and there was nothing to kill for it.
+    OutOfMemory,
     /// The machine was reset because nobody fed its watchdog.
     Watchdog,
     /// Loss of power, or a reset from outside.
@@ -71,6 +81,7 @@ impl std::fmt::Display for Stop {
             Reason::Shutdown => "a shutdown",
             Reason::Fatal => "a failure of machined",
             Reason::Panic => "a panic of the kernel",
+            Reason::OutOfMemory => "a panic of the kernel without memory",
             Reason::Watchdog => "a reset by the watchdog",
             Reason::CutOff => "the loss of power, or a reset from outside",
         };
@@ -89,6 +100,19 @@ struct Record {
     /// The kernel's number of the boot.
     boot: String,
     stop: Option<Stop>,
+    /// The last of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kills: Vec<Kill>,
+}
+
+impl Record {
+    fn of(boot: &str) -> Record {
+        Record {
+            boot: boot.to_owned(),
+            stop: None,
+            kills: Vec::new(),
+        }
+    }
 }
 
 /// What is known of the end of the boot before.
@@ -100,6 +124,8 @@ pub struct LastStop {
     pub stop: Stop,
     /// The kernel's last words, when it panicked.
     pub kernel_log: String,
+    /// The services' processes that were killed for memory in that boot, the last of them.
+    pub kills: Vec<Kill>,
 }
 
 /// What a machine still knows of the boot before, beside what is on STATE.
@@ -127,20 +153,9 @@ impl Evidence {
 /// # Errors
 /// The volume's; then this boot's end will not be known.
 pub fn begin(state: &Path, boot: &str, evidence: Evidence) -> io::Result<Option<LastStop>> {
-    // A damaged record is one without a reason.
-    let before = match fs::read(state.join(FILE)) {
-        Ok(bytes) => Some(serde_json::from_slice(&bytes).unwrap_or(Record {
-            boot: String::new(),
-            stop: None,
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    let record = Record {
-        boot: boot.to_owned(),
-        stop: None,
-    };
-    write(state, &record)?;
+    let _alone = alone();
+    let before = read(state)?;
+    write(state, &Record::of(boot))?;
     Ok(conclude(before, evidence))
 }
 
@@ -155,11 +170,45 @@ pub fn without_record(evidence: Evidence) -> Option<LastStop> {
 /// # Errors
 /// The volume's.
 pub fn record(state: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
-    let record = Record {
-        boot: boot.to_owned(),
-        stop: Some(stop.clone()),
-    };
+    change(state, boot, |record| record.stop = Some(stop.clone()))
+}
+
+/// Writes down that processes of services were killed for memory in this boot.
+///
+/// # Errors
+/// The volume's.
+pub fn record_kills(state: &Path, boot: &str, kills: Vec<Kill>) -> io::Result<()> {
+    change(state, boot, |record| {
+        record.kills.extend(kills);
+        let older = record.kills.len().saturating_sub(oom::MOST);
+        record.kills.drain(..older);
+    })
+}
+
+/// Changes the record of this boot. What was there of another is not its own, and what cannot be read is replaced.
+fn change(state: &Path, boot: &str, change: impl FnOnce(&mut Record)) -> io::Result<()> {
+    let _alone = alone();
+    let found = read(state).ok().flatten();
+    let own = found.filter(|record| record.boot == boot);
+    let mut record = own.unwrap_or_else(|| Record::of(boot));
+    change(&mut record);
     write(state, &record)
+}
+
+/// What is locked is whole at any time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A damaged record is one without a reason; `None`: there is none.
+fn read(state: &Path) -> io::Result<Option<Record>> {
+    match fs::read(state.join(FILE)) {
+        Ok(bytes) => Ok(Some(
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| Record::of("")),
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn write(state: &Path, record: &Record) -> io::Result<()> {
@@ -168,10 +217,7 @@ fn write(state: &Path, record: &Record) -> io::Result<()> {
 
 fn conclude(before: Option<Record>, evidence: Evidence) -> Option<LastStop> {
     let known = before.is_some();
-    let Record { boot, stop } = before.unwrap_or(Record {
-        boot: String::new(),
-        stop: None,
-    });
+    let Record { boot, stop, kills } = before.unwrap_or_else(|| Record::of(""));
     let cut_off = |reason, detail: &str| Stop {
         reason,
         detail: detail.to_owned(),
@@ -179,7 +225,15 @@ fn conclude(before: Option<Record>, evidence: Evidence) -> Option<LastStop> {
     };
     // Also an orderly end may be cut off, and then its own word does not count.
     let stop = match (&evidence.kernel_log, stop) {
-        (Some(log), _) => cut_off(Reason::Panic, panic_line(log)),
+        (Some(log), _) => {
+            let line = panic_line(log);
+            let has_no_memory = NO_MEMORY.iter().any(|words| line.contains(words));
+            let reason = match has_no_memory {
+                true => Reason::OutOfMemory,
+                false => Reason::Panic,
+            };
+            cut_off(reason, line)
+        }
         (None, Some(stop)) => stop,
         (None, None) if evidence.watchdog => cut_off(Reason::Watchdog, ""),
         (None, None) if known => cut_off(Reason::CutOff, ""),
@@ -189,6 +243,7 @@ fn conclude(before: Option<Record>, evidence: Evidence) -> Option<LastStop> {
         boot,
         stop,
         kernel_log: evidence.kernel_log.unwrap_or_default(),
+        kills,
     })
 }
 
@@ -283,6 +338,53 @@ mod tests {
             "Kernel panic - not syncing: NMI: Not continuing"
         );
         assert!(last.kernel_log.ends_with("continuing\n"));
+    }
+
+    #[test]
+    fn a_panic_without_memory_is_told_from_others() {
+        for (line, expected) in [
+            ("System is deadlocked on memory", Reason::OutOfMemory),
+            (
+                "Out of memory: compulsory panic_on_oom is enabled",
+                Reason::OutOfMemory,
+            ),
+            ("Attempted to kill init! exitcode=0x00000009", Reason::Panic),
+        ] {
+            // Also others may have been killed for memory before.
+            let log = format!(
+                "<3>[ 8.0] Out of memory: Killed process 9 (a)\n<0>[ 9.1] Kernel panic - not syncing: {line}\n"
+            );
+            let evidence = Evidence {
+                kernel_log: Some(log),
+                ..Evidence::default()
+            };
+            assert_eq!(reason(without_record(evidence)), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_next_boot_knows_what_was_killed_for_memory_in_this_one() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let kill = |number: usize| Kill {
+            service: format!("ext-{number}"),
+            process: "a".to_owned(),
+            time: String::new(),
+        };
+        let kills = |last: Option<LastStop>| last.unwrap().kills;
+        begun(state, "a", Evidence::default());
+        record_kills(state, "a", vec![kill(0)]).unwrap();
+        record_kills(state, "a", (1..=oom::MOST).map(kill).collect()).unwrap();
+        let stop = Stop::now(Reason::Reboot, "by the API");
+        record(state, "a", &stop).unwrap();
+        let last = begun(state, "b", Evidence::default()).unwrap();
+        // The last of them, and an end that is known all the same.
+        assert_eq!(last.stop, stop);
+        assert_eq!(last.kills, (1..=oom::MOST).map(kill).collect::<Vec<_>>());
+        // Each boot has its own.
+        assert!(kills(begun(state, "c", Evidence::default())).is_empty());
+        record_kills(state, "c", vec![kill(7)]).unwrap();
+        assert_eq!(kills(begun(state, "d", Evidence::default())), [kill(7)]);
     }
 
     #[test]

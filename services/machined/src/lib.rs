@@ -44,6 +44,7 @@ mod meta;
 mod mount_table;
 mod network;
 pub mod node;
+mod oom;
 mod panics;
 mod power_button;
 mod proc;

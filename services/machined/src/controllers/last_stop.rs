@@ -33,6 +33,7 @@ impl Controller for LastStops {
             time: last.stop.at,
             boot_id: last.boot,
             kernel_log: last.kernel_log,
+            killed: last.kills,
         };
         context.put(Draft::new(LastStop::ID, last))?;
         // It does not change any more.

@@ -14,8 +14,9 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Evidence};
-use crate::meta::{MetaError, STATE_ENCRYPTION};
+use crate::meta::STATE_ENCRYPTION;
 use crate::node::{Node, Stage};
+use crate::oom::{self, Kill};
 use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
 
 impl Machine {
@@ -104,38 +105,6 @@ impl Machine {
             None => Ok(embedded
                 .and_then(|config| config.encryption(SystemVolume::State))
                 .cloned()),
-        }
-    }
-
-    /// The next boot opens STATE before it can read this config. One that says nothing of it leaves it as it is.
-    pub(super) fn keep_state_encryption(&self, document: &Document) {
-        let Some(wanted) = document.encryption(SystemVolume::State) else {
-            return;
-        };
-        // One that was kept from earlier may know none of today's keys.
-        let unchanged = |why: String| {
-            console::warn(&format!("how the volumes are opened is not changed: {why}"));
-        };
-        let opened = self.node.opened().clone();
-        if let Err(why) = volumes::check_keys(&opened, document) {
-            return unchanged(why);
-        }
-        let value = wanted.to_meta().into_bytes();
-        let meta = self.node.meta();
-        if meta.watch().borrow().get(&STATE_ENCRYPTION) == Some(&value) {
-            return;
-        }
-        // A boot in which STATE could not be opened must not cost the key that does.
-        let checked = block_in_place(|| volumes::check_state_keys(&opened, Some(wanted)));
-        if let Err(why) = checked {
-            return unchanged(why);
-        }
-        match meta.change(STATE_ENCRYPTION, Some(value)) {
-            // Without META there is no STATE either.
-            Ok(()) | Err(MetaError::NoPartition) => {}
-            Err(error) => console::warn(&format!(
-                "how STATE is encrypted is not kept: {error}; the next boot opens it as before"
-            )),
         }
     }
 
@@ -231,9 +200,35 @@ impl Machine {
             Ok(None) => {}
             Ok(Some(last)) => {
                 console::say(&format!("the boot before ended by {}", last.stop));
+                if let Some(kill) = last.kills.last() {
+                    console::say(&format!("in the boot before, {kill}"));
+                }
                 self.node.set_last_stop(last);
             }
             Err(error) => console::warn(&format!("cannot keep why this boot ends: {error}")),
         }
+        tokio::spawn(watch_for_kills());
+    }
+}
+
+/// Remembers the services' processes that are killed for memory.
+async fn watch_for_kills() {
+    let told = |kills: Vec<Kill>| {
+        for kill in &kills {
+            console::warn(&kill.to_string());
+        }
+        let state = Path::new(STATE.target);
+        if !durable::is_volume(state) {
+            return;
+        }
+        let kept = block_in_place(|| last_stop::record_kills(state, &host::boot_id(), kills));
+        if let Err(error) = kept {
+            console::warn(&format!("cannot keep what was killed for memory: {error}"));
+        }
+    };
+    if let Err(error) = oom::watch(Path::new("/dev/kmsg"), told).await {
+        console::warn(&format!(
+            "what is killed for memory is not remembered: {error}"
+        ));
     }
 }

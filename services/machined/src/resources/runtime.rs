@@ -7,6 +7,7 @@ use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
+use crate::oom::Kill;
 use crate::last_stop::Reason;
 
 const NAMESPACE: &str = "runtime";
@@ -189,7 +190,7 @@ impl Spec for MetaKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastStop {
-    /// `reboot`, `shutdown`, `fatal`, `panic`, `watchdog`, `cut-off`.
+    /// `reboot`, `shutdown`, `fatal`, `panic`, `out-of-memory`, `watchdog`, `cut-off`.
     pub reason: Reason,
     /// Who asked for it, or what went wrong.
     pub detail: String,
@@ -206,6 +207,8 @@ impl LastStop {
     /// There is one.
     pub const ID: &str = "last";
 }
+    /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
+    pub killed: Vec<Kill>,
 
 impl Spec for LastStop {
     const DEFINITION: Definition = open(
