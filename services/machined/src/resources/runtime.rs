@@ -7,8 +7,8 @@ use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
-use crate::oom::Kill;
 use crate::last_stop::Reason;
+use crate::oom::Kill;
 
 const NAMESPACE: &str = "runtime";
 
@@ -201,14 +201,14 @@ pub struct LastStop {
     pub boot_id: String,
     /// The kernel's last words, when it panicked.
     pub kernel_log: String,
+    /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
+    pub killed: Vec<Kill>,
 }
 
 impl LastStop {
     /// There is one.
     pub const ID: &str = "last";
 }
-    /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
-    pub killed: Vec<Kill>,
 
 impl Spec for LastStop {
     const DEFINITION: Definition = open(
