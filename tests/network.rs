@@ -123,7 +123,13 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
         &["get", "links", "bond7", "-o", "yaml"],
         SOON,
     );
-    assert!(bond.contains("mtu: 1400"), "{bond}");
+    for told in ["mtu: 1400", "mode: active-backup", "miimon: 100"] {
+        assert!(bond.contains(told), "{told}: {bond}");
+    }
+    for (link, told) in [("bond7.42", "vlanID: 42"), ("yard", "enabled: true")] {
+        let text = node.ask(&node.admin(), &["get", "links", link, "-o", "yaml"], SOON);
+        assert!(text.contains(told), "{told}: {text}");
+    }
     has_row(&node, "addresses", &["wg7", "172.22.0.1/24"]);
     let tunnel = node.ask(&node.admin(), &["get", "links", "wg7", "-o", "yaml"], SOON);
     for told in ["listenPort: 51820", "publicKey: AgICAg", "172.22.0.2/32"] {

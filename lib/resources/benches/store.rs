@@ -35,6 +35,10 @@ impl Spec for Status {
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 fn status(id: &str, value: u64) -> Draft<Status> {

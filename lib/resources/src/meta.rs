@@ -22,6 +22,10 @@ impl Spec for Namespace {
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// A column of a client's table.
@@ -67,6 +71,10 @@ impl Spec for ResourceDefinition {
         }],
         sensitivity: Sensitivity::NonSensitive,
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 impl From<Definition> for ResourceDefinition {

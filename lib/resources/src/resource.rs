@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use prost::Message as _;
 use serde::Serialize;
 
 use crate::metadata::{Metadata, Phase, Pointer, Tags, Version};
@@ -50,11 +51,17 @@ pub trait Spec: Serialize + Clone + PartialEq + Debug + Send + Sync + 'static {
     /// Its type.
     const DEFINITION: Definition;
 
-    /// The spec as the protobuf message of its type, for those clients that decode it; `None` as long as
-    /// the type has no message, and then clients get the YAML alone.
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        None
-    }
+    /// The protobuf message of clients that decode it; `()` of a type for which they have none, and get the
+    /// YAML alone.
+    type Message: prost::Message + 'static;
+
+    /// The spec as that message.
+    fn message(&self) -> Self::Message;
+}
+
+/// Whether clients have a message for it.
+pub(crate) fn has_message<S: Spec>() -> bool {
+    TypeId::of::<S::Message>() != TypeId::of::<()>()
 }
 
 /// A spec whose type only its own code knows. Implemented for every [`Spec`].
@@ -66,8 +73,8 @@ pub trait AnySpec: Any + Debug + Send + Sync {
     /// # Errors
     /// The serializer's, for a spec YAML has no words for.
     fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError>;
-    /// [`Spec::to_proto`].
-    fn to_proto(&self) -> Option<Vec<u8>>;
+    /// [`Spec::message`] as bytes; none of a type that has none.
+    fn to_proto(&self) -> Vec<u8>;
     /// Whether both are of one type and equal.
     fn equals(&self, other: &dyn AnySpec) -> bool;
 }
@@ -81,8 +88,8 @@ impl<S: Spec> AnySpec for S {
         serde_saphyr::to_string(self)
     }
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Spec::to_proto(self)
+    fn to_proto(&self) -> Vec<u8> {
+        self.message().encode_to_vec()
     }
 
     fn equals(&self, other: &dyn AnySpec) -> bool {

@@ -16,7 +16,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::resource::{Definition, Spec};
+use crate::resource::{Definition, Spec, has_message};
 use crate::store::Store;
 
 pub use context::Context;
@@ -115,6 +115,8 @@ pub struct Output {
     pub definition: Definition,
     /// Whether others may write it.
     pub ownership: Ownership,
+    /// Whether clients have a message for it ([`Spec::Message`]).
+    pub has_message: bool,
     register: fn(&Store) -> Result<(), StoreError>,
 }
 
@@ -125,6 +127,7 @@ impl Output {
         Output {
             definition: S::DEFINITION,
             ownership: Ownership::Exclusive,
+            has_message: has_message::<S>(),
             register: Store::register::<S>,
         }
     }

@@ -29,6 +29,10 @@ struct Source(u32);
 
 impl Spec for Source {
     const DEFINITION: Definition = DEFINITION;
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,6 +43,10 @@ impl Spec for Doubled {
         type_name: "Doubleds.test.corten",
         ..DEFINITION
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// Keeps a double of every source, holds the source meanwhile, and stumbles over some values.

@@ -28,6 +28,10 @@ impl Spec for Number {
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// Another type with the same name.
@@ -36,6 +40,10 @@ struct Impostor;
 
 impl Spec for Impostor {
     const DEFINITION: Definition = Number::DEFINITION;
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 pub(super) fn number(id: &str, value: u64) -> Draft<Number> {

@@ -41,10 +41,8 @@ impl Controller for Environments {
 mod tests {
     use std::time::Duration;
 
-    use corten_api::talos::resource::definitions::runtime::EnvironmentSpec;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Pointer, Sensitivity, Spec, Start, Store};
-    use prost::Message as _;
     use tokio::time::timeout;
 
     use super::*;
@@ -88,8 +86,7 @@ mod tests {
         let shown = store.get_as::<Environment>(Environment::ID).unwrap();
         let yaml = shown.to_yaml().unwrap();
         assert_eq!(yaml, format!("variables:\n- A=x y\n- B=2\n- {path}\n"));
-        let message = EnvironmentSpec::decode(&*Spec::to_proto(&*shown).unwrap()).unwrap();
-        assert_eq!(message.variables, shown.variables);
+        assert_eq!(shown.message().variables, shown.variables);
         // A proxy's password may be among them.
         assert_eq!(Environment::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }

@@ -237,10 +237,8 @@ fn perform(act: Act, sample: Sample, clock: &Discipline) -> std::io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use corten_api::talos::resource::definitions::time::NtpStatusSpec;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Spec, Store};
-    use prost::Message as _;
 
     use super::*;
     use crate::sample;
@@ -299,7 +297,7 @@ mod tests {
             clock.take(Sample { offset, delay: 0 });
         }
         let status = belief(&clock);
-        let message = NtpStatusSpec::decode(&*Spec::to_proto(&status).unwrap()).unwrap();
+        let message = status.message();
         assert!(message.spike_detected && message.consecutive_spikes == 1);
     }
 

@@ -16,26 +16,13 @@ fn document(network: &str, others: &str) -> Document {
 
 fn device(mac: &str, driver: &str, other_name: &str) -> LinkStatus {
     LinkStatus {
-        alias: String::new(),
         alt_names: vec![other_name.to_owned()],
-        index: 2,
-        link_type: "ether".to_owned(),
-        link_index: 0,
-        flags: String::new(),
         hardware_addr: mac.to_owned(),
         permanent_addr: mac.to_owned(),
-        broadcast_addr: String::new(),
-        mtu: 1500,
-        queue_disc: String::new(),
-        master_index: 0,
-        operational_state: "up",
-        kind: String::new(),
-        slave_kind: String::new(),
         bus_path: "0000:00:03.0".to_owned(),
         pci_id: "1af4:1000".to_owned(),
         driver: driver.to_owned(),
-        link_state: true,
-        wireguard: None,
+        ..LinkStatus::with_device()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
@@ -43,15 +42,16 @@ impl Spec for SbomItem {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::SbomItemSpec {
+    type Message = wire::SbomItemSpec;
+
+    fn message(&self) -> wire::SbomItemSpec {
+        wire::SbomItemSpec {
             name: self.name.clone(),
             version: self.version.clone(),
             license: self.license.clone(),
             cp_es: self.cpes.clone(),
             pur_ls: self.purls.clone(),
             extension: self.extension,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

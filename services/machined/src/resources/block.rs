@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
@@ -48,8 +47,10 @@ impl Spec for BlockDevice {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::DeviceSpec {
+    type Message = wire::DeviceSpec;
+
+    fn message(&self) -> wire::DeviceSpec {
+        wire::DeviceSpec {
             r#type: self.kind.to_owned(),
             major: self.major.into(),
             minor: self.minor.into(),
@@ -59,8 +60,7 @@ impl Spec for BlockDevice {
             device_path: self.device_path.clone(),
             parent: self.parent.clone(),
             secondaries: self.secondaries.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -117,8 +117,10 @@ impl Spec for Disk {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::DiskSpec {
+    type Message = wire::DiskSpec;
+
+    fn message(&self) -> wire::DiskSpec {
+        wire::DiskSpec {
             size: self.size,
             io_size: self.io_size,
             sector_size: self.sector_size,
@@ -162,12 +164,13 @@ impl Spec for SystemDisk {
         &[column("Disk", ".diskID")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::SystemDiskSpec {
+    type Message = wire::SystemDiskSpec;
+
+    fn message(&self) -> wire::SystemDiskSpec {
+        wire::SystemDiskSpec {
             disk_id: self.disk_id.clone(),
             dev_path: self.dev_path.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -216,8 +219,10 @@ impl Spec for DiscoveredVolume {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::DiscoveredVolumeSpec {
+    type Message = wire::DiscoveredVolumeSpec;
+
+    fn message(&self) -> wire::DiscoveredVolumeSpec {
+        wire::DiscoveredVolumeSpec {
             size: self.size,
             name: self.name.clone(),
             uuid: self.uuid.clone(),
@@ -230,8 +235,7 @@ impl Spec for DiscoveredVolume {
             parent: self.parent.clone(),
             dev_path: self.dev_path.clone(),
             pretty_size: self.pretty_size.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -269,8 +273,10 @@ impl Spec for SwapStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::SwapStatusSpec {
+    type Message = wire::SwapStatusSpec;
+
+    fn message(&self) -> wire::SwapStatusSpec {
+        wire::SwapStatusSpec {
             device: self.device.clone(),
             size_bytes: self.size,
             size_human: self.size_human.clone(),
@@ -278,7 +284,6 @@ impl Spec for SwapStatus {
             used_human: self.used_human.clone(),
             priority: self.priority,
             r#type: self.kind.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use corten_api::talos::resource::definitions::time as wire;
 use corten_resources::{Definition, Spec};
 use corten_sys::clock::{Steering, UNSYNCHRONIZED};
-use prost::Message as _;
 use serde::{Serialize, Serializer};
 
 use super::names::{CLOCK_STATUSES, flags};
@@ -38,13 +37,14 @@ impl Spec for TimeStatus {
         &[column("Synced", ".synced")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::StatusSpec {
+    type Message = wire::StatusSpec;
+
+    fn message(&self) -> wire::StatusSpec {
+        wire::StatusSpec {
             synced: self.synced,
             epoch: self.epoch.try_into().unwrap_or(i64::MAX),
             sync_disabled: self.sync_disabled,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -74,12 +74,13 @@ impl Spec for NtpStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::NtpStatusSpec {
+    type Message = wire::NtpStatusSpec;
+
+    fn message(&self) -> wire::NtpStatusSpec {
+        wire::NtpStatusSpec {
             spike_detected: self.spike_detected,
             consecutive_spikes: self.consecutive_spikes.into(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -152,8 +153,10 @@ impl Spec for AdjtimeStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::AdjtimeStatusSpec {
+    type Message = wire::AdjtimeStatusSpec;
+
+    fn message(&self) -> wire::AdjtimeStatusSpec {
+        wire::AdjtimeStatusSpec {
             offset: Some(span(self.offset)),
             frequency_adjustment_ratio: self.frequency_adjustment_ratio,
             max_error: Some(span(self.max_error)),
@@ -162,8 +165,7 @@ impl Spec for AdjtimeStatus {
             constant: self.constant,
             sync_status: self.sync_status,
             state: self.state.to_owned(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -204,8 +206,7 @@ mod tests {
             (&yaml["offset"], &yaml["maxError"]),
             (&"-1.5s".into(), &"16s".into())
         );
-        let message = wire::AdjtimeStatusSpec::decode(status.to_proto().unwrap().as_slice());
-        let offset = message.unwrap().offset.unwrap();
+        let offset = status.message().offset.unwrap();
         assert_eq!((offset.seconds, offset.nanos), (-1, -500_000_000));
     }
 }

@@ -4,7 +4,6 @@ use corten_api::resource::config as wire;
 use corten_api::talos::resource::definitions::cluster::InfoSpec;
 use corten_config::MachineType as Kind;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, open};
@@ -38,9 +37,11 @@ impl Spec for MachineConfig {
         ..open("MachineConfigs.config.talos.dev", NAMESPACE, &[], &[])
     };
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::MachineConfigSpec;
+
+    fn message(&self) -> wire::MachineConfigSpec {
         let yaml_marshalled = self.source.clone().into_bytes();
-        Some(wire::MachineConfigSpec { yaml_marshalled }.encode_to_vec())
+        wire::MachineConfigSpec { yaml_marshalled }
     }
 }
 
@@ -76,14 +77,16 @@ impl Spec for MachineType {
         &[column("Type", "@")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::MachineTypeSpec;
+
+    fn message(&self) -> wire::MachineTypeSpec {
         let machine_type = match self.name {
             "controlplane" => wire::MachineType::ControlPlane,
             "worker" => wire::MachineType::Worker,
             _ => wire::MachineType::Init,
         };
         let machine_type = machine_type.into();
-        Some(wire::MachineTypeSpec { machine_type }.encode_to_vec())
+        wire::MachineTypeSpec { machine_type }
     }
 }
 
@@ -114,11 +117,12 @@ impl Spec for ClusterInfo {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = InfoSpec {
+    type Message = InfoSpec;
+
+    fn message(&self) -> InfoSpec {
+        InfoSpec {
             cluster_id: self.id.clone(),
             cluster_name: self.name.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, open};
@@ -47,10 +46,11 @@ impl Spec for Environment {
         )
     };
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::EnvironmentSpec {
+    type Message = wire::EnvironmentSpec;
+
+    fn message(&self) -> wire::EnvironmentSpec {
+        wire::EnvironmentSpec {
             variables: self.variables.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

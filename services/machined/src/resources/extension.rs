@@ -10,7 +10,6 @@ use corten_api::talos::resource::definitions::runtime::{
 use corten_config::kinds::ExtensionServiceConfig as Document;
 use corten_extension::manifest::Metadata;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
@@ -37,12 +36,14 @@ impl Spec for ExtensionStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::Layer;
+
+    fn message(&self) -> wire::Layer {
         let metadata = &self.metadata;
         let constraint = wire::Constraint {
             version: metadata.compatibility.talos.version.clone(),
         };
-        let message = wire::Layer {
+        wire::Layer {
             image: self.image.clone(),
             metadata: Some(wire::Metadata {
                 name: metadata.name.clone(),
@@ -54,8 +55,7 @@ impl Spec for ExtensionStatus {
                 }),
                 extra_info: metadata.extra_info.clone(),
             }),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -118,16 +118,17 @@ impl Spec for ExtensionServiceConfig {
         )
     };
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = ExtensionServiceConfigSpec;
+
+    fn message(&self) -> ExtensionServiceConfigSpec {
         let file = |file: &ExtensionServiceConfigFile| WireFile {
             content: file.content.clone(),
             mount_path: file.mount_path.clone(),
         };
-        let message = ExtensionServiceConfigSpec {
+        ExtensionServiceConfigSpec {
             files: self.files.iter().map(file).collect(),
             environment: self.environment.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -148,8 +149,10 @@ impl Spec for ExtensionServiceConfigStatus {
         &[],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = ExtensionServiceConfigStatusSpec;
+
+    fn message(&self) -> ExtensionServiceConfigStatusSpec {
         let spec_version = self.spec_version.clone();
-        Some(ExtensionServiceConfigStatusSpec { spec_version }.encode_to_vec())
+        ExtensionServiceConfigStatusSpec { spec_version }
     }
 }

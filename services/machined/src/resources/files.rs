@@ -4,7 +4,6 @@ use std::fmt;
 
 use corten_api::talos::resource::definitions::files as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::open;
@@ -34,13 +33,14 @@ impl Spec for EtcFileSpec {
         ..open("EtcFileSpecs.files.talos.dev", NAMESPACE, &[], &[])
     };
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::EtcFileSpecSpec {
+    type Message = wire::EtcFileSpecSpec;
+
+    fn message(&self) -> wire::EtcFileSpecSpec {
+        wire::EtcFileSpecSpec {
             contents: self.contents.clone().into_bytes(),
             mode: self.mode,
             selinux_label: self.selinux_label.to_owned(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -55,8 +55,10 @@ pub struct EtcFileStatus {
 impl Spec for EtcFileStatus {
     const DEFINITION: Definition = open("EtcFileStatuses.files.talos.dev", NAMESPACE, &[], &[]);
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::EtcFileStatusSpec;
+
+    fn message(&self) -> wire::EtcFileStatusSpec {
         let spec_version = self.spec_version.clone();
-        Some(wire::EtcFileStatusSpec { spec_version }.encode_to_vec())
+        wire::EtcFileStatusSpec { spec_version }
     }
 }

@@ -3,7 +3,6 @@
 use corten_api::machine as api;
 use corten_api::talos::resource::definitions::hardware as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
@@ -47,8 +46,10 @@ impl Spec for SystemInformation {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::SystemInformationSpec {
+    type Message = wire::SystemInformationSpec;
+
+    fn message(&self) -> wire::SystemInformationSpec {
+        wire::SystemInformationSpec {
             manufacturer: self.manufacturer.clone(),
             product_name: self.product_name.clone(),
             version: self.version.clone(),
@@ -57,8 +58,7 @@ impl Spec for SystemInformation {
             wake_up_type: self.wake_up_type.to_owned(),
             sku_number: self.sku_number.clone(),
             bios_version: self.bios_version.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -110,8 +110,10 @@ impl Spec for Processor {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::ProcessorSpec {
+    type Message = wire::ProcessorSpec;
+
+    fn message(&self) -> wire::ProcessorSpec {
+        wire::ProcessorSpec {
             socket: self.socket.clone(),
             manufacturer: self.manufacturer.clone(),
             product_name: self.product_name.clone(),
@@ -124,8 +126,7 @@ impl Spec for Processor {
             core_count: self.core_count,
             core_enabled: self.core_enabled,
             thread_count: self.thread_count,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -212,8 +213,10 @@ impl Spec for CpuCore {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::CpuCoreSpec {
+    type Message = wire::CpuCoreSpec;
+
+    fn message(&self) -> wire::CpuCoreSpec {
+        wire::CpuCoreSpec {
             socket: self.socket.clone(),
             core_id: self.core_id.clone(),
             logical_cp_us: self.logical_cpus.clone(),
@@ -230,8 +233,7 @@ impl Spec for CpuCore {
             bugs: self.bugs.clone(),
             bogo_mips: self.bogo_mips,
             address_sizes: self.address_sizes.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -275,8 +277,10 @@ impl Spec for MemoryModule {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::MemoryModuleSpec {
+    type Message = wire::MemoryModuleSpec;
+
+    fn message(&self) -> wire::MemoryModuleSpec {
+        wire::MemoryModuleSpec {
             size: self.size_mib,
             device_locator: self.device_locator.clone(),
             bank_locator: self.bank_locator.clone(),
@@ -285,8 +289,7 @@ impl Spec for MemoryModule {
             serial_number: self.serial_number.clone(),
             asset_tag: self.asset_tag.clone(),
             product_name: self.product_name.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -322,15 +325,16 @@ impl Spec for PciDevice {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::PciDeviceSpec {
+    type Message = wire::PciDeviceSpec;
+
+    fn message(&self) -> wire::PciDeviceSpec {
+        wire::PciDeviceSpec {
             class: self.class.to_owned(),
             class_id: self.class_id.clone(),
             subclass_id: self.subclass_id.clone(),
             vendor_id: self.vendor_id.clone(),
             product_id: self.product_id.clone(),
             driver: self.driver.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::cri::ImageCacheConfigSpec;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::names::{IMAGE_CACHE_COPIES, IMAGE_CACHE_STATES, number};
@@ -37,12 +36,13 @@ impl Spec for ImageCacheConfig {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = ImageCacheConfigSpec {
+    type Message = ImageCacheConfigSpec;
+
+    fn message(&self) -> ImageCacheConfigSpec {
+        ImageCacheConfigSpec {
             status: number(self.status, IMAGE_CACHE_STATES).unwrap_or_default(),
             roots: self.roots.iter().map(|root| (*root).to_owned()).collect(),
             copy_status: number(self.copy_status, IMAGE_CACHE_COPIES).unwrap_or_default(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

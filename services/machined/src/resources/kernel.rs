@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::{Serialize, Serializer};
 
 use super::names::{MODULE_STATES, MODULE_TYPES, number};
@@ -26,12 +25,13 @@ pub struct KernelParamSpec {
 impl Spec for KernelParamSpec {
     const DEFINITION: Definition = open("KernelParamSpecs.runtime.talos.dev", NAMESPACE, &[], &[]);
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::KernelParamSpecSpec {
+    type Message = wire::KernelParamSpecSpec;
+
+    fn message(&self) -> wire::KernelParamSpecSpec {
+        wire::KernelParamSpecSpec {
             value: self.value.clone(),
             ignore_errors: self.ignore_errors,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -47,8 +47,10 @@ impl Spec for KernelParamDefaultSpec {
         &[],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        self.0.to_proto()
+    type Message = wire::KernelParamSpecSpec;
+
+    fn message(&self) -> wire::KernelParamSpecSpec {
+        self.0.message()
     }
 }
 
@@ -75,13 +77,14 @@ impl Spec for KernelParamStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::KernelParamStatusSpec {
+    type Message = wire::KernelParamStatusSpec;
+
+    fn message(&self) -> wire::KernelParamStatusSpec {
+        wire::KernelParamStatusSpec {
             current: self.current.clone(),
             default: self.default.clone(),
             unsupported: self.unsupported,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -96,6 +99,15 @@ pub struct KernelModuleSpec {
 
 impl Spec for KernelModuleSpec {
     const DEFINITION: Definition = open("KernelModuleSpecs.runtime.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::KernelModuleSpecSpec;
+
+    fn message(&self) -> wire::KernelModuleSpecSpec {
+        wire::KernelModuleSpecSpec {
+            name: self.name.clone(),
+            parameters: self.parameters.clone(),
+        }
+    }
 }
 
 /// A module of the kernel, loaded or built in; its id is the name, with underscores.
@@ -118,17 +130,18 @@ impl Spec for KernelModuleStatus {
         &[column("Type", ".type"), column("State", ".state")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::KernelModuleStatusSpec;
+
+    fn message(&self) -> wire::KernelModuleStatusSpec {
         let module = self.module.message();
-        let message = wire::KernelModuleStatusSpec {
+        wire::KernelModuleStatusSpec {
             r#type: number(self.kind, MODULE_TYPES).unwrap_or_default(),
             size: module.size,
             reference_count: module.reference_count,
             dependencies: module.dependencies,
             state: number(self.module.state, MODULE_STATES).unwrap_or_default(),
             address: module.address,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -149,18 +162,6 @@ pub struct LoadedKernelModule {
     pub address: String,
 }
 
-impl LoadedKernelModule {
-    fn message(&self) -> wire::LoadedKernelModuleSpec {
-        wire::LoadedKernelModuleSpec {
-            size: self.size.try_into().unwrap_or(i64::MAX),
-            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
-            dependencies: self.dependencies.clone(),
-            state: self.state.to_owned(),
-            address: self.address.clone(),
-        }
-    }
-}
-
 impl Spec for LoadedKernelModule {
     const DEFINITION: Definition = open(
         "LoadedKernelModules.runtime.talos.dev",
@@ -169,8 +170,16 @@ impl Spec for LoadedKernelModule {
         &[column("State", ".state")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(self.message().encode_to_vec())
+    type Message = wire::LoadedKernelModuleSpec;
+
+    fn message(&self) -> wire::LoadedKernelModuleSpec {
+        wire::LoadedKernelModuleSpec {
+            size: self.size.try_into().unwrap_or(i64::MAX),
+            reference_count: self.reference_count.try_into().unwrap_or(i64::MAX),
+            dependencies: self.dependencies.clone(),
+            state: self.state.to_owned(),
+            address: self.address.clone(),
+        }
     }
 }
 
@@ -197,12 +206,13 @@ impl Spec for WatchdogTimerConfig {
         &[column("Device", ".device"), column("Timeout", ".timeout")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::WatchdogTimerConfigSpec {
+    type Message = wire::WatchdogTimerConfigSpec;
+
+    fn message(&self) -> wire::WatchdogTimerConfigSpec {
+        wire::WatchdogTimerConfigSpec {
             device: self.device.clone(),
             timeout: self.timeout.try_into().ok(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -241,12 +251,13 @@ impl Spec for WatchdogTimerStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::WatchdogTimerStatusSpec {
+    type Message = wire::WatchdogTimerStatusSpec;
+
+    fn message(&self) -> wire::WatchdogTimerStatusSpec {
+        wire::WatchdogTimerStatusSpec {
             device: self.device.clone(),
             timeout: self.timeout.try_into().ok(),
             feed_interval: self.feed_interval.try_into().ok(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

@@ -3,7 +3,6 @@
 use corten_api::common::Url;
 use corten_api::talos::resource::definitions::runtime::{EventSinkConfigSpec, KmsgLogConfigSpec};
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::open;
@@ -23,12 +22,14 @@ impl KmsgLogConfig {
 impl Spec for KmsgLogConfig {
     const DEFINITION: Definition = open("KmsgLogConfigs.runtime.talos.dev", "runtime", &[], &[]);
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = KmsgLogConfigSpec;
+
+    fn message(&self) -> KmsgLogConfigSpec {
         let url = |url: &String| Url {
             full_path: url.clone(),
         };
         let destinations = self.destinations.iter().map(url).collect();
-        Some(KmsgLogConfigSpec { destinations }.encode_to_vec())
+        KmsgLogConfigSpec { destinations }
     }
 }
 
@@ -47,8 +48,10 @@ impl EventSinkConfig {
 impl Spec for EventSinkConfig {
     const DEFINITION: Definition = open("EventSinkConfigs.runtime.talos.dev", "runtime", &[], &[]);
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = EventSinkConfigSpec;
+
+    fn message(&self) -> EventSinkConfigSpec {
         let endpoint = self.endpoint.clone();
-        Some(EventSinkConfigSpec { endpoint }.encode_to_vec())
+        EventSinkConfigSpec { endpoint }
     }
 }

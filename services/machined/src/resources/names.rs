@@ -95,6 +95,9 @@ pub const WAKE_UPS: &Table = &[
     (1 << 7, "filter"),
 ];
 
+/// Protocols of VLANs: `if_ether.h`, `ETH_P_8021Q`, `ETH_P_8021AD`.
+pub const VLAN_PROTOCOLS: &Table = &[(0x8100, "802.1q"), (0x88a8, "802.1ad")];
+
 /// Address families: `socket.h`.
 pub const FAMILIES: &Table = &[(2, "inet4"), (10, "inet6")];
 
@@ -109,6 +112,21 @@ pub const SCOPES: &Table = &[
 
 /// Kinds of routes: `rtnetlink.h`.
 pub const ROUTE_TYPES: &Table = &[(1, "unicast"), (6, "blackhole")];
+
+/// What a routing rule does with a packet: `fib_rules.h`, `rtnetlink.h`.
+pub const RULE_ACTIONS: &Table = &[
+    (0, "unspec"),
+    (1, "unicast"),
+    (6, "blackhole"),
+    (7, "unreachable"),
+    (8, "prohibit"),
+];
+
+/// Who asks for addresses.
+pub const OPERATORS: &Table = &[(0, "dhcp4"), (1, "dhcp6")];
+
+/// How a node says who it is to a DHCP server.
+pub const CLIENT_IDENTIFIERS: &Table = &[(0, "none"), (1, "mac"), (2, "duid")];
 
 /// Routing tables with a name: `rtnetlink.h`.
 pub const ROUTING_TABLES: &Table = &[(253, "default"), (254, "main"), (255, "local")];

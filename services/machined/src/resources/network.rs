@@ -2,13 +2,18 @@
 
 use std::net::IpAddr;
 
-use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
+use super::message::{hardware, ip, prefix};
+use super::names::{
+    ADDRESS_FLAGS, DUPLEXES, FAMILIES, LINK_FLAGS, LINK_TYPES, OPERATIONAL_STATES, PORTS,
+    ROUTE_PROTOCOLS, ROUTE_TYPES, ROUTING_TABLES, SCOPES, bits, number,
+};
+use super::network_kind::{Bond, Bridge, Veth, Vlan, Vrf};
 use super::network_wireguard::WireguardStatus;
-use super::{column, is_default, message, open};
+use super::{column, is_default, open};
 
 const NAMESPACE: &str = "network";
 
@@ -47,12 +52,13 @@ impl Spec for HostnameStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = HostnameStatusSpec {
+    type Message = wire::HostnameStatusSpec;
+
+    fn message(&self) -> wire::HostnameStatusSpec {
+        wire::HostnameStatusSpec {
             hostname: self.hostname.clone(),
             domainname: self.domainname.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -102,8 +108,35 @@ pub struct LinkStatus {
     /// The device's driver.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub driver: String,
+    /// The device's vendor and product, each as `0x1af4`.
+    #[serde(rename = "vendorID", skip_serializing_if = "String::is_empty")]
+    pub vendor_id: String,
+    #[serde(rename = "productID", skip_serializing_if = "String::is_empty")]
+    pub product_id: String,
     /// Whether there is a carrier.
     pub link_state: bool,
+    /// In Mbit/s, as the driver tells it; absent without a carrier, too.
+    #[serde(rename = "speedMbit", skip_serializing_if = "is_default")]
+    pub speed: Option<u32>,
+    /// What the cable is plugged into: `TwistedPair`; `Other` where no driver tells.
+    pub port: String,
+    /// Whether both ends may send at once: `Full`, `Half`, `Unknown`.
+    pub duplex: String,
+    /// Of a VLAN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<Vlan>,
+    /// Of a bridge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge_master: Option<Bridge>,
+    /// Of a bond.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bond_master: Option<Bond>,
+    /// Of a VRF.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vrf_master: Option<Vrf>,
+    /// Of one end of a pair whose other one is the node's, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub veth: Option<Veth>,
     /// Of a tunnel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wireguard: Option<WireguardStatus>,
@@ -132,7 +165,17 @@ impl LinkStatus {
             bus_path: "virtio0".to_owned(),
             pci_id: String::new(),
             driver: "virtio_net".to_owned(),
+            vendor_id: String::new(),
+            product_id: String::new(),
             link_state: true,
+            speed: None,
+            port: "Other".to_owned(),
+            duplex: "Unknown".to_owned(),
+            vlan: None,
+            bridge_master: None,
+            bond_master: None,
+            vrf_master: None,
+            veth: None,
             wireguard: None,
         }
     }
@@ -175,8 +218,42 @@ impl Spec for LinkStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::link(self))
+    type Message = wire::LinkStatusSpec;
+
+    fn message(&self) -> wire::LinkStatusSpec {
+        wire::LinkStatusSpec {
+            index: self.index,
+            r#type: number(&self.link_type, LINK_TYPES).unwrap_or(0xffff),
+            link_index: self.link_index,
+            flags: bits(&self.flags, LINK_FLAGS),
+            hardware_addr: hardware(&self.hardware_addr),
+            broadcast_addr: hardware(&self.broadcast_addr),
+            mtu: self.mtu,
+            queue_disc: self.queue_disc.clone(),
+            master_index: self.master_index,
+            operational_state: number(self.operational_state, OPERATIONAL_STATES)
+                .unwrap_or_default(),
+            kind: self.kind.clone(),
+            slave_kind: self.slave_kind.clone(),
+            bus_path: self.bus_path.clone(),
+            pciid: self.pci_id.clone(),
+            driver: self.driver.clone(),
+            link_state: self.link_state,
+            permanent_addr: hardware(&self.permanent_addr),
+            alt_names: self.alt_names.clone(),
+            alias: self.alias.clone(),
+            wireguard: self.wireguard.as_ref().map(WireguardStatus::message),
+            product_id: self.product_id.clone(),
+            vendor_id: self.vendor_id.clone(),
+            speed_megabits: self.speed.unwrap_or_default().into(),
+            port: number(&self.port, PORTS).unwrap_or_default(),
+            duplex: number(&self.duplex, DUPLEXES).unwrap_or_default(),
+            vlan: self.vlan.map(Vlan::message),
+            bridge_master: self.bridge_master.map(Bridge::message),
+            bond_master: self.bond_master.as_ref().map(Bond::message),
+            vrf_master: self.vrf_master.map(Vrf::message),
+            veth: self.veth.as_ref().map(Veth::message),
+        }
     }
 }
 
@@ -220,8 +297,19 @@ impl Spec for AddressStatus {
         &[column("Address", ".address"), column("Link", ".linkName")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::address(self))
+    type Message = wire::AddressStatusSpec;
+
+    fn message(&self) -> wire::AddressStatusSpec {
+        wire::AddressStatusSpec {
+            address: prefix(&self.address),
+            local: ip(&self.local),
+            broadcast: ip(&self.broadcast),
+            link_index: self.link_index,
+            link_name: self.link_name.clone(),
+            family: number(self.family, FAMILIES).unwrap_or_default(),
+            scope: number(self.scope, SCOPES).unwrap_or_default(),
+            flags: bits(&self.flags, ADDRESS_FLAGS),
+        }
     }
 }
 
@@ -267,8 +355,22 @@ impl Spec for RouteStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::route(self))
+    type Message = wire::RouteStatusSpec;
+
+    fn message(&self) -> wire::RouteStatusSpec {
+        wire::RouteStatusSpec {
+            family: number(self.family, FAMILIES).unwrap_or_default(),
+            destination: prefix(&self.dst),
+            source: ip(&self.src),
+            gateway: ip(&self.gateway),
+            out_link_index: self.out_link_index,
+            out_link_name: self.out_link_name.clone(),
+            table: number(&self.table, ROUTING_TABLES).unwrap_or_default(),
+            priority: self.priority,
+            scope: number(self.scope, SCOPES).unwrap_or_default(),
+            r#type: number(self.route_type, ROUTE_TYPES).unwrap_or_default(),
+            protocol: number(&self.protocol, ROUTE_PROTOCOLS).unwrap_or_default(),
+        }
     }
 }
 
@@ -312,30 +414,81 @@ impl Spec for NodeAddress {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::node_address(self))
+    type Message = wire::NodeAddressSpec;
+
+    fn message(&self) -> wire::NodeAddressSpec {
+        wire::NodeAddressSpec {
+            addresses: self
+                .addresses
+                .iter()
+                .filter_map(|one| prefix(one))
+                .collect(),
+            sort_algorithm: u32::from(self.sort_algorithm == "v2"),
+        }
     }
 }
 
-/// The hardware address of a link with a device; id [`HardwareAddress::FIRST`] for the first of them by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HardwareAddress {
-    /// The link's name.
-    pub name: String,
-    /// Hexadecimal, with colons.
-    pub hardware_addr: String,
-}
+#[cfg(test)]
+mod tests {
+    use corten_resources::AnySpec as _;
 
-impl HardwareAddress {
-    /// There is this one.
-    pub const FIRST: &str = "first";
-}
+    use super::*;
 
-impl Spec for HardwareAddress {
-    const DEFINITION: Definition = open("HardwareAddresses.net.talos.dev", NAMESPACE, &[], &[]);
+    #[test]
+    fn a_default_route_has_no_destination() {
+        let status = RouteStatus {
+            family: "inet4",
+            dst: String::new(),
+            src: "10.0.2.15".to_owned(),
+            gateway: "10.0.2.2".to_owned(),
+            out_link_index: 2,
+            out_link_name: "eth0".to_owned(),
+            table: "main".to_owned(),
+            priority: 1024,
+            scope: "global",
+            route_type: "unicast",
+            protocol: "dhcp".to_owned(),
+        };
+        let message = status.message();
+        assert_eq!(message.destination, None);
+        assert_eq!(message.gateway.unwrap().ip, [10, 0, 2, 2]);
+        assert_eq!((message.family, message.table), (2, 254));
+        assert_eq!((message.r#type, message.protocol), (1, 16));
+    }
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::hardware_address(self))
+    #[test]
+    fn a_link_says_what_its_kind_and_its_device_are() {
+        let link = LinkStatus {
+            speed: Some(25_000),
+            port: "Fibre".to_owned(),
+            duplex: "Full".to_owned(),
+            vendor_id: "0x1af4".to_owned(),
+            vlan: Some(Vlan {
+                id: 5,
+                protocol: "802.1q",
+            }),
+            ..LinkStatus::with_device()
+        };
+        let message = link.message();
+        assert_eq!(message.speed_megabits, 25_000);
+        assert_eq!((message.port, message.duplex), (3, 1));
+        let vlan = message.vlan.unwrap();
+        assert_eq!((vlan.vid, vlan.protocol), (5, 0x8100));
+        assert_eq!((message.bond_master, message.veth), (None, None));
+        let yaml = link.to_yaml().unwrap();
+        let expected = "vendorID: \"0x1af4\"\nlinkState: true\nspeedMbit: 25000\nport: Fibre\n\
+             duplex: Full\nvlan:\n  vlanID: 5\n  vlanProtocol: 802.1q\n";
+        assert!(yaml.contains(expected), "{yaml}");
+    }
+
+    #[test]
+    fn addresses_that_are_none_are_left_out() {
+        let node = NodeAddress {
+            addresses: vec!["10.0.2.15/24".to_owned(), "nonsense".to_owned()],
+            sort_algorithm: "v1",
+        };
+        let message = node.message();
+        assert_eq!(message.addresses.len(), 1);
+        assert_eq!(message.addresses[0].prefix_length, 24);
     }
 }

@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::network::LinkAliasSpecSpec;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, open};
@@ -22,8 +21,10 @@ impl Spec for LinkAliasSpec {
         &[column("Alias", ".alias")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = LinkAliasSpecSpec;
+
+    fn message(&self) -> LinkAliasSpecSpec {
         let alias = self.alias.clone();
-        Some(LinkAliasSpecSpec { alias }.encode_to_vec())
+        LinkAliasSpecSpec { alias }
     }
 }

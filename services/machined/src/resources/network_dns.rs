@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
+use super::message::{net_ip, net_ip_port};
 use super::{column, open};
 
 const NAMESPACE: &str = "network";
@@ -45,6 +47,19 @@ impl Spec for HostDnsConfig {
         &[],
         &[column("Enabled", ".enabled")],
     );
+
+    type Message = wire::HostDnsConfigSpec;
+
+    fn message(&self) -> wire::HostDnsConfigSpec {
+        let listen = self.listen_addresses.iter().copied();
+        wire::HostDnsConfigSpec {
+            enabled: self.enabled,
+            listen_addresses: listen.map(net_ip_port).collect(),
+            service_host_dns_address: self.service_address.map(net_ip),
+            resolve_member_names: self.resolve_member_names,
+            service_host_dns_address_v6: self.service_address_v6.map(net_ip),
+        }
+    }
 }
 
 /// A name server the cache asks; its id is its address and port.
@@ -63,6 +78,11 @@ impl Spec for DnsUpstream {
         &[],
         &[column("Healthy", ".healthy"), column("Address", ".addr")],
     );
+
+    // No client has a message for it.
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// An address the cache answers at; its id is that address and port.
@@ -79,4 +99,36 @@ impl Spec for DnsResolveCache {
         &[],
         &[column("Status", ".status")],
     );
+
+    type Message = wire::DnsResolveCacheSpec;
+
+    fn message(&self) -> wire::DnsResolveCacheSpec {
+        wire::DnsResolveCacheSpec {
+            status: self.status.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_cache_answers_is_bytes() {
+        let config = HostDnsConfig {
+            enabled: true,
+            listen_addresses: vec!["127.0.0.53:53".parse().unwrap()],
+            service_address: Some("169.254.116.108".parse().unwrap()),
+            ..HostDnsConfig::default()
+        };
+        let message = config.message();
+        assert!(message.enabled && !message.resolve_member_names);
+        let listen = &message.listen_addresses[0];
+        assert_eq!((&*listen.ip, listen.port), (&[127, 0, 0, 53][..], 53));
+        let service = message.service_host_dns_address.unwrap();
+        assert_eq!(service.ip, [169, 254, 116, 108]);
+        assert_eq!(message.service_host_dns_address_v6, None);
+        let cache = DnsResolveCache { status: "running" };
+        assert_eq!(cache.message().status, "running");
+    }
 }

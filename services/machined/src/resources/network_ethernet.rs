@@ -6,7 +6,6 @@ use corten_api::talos::resource::definitions::network as wire;
 use corten_config::Word as _;
 use corten_config::kinds::{EthernetConfig, WakeUp};
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::{Serialize, Serializer};
 
 use super::column;
@@ -76,13 +75,15 @@ impl Spec for EthernetStatus {
         &[column("Link", ".linkState"), column("Speed", ".speedMbit")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::EthernetStatusSpec;
+
+    fn message(&self) -> wire::EthernetStatusSpec {
         let feature = |one: &Feature| wire::EthernetFeatureStatus {
             name: one.name.clone(),
             status: one.status.clone(),
         };
         let wake_ups = self.wake_on_lan.iter();
-        let message = wire::EthernetStatusSpec {
+        wire::EthernetStatusSpec {
             link_state: self.link_state,
             speed_megabits: self.speed.unwrap_or_default().into(),
             port: number(&self.port, PORTS).unwrap_or_default(),
@@ -93,8 +94,7 @@ impl Spec for EthernetStatus {
             features: self.features.iter().map(feature).collect(),
             channels: self.channels,
             wake_on_lan: wake_ups.filter_map(|one| number(one, WAKE_UPS)).collect(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -148,15 +148,16 @@ impl From<&EthernetConfig> for EthernetSpec {
 impl Spec for EthernetSpec {
     const DEFINITION: Definition = open("EthernetSpecs.net.talos.dev", NAMESPACE, &[], &[]);
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::EthernetSpecSpec;
+
+    fn message(&self) -> wire::EthernetSpecSpec {
         let wake_ups = self.wake_on_lan.iter().flatten();
-        let message = wire::EthernetSpecSpec {
+        wire::EthernetSpecSpec {
             rings: Some(self.rings),
             features: self.features.clone().into_iter().collect(),
             channels: Some(self.channels),
             wake_on_lan: wake_ups.filter_map(|one| number(one, WAKE_UPS)).collect(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -198,8 +199,7 @@ mod tests {
              features:\n  tx-b: off [fixed]\n  rx-a: on [fixed]\n\
              wakeOnLAN:\n- unicast\n- magic\n"
         );
-        let bytes = Spec::to_proto(&status).unwrap();
-        let message = wire::EthernetStatusSpec::decode(&*bytes).unwrap();
+        let message = status.message();
         assert_eq!((message.port, message.duplex), (3, 255));
         assert_eq!(
             (message.link_state, message.rings),

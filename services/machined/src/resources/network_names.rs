@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
-use corten_api::talos::resource::definitions::network::{StatusSpec, TimeServerStatusSpec};
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost::Message as _;
 use serde::Serialize;
+use serde::ser::{SerializeStruct as _, Serializer};
 
+use super::message::net_ip;
+use super::names::{CLIENT_IDENTIFIERS, OPERATORS, number};
 use super::network_spec::Layer;
-use super::{column, message, open};
+use super::{column, open};
 
 const NAMESPACE: &str = "network";
 
@@ -25,6 +27,16 @@ pub struct HostnameSpec {
 
 impl Spec for HostnameSpec {
     const DEFINITION: Definition = open("HostnameSpecs.net.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::HostnameSpecSpec;
+
+    fn message(&self) -> wire::HostnameSpecSpec {
+        wire::HostnameSpecSpec {
+            hostname: self.hostname.clone(),
+            domainname: self.domainname.clone(),
+            config_layer: self.layer.number(),
+        }
+    }
 }
 
 /// Who answers names; id `resolvers`.
@@ -53,6 +65,17 @@ impl Spec for ResolverSpec {
             column("Search Domains", ".searchDomains"),
         ],
     );
+
+    type Message = wire::ResolverSpecSpec;
+
+    fn message(&self) -> wire::ResolverSpecSpec {
+        wire::ResolverSpecSpec {
+            dns_servers: self.dns_servers.iter().copied().map(net_ip).collect(),
+            config_layer: self.layer.number(),
+            search_domains: self.search_domains.clone(),
+            search_domains_overridden: self.no_own_domain,
+        }
+    }
 }
 
 /// Who answers names, as `/etc/resolv.conf` has it; id `resolvers`.
@@ -81,8 +104,13 @@ impl Spec for ResolverStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::resolvers(self))
+    type Message = wire::ResolverStatusSpec;
+
+    fn message(&self) -> wire::ResolverStatusSpec {
+        wire::ResolverStatusSpec {
+            dns_servers: self.dns_servers.iter().copied().map(net_ip).collect(),
+            search_domains: self.search_domains.clone(),
+        }
     }
 }
 
@@ -103,6 +131,15 @@ impl Spec for TimeServerSpec {
         &[],
         &[column("Timeservers", ".timeServers")],
     );
+
+    type Message = wire::TimeServerSpecSpec;
+
+    fn message(&self) -> wire::TimeServerSpecSpec {
+        wire::TimeServerSpecSpec {
+            ntp_servers: self.time_servers.clone(),
+            config_layer: self.layer.number(),
+        }
+    }
 }
 
 /// Who is asked for the time; id `timeservers`.
@@ -126,9 +163,11 @@ impl Spec for TimeServerStatus {
         &[column("Timeservers", ".timeServers")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::TimeServerStatusSpec;
+
+    fn message(&self) -> wire::TimeServerStatusSpec {
         let ntp_servers = self.time_servers.clone();
-        Some(TimeServerStatusSpec { ntp_servers }.encode_to_vec())
+        wire::TimeServerStatusSpec { ntp_servers }
     }
 }
 
@@ -159,9 +198,18 @@ pub struct Dhcp {
     pub client_identifier: ClientIdentifier,
 }
 
+impl ClientIdentifier {
+    fn message(&self) -> wire::ClientIdentifierSpec {
+        wire::ClientIdentifierSpec {
+            client_identifier: number(self.client_identifier, CLIENT_IDENTIFIERS)
+                .unwrap_or_default(),
+            duid_raw_hex: self.duid.clone(),
+        }
+    }
+}
+
 /// A link that asks a server for addresses; id `<operator>/<link>`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorSpec {
     /// `dhcp4`, `dhcp6`.
     pub operator: &'static str,
@@ -175,11 +223,56 @@ pub struct OperatorSpec {
     pub layer: Layer,
 }
 
+impl OperatorSpec {
+    fn is_v6(&self) -> bool {
+        self.operator == "dhcp6"
+    }
+}
+
+/// How it asks stands under the operator's name.
+impl Serialize for OperatorSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("OperatorSpec", 5)?;
+        fields.serialize_field("operator", self.operator)?;
+        fields.serialize_field("linkName", &self.link_name)?;
+        fields.serialize_field("requireUp", &self.require_up)?;
+        let asking = if self.is_v6() { "dhcp6" } else { "dhcp4" };
+        fields.serialize_field(asking, &self.dhcp)?;
+        fields.serialize_field("layer", &self.layer)?;
+        fields.end()
+    }
+}
+
 impl Spec for OperatorSpec {
     const DEFINITION: Definition = Definition {
         sensitivity: Sensitivity::Sensitive,
         ..open("OperatorSpecs.net.talos.dev", NAMESPACE, &[], &[])
     };
+
+    type Message = wire::OperatorSpecSpec;
+
+    fn message(&self) -> wire::OperatorSpecSpec {
+        let identifier = Some(self.dhcp.client_identifier.message());
+        let v4 = || wire::Dhcp4OperatorSpec {
+            route_metric: self.dhcp.route_metric,
+            skip_hostname_request: self.dhcp.skip_hostname,
+            client_identifier: identifier.clone(),
+            skip_routes: self.dhcp.skip_routes,
+        };
+        let v6 = || wire::Dhcp6OperatorSpec {
+            route_metric: self.dhcp.route_metric,
+            skip_hostname_request: self.dhcp.skip_hostname,
+            client_identifier: identifier.clone(),
+        };
+        wire::OperatorSpecSpec {
+            operator: number(self.operator, OPERATORS).unwrap_or_default(),
+            link_name: self.link_name.clone(),
+            require_up: self.require_up,
+            dhcp4: (!self.is_v6()).then(v4),
+            dhcp6: self.is_v6().then(v6),
+            config_layer: self.layer.number(),
+        }
+    }
 }
 
 /// A line of `/etc/hosts`; its id is the name.
@@ -196,6 +289,14 @@ impl Spec for StaticHost {
         &[],
         &[column("Addresses", ".addresses")],
     );
+
+    type Message = wire::StaticHostSpec;
+
+    fn message(&self) -> wire::StaticHostSpec {
+        wire::StaticHostSpec {
+            addresses: self.addresses.iter().copied().map(net_ip).collect(),
+        }
+    }
 }
 
 /// Whether the network is what a node needs; id `status`.
@@ -230,13 +331,93 @@ impl Spec for NetworkStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = StatusSpec {
+    type Message = wire::StatusSpec;
+
+    fn message(&self) -> wire::StatusSpec {
+        wire::StatusSpec {
             address_ready: self.address_ready,
             connectivity_ready: self.connectivity_ready,
             hostname_ready: self.hostname_ready,
             etc_files_ready: self.etc_files_ready,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::AnySpec as _;
+
+    use super::*;
+
+    fn operator(operator: &'static str) -> OperatorSpec {
+        OperatorSpec {
+            operator,
+            link_name: "eth0".to_owned(),
+            require_up: true,
+            dhcp: Dhcp {
+                route_metric: 1024,
+                skip_hostname: false,
+                skip_routes: false,
+                client_identifier: ClientIdentifier {
+                    client_identifier: "mac",
+                    duid: String::new(),
+                },
+            },
+            layer: Layer::Default,
+        }
+    }
+
+    #[test]
+    fn how_a_link_asks_stands_under_its_operator() {
+        let (v4, v6) = (operator("dhcp4"), operator("dhcp6"));
+        assert_eq!(
+            v4.to_yaml().unwrap(),
+            "operator: dhcp4\nlinkName: eth0\nrequireUp: true\ndhcp4:\n  routeMetric: 1024\n  \
+             skipHostnameRequest: false\n  clientIdentifier:\n    clientIdentifier: mac\n\
+             layer: default\n"
+        );
+        assert!(v6.to_yaml().unwrap().contains("\ndhcp6:\n"));
+        let message = v4.message();
+        assert_eq!((message.operator, message.dhcp6), (0, None));
+        let asking = message.dhcp4.unwrap();
+        assert_eq!(asking.route_metric, 1024);
+        assert_eq!(asking.client_identifier.unwrap().client_identifier, 1);
+        let message = v6.message();
+        assert_eq!((message.operator, message.dhcp4), (1, None));
+        assert_eq!(message.dhcp6.unwrap().route_metric, 1024);
+    }
+
+    #[test]
+    fn who_said_so_is_a_number() {
+        let hostname = HostnameSpec {
+            hostname: "node".to_owned(),
+            domainname: "example.org".to_owned(),
+            layer: Layer::Cmdline,
         };
-        Some(message.encode_to_vec())
+        let message = hostname.message();
+        assert_eq!(
+            (&*message.domainname, message.config_layer),
+            ("example.org", 1)
+        );
+        let resolvers = ResolverSpec {
+            dns_servers: vec!["192.0.2.53".parse().unwrap()],
+            layer: Layer::Operator,
+            search_domains: vec!["example.org".to_owned()],
+            no_own_domain: true,
+        };
+        let message = resolvers.message();
+        assert_eq!(message.dns_servers[0].ip, [192, 0, 2, 53]);
+        assert_eq!((message.config_layer, message.search_domains.len()), (3, 1));
+        assert!(message.search_domains_overridden);
+        let servers = TimeServerSpec {
+            time_servers: vec!["ntp.example.org".to_owned()],
+            layer: Layer::Configuration,
+        };
+        let message = servers.message();
+        assert_eq!((message.ntp_servers.len(), message.config_layer), (1, 4));
+        let host = StaticHost {
+            addresses: vec!["fd00::1".parse().unwrap()],
+        };
+        assert_eq!(host.message().addresses[0].ip.len(), 16);
     }
 }

@@ -1,5 +1,7 @@
 //! Connections and questions whose success says that the network works.
 
+use corten_api::common::Url;
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
@@ -65,6 +67,25 @@ pub struct HttpProbe {
     pub timeout: std::time::Duration,
 }
 
+impl TcpProbe {
+    fn message(&self) -> wire::TcpProbeSpec {
+        wire::TcpProbeSpec {
+            endpoint: self.endpoint.clone(),
+            timeout: self.timeout.try_into().ok(),
+        }
+    }
+}
+
+impl HttpProbe {
+    fn message(&self) -> wire::HttpProbeSpec {
+        let full_path = self.url.clone();
+        wire::HttpProbeSpec {
+            url: Some(Url { full_path }),
+            timeout: self.timeout.try_into().ok(),
+        }
+    }
+}
+
 fn duration<S: serde::Serializer>(
     value: &std::time::Duration,
     serializer: S,
@@ -74,6 +95,22 @@ fn duration<S: serde::Serializer>(
 
 impl Spec for ProbeSpec {
     const DEFINITION: Definition = open("ProbeSpecs.net.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::ProbeSpecSpec;
+
+    fn message(&self) -> wire::ProbeSpecSpec {
+        let (tcp, http) = match &self.target {
+            Target::Tcp(probe) => (Some(probe.message()), None),
+            Target::Http(probe) => (None, Some(probe.message())),
+        };
+        wire::ProbeSpecSpec {
+            interval: self.interval.try_into().ok(),
+            failure_threshold: self.failure_threshold.into(),
+            tcp,
+            config_layer: self.layer.number(),
+            http,
+        }
+    }
 }
 
 /// What came of a [`ProbeSpec`]; same id.
@@ -93,6 +130,15 @@ impl Spec for ProbeStatus {
         &["probe", "probes"],
         &[column("Success", ".success")],
     );
+
+    type Message = wire::ProbeStatusSpec;
+
+    fn message(&self) -> wire::ProbeStatusSpec {
+        wire::ProbeStatusSpec {
+            success: self.success,
+            last_error: self.last_error.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -120,5 +166,25 @@ mod tests {
              timeout: 10s\nlayer: configuration\n"
         );
         assert_eq!(spec.id(), "http:https://example.org/health");
+        let message = spec.message();
+        assert_eq!((message.tcp, message.config_layer), (None, 4));
+        let http = message.http.unwrap();
+        assert_eq!(http.url.unwrap().full_path, "https://example.org/health");
+        assert_eq!(http.timeout.unwrap().seconds, 10);
+        let tcp = ProbeSpec {
+            target: Target::Tcp(TcpProbe {
+                endpoint: "192.0.2.1:443".to_owned(),
+                timeout: Duration::from_millis(1500),
+            }),
+            ..spec
+        };
+        let tcp = tcp.message().tcp.unwrap();
+        assert_eq!(tcp.endpoint, "192.0.2.1:443");
+        assert_eq!(tcp.timeout.unwrap().nanos, 500_000_000);
+        let status = ProbeStatus {
+            success: false,
+            last_error: "refused".to_owned(),
+        };
+        assert_eq!(status.message().last_error, "refused");
     }
 }

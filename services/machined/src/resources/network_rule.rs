@@ -1,9 +1,13 @@
 //! Which packets look into which routing table.
 
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
-use super::network_spec::{Layer, table_name};
+use super::message::net_prefix;
+use super::names::{FAMILIES, RULE_ACTIONS, number};
+use super::network_kind::table;
+use super::network_spec::Layer;
 use super::prefix::Prefix;
 use super::{column, is_default, open};
 
@@ -42,6 +46,23 @@ pub struct RoutingRule {
     pub action: &'static str,
 }
 
+impl RoutingRule {
+    fn message(&self) -> wire::RoutingRuleStatusSpec {
+        wire::RoutingRuleStatusSpec {
+            family: number(self.family, FAMILIES).unwrap_or_default(),
+            src: self.src.map(net_prefix),
+            dst: self.dst.map(net_prefix),
+            table: self.table,
+            priority: self.priority,
+            action: number(self.action, RULE_ACTIONS).unwrap_or_default(),
+            iif_name: self.iif_name.clone(),
+            oif_name: self.oif_name.clone(),
+            fw_mark: self.fw_mark,
+            fw_mask: self.fw_mask,
+        }
+    }
+}
+
 /// A rule there shall be; its id is `<family>/<priority>`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RoutingRuleSpec {
@@ -54,6 +75,25 @@ pub struct RoutingRuleSpec {
 
 impl Spec for RoutingRuleSpec {
     const DEFINITION: Definition = open("RoutingRuleSpecs.net.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::RoutingRuleSpecSpec;
+
+    fn message(&self) -> wire::RoutingRuleSpecSpec {
+        let rule = self.rule.message();
+        wire::RoutingRuleSpecSpec {
+            family: rule.family,
+            src: rule.src,
+            dst: rule.dst,
+            table: rule.table,
+            priority: rule.priority,
+            action: rule.action,
+            iif_name: rule.iif_name,
+            oif_name: rule.oif_name,
+            fw_mark: rule.fw_mark,
+            fw_mask: rule.fw_mask,
+            config_layer: self.layer.number(),
+        }
+    }
 }
 
 /// A rule the kernel has; its id is that of a spec, with a number behind it where there are several.
@@ -73,8 +113,42 @@ impl Spec for RoutingRuleStatus {
             column("Priority", ".priority"),
         ],
     );
+
+    type Message = wire::RoutingRuleStatusSpec;
+
+    fn message(&self) -> wire::RoutingRuleStatusSpec {
+        self.0.message()
+    }
 }
 
-fn table<S: serde::Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&table_name(*value))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_numbers_and_bytes() {
+        let rule = RoutingRule {
+            family: "inet4",
+            src: Some(Prefix::host("10.0.0.1".parse().unwrap())),
+            iif_name: "eth0".to_owned(),
+            fw_mark: 1,
+            fw_mask: 255,
+            table: 100,
+            priority: 1000,
+            action: "prohibit",
+            ..RoutingRule::default()
+        };
+        let status = RoutingRuleStatus(rule.clone()).message();
+        assert_eq!((status.family, status.action), (2, 8));
+        assert_eq!((status.table, status.priority), (100, 1000));
+        assert_eq!(status.src.as_ref().unwrap().prefix_length, 32);
+        let spec = RoutingRuleSpec {
+            rule,
+            layer: Layer::Configuration,
+        };
+        let spec = spec.message();
+        assert_eq!((spec.src, spec.dst), (status.src, None));
+        assert_eq!((&*spec.iif_name, spec.config_layer), ("eth0", 4));
+        assert_eq!((spec.fw_mark, spec.fw_mask), (1, 255));
+    }
 }

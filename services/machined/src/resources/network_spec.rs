@@ -3,17 +3,18 @@
 
 use std::net::IpAddr;
 
-use corten_config::Word;
-use corten_config::kinds::{
-    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondMode, FailOverMac, LacpRate,
-    PrimaryReselect, XmitHashPolicy,
-};
+use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
+use super::message::{net_ip, net_prefix};
+use super::names::{FAMILIES, LINK_TYPES, ROUTE_PROTOCOLS, ROUTE_TYPES, SCOPES, number};
+use super::network_kind::{colons, table};
 use super::network_wireguard::Wireguard;
 use super::open;
 use super::prefix::Prefix;
+
+pub use super::network_kind::{Bond, Bridge, Enabled, Filtering, Veth, Vlan, Vrf};
 
 const NAMESPACE: &str = "network";
 
@@ -38,6 +39,17 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// On the wire.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Layer::Default => 0,
+            Layer::Cmdline => 1,
+            Layer::Operator => 3,
+            Layer::Configuration => 4,
+        }
+    }
+
     /// As ids begin.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -70,11 +82,6 @@ fn unless_off<S: Serializer>(value: &Option<bool>, serializer: S) -> Result<S::O
     serializer.serialize_bool(*value != Some(false))
 }
 
-fn colons<S: Serializer>(value: &Option<[u8; 6]>, serializer: S) -> Result<S::Ok, S::Error> {
-    let bytes = value.iter().flatten().map(|byte| format!("{byte:02x}"));
-    serializer.serialize_str(&bytes.collect::<Vec<_>>().join(":"))
-}
-
 const fn secret(type_name: &'static str) -> Definition {
     Definition {
         sensitivity: Sensitivity::Sensitive,
@@ -88,122 +95,6 @@ const fn secret(type_name: &'static str) -> Definition {
 pub struct Master {
     /// Its name.
     pub master_name: String,
-}
-
-/// A VLAN's number and protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Vlan {
-    /// 1 to 4094.
-    #[serde(rename = "vlanID")]
-    pub id: u16,
-    /// `802.1q`, `802.1ad`.
-    #[serde(rename = "vlanProtocol")]
-    pub protocol: &'static str,
-}
-
-/// A bond's settings (kernel: Documentation/networking/bonding.rst); an absent one is the kernel's own.
-/// The names are the kernel's, too.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Bond {
-    #[serde(serialize_with = "word")]
-    pub mode: BondMode,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub xmit_hash_policy: Option<XmitHashPolicy>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub lacp_rate: Option<LacpRate>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub arp_validate: Option<ArpValidate>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub arp_all_targets: Option<ArpAllTargets>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub primary_reselect: Option<PrimaryReselect>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub fail_over_mac: Option<FailOverMac>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub ad_select: Option<AdSelect>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub miimon: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub updelay: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub downdelay: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub arp_interval: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resend_igmp: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_links: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lp_interval: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub packets_per_slave: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub num_peer_notif: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tlb_logical_lb: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub all_slaves_active: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub use_carrier: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ad_actor_sys_prio: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "colons")]
-    pub ad_actor_system: Option<[u8; 6]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ad_user_port_key: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer_notify_delay: Option<u32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub arp_ip_targets: Vec<IpAddr>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ns_ip6_targets: Vec<IpAddr>,
-    #[serde(serialize_with = "words", skip_serializing_if = "Option::is_none")]
-    pub ad_lacp_active: Option<AdLacpActive>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missed_max: Option<u8>,
-    /// The preferred member's name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub primary: String,
-}
-
-/// Whether something is used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Enabled {
-    /// It is.
-    pub enabled: bool,
-}
-
-/// Whether a bridge keeps VLANs apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Filtering {
-    /// It does.
-    pub filtering_enabled: bool,
-}
-
-/// A bridge's settings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Bridge {
-    /// The spanning tree protocol.
-    pub stp: Enabled,
-    /// Its VLANs.
-    pub vlan: Filtering,
-}
-
-/// A VRF's settings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Vrf {
-    /// Its routing table.
-    pub table: u32,
-}
-
-/// The other end of a pair.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Veth {
-    /// Its name.
-    pub peer_name: String,
 }
 
 /// A link; its id is its name.
@@ -278,6 +169,39 @@ impl Spec for LinkSpec {
     const DEFINITION: Definition = secret("LinkSpecs.net.talos.dev");
 }
 
+    type Message = wire::LinkSpecSpec;
+
+    fn message(&self) -> wire::LinkSpecSpec {
+        let bond_slave = || wire::BondSlave {
+            master_name: self.bond_name.clone(),
+        };
+        wire::LinkSpecSpec {
+            name: self.name.clone(),
+            logical: self.logical,
+            up: self.up != Some(false),
+            mtu: self.mtu,
+            kind: self.kind.to_owned(),
+            r#type: number(self.link_type, LINK_TYPES).unwrap_or_default(),
+            parent_name: self.parent_name.clone(),
+            bond_slave: (!self.bond_name.is_empty()).then(bond_slave),
+            bridge_slave: self.bridge_slave.clone().map(|of| wire::BridgeSlave {
+                master_name: of.master_name,
+            }),
+            vlan: self.vlan.map(Vlan::message),
+            bond_master: self.bond_master.as_ref().map(Bond::message),
+            bridge_master: self.bridge_master.map(Bridge::message),
+            wireguard: self.wireguard.as_ref().map(Wireguard::message),
+            config_layer: self.layer.number(),
+            hardware_address: self.hardware_addr.map(Vec::from).unwrap_or_default(),
+            multicast: self.multicast,
+            vrf_master: self.vrf_master.map(Vrf::message),
+            vrf_slave: self.vrf_slave.clone().map(|of| wire::VrfSlave {
+                master_name: of.master_name,
+            }),
+            veth: self.veth.as_ref().map(Veth::message),
+        }
+    }
+
 /// An address of a link; its id is `<link>/<address>/<prefix length>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -300,6 +224,19 @@ pub struct AddressSpec {
 impl Spec for AddressSpec {
     const DEFINITION: Definition = open("AddressSpecs.net.talos.dev", NAMESPACE, &[], &[]);
 }
+
+    type Message = wire::AddressSpecSpec;
+
+    fn message(&self) -> wire::AddressSpecSpec {
+        wire::AddressSpecSpec {
+            address: Some(net_prefix(self.address)),
+            link_name: self.link_name.clone(),
+            family: number(self.family, FAMILIES).unwrap_or_default(),
+            scope: number(self.scope, SCOPES).unwrap_or_default(),
+            config_layer: self.layer.number(),
+            priority: self.priority,
+        }
+    }
 
 /// A route; its id is `[<table>/][<link>/]<family>/<gateway>/<destination>/<metric>`, with the link for
 /// IPv6 and without the table for the main one.
@@ -342,6 +279,26 @@ impl Spec for RouteSpec {
     const DEFINITION: Definition = open("RouteSpecs.net.talos.dev", NAMESPACE, &[], &[]);
 }
 
+    type Message = wire::RouteSpecSpec;
+
+    fn message(&self) -> wire::RouteSpecSpec {
+        wire::RouteSpecSpec {
+            family: number(self.family, FAMILIES).unwrap_or_default(),
+            // A default route has none, as in the YAML.
+            destination: (self.dst.length != 0).then(|| net_prefix(self.dst)),
+            source: self.src.map(net_ip),
+            gateway: self.gateway.map(net_ip),
+            out_link_name: self.out_link_name.clone(),
+            table: self.table,
+            priority: self.priority,
+            scope: number(self.scope, SCOPES).unwrap_or_default(),
+            r#type: number(self.route_type, ROUTE_TYPES).unwrap_or_default(),
+            protocol: number(self.protocol, ROUTE_PROTOCOLS).unwrap_or_default(),
+            config_layer: self.layer.number(),
+            mtu: self.mtu,
+        }
+    }
+
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
 
@@ -356,10 +313,6 @@ pub fn table_name(table: u32) -> String {
     }
 }
 
-fn table<S: Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&table_name(*value))
-}
-
 fn unless_everywhere<S: Serializer>(value: &Prefix, serializer: S) -> Result<S::Ok, S::Error> {
     if value.length == 0 {
         serializer.serialize_str("")
@@ -370,14 +323,6 @@ fn unless_everywhere<S: Serializer>(value: &Prefix, serializer: S) -> Result<S::
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-fn word<S: Serializer, W: Word>(value: &W, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(value.word())
-}
-
-fn words<S: Serializer, W: Word>(value: &Option<W>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(value.map(Word::word).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -402,6 +347,56 @@ mod tests {
         );
         assert_eq!(link.master(), Some("bond0"));
     }
+        let message = link.message();
+        assert_eq!(
+            (&*message.name, message.r#type, message.up),
+            ("eth0", 1, true)
+        );
+        assert_eq!(message.bond_slave.unwrap().master_name, "bond0");
+        assert_eq!((message.bridge_slave, message.multicast), (None, None));
+        assert!(message.hardware_address.is_empty());
+    }
+
+    #[test]
+    fn addresses_and_routes_are_numbers_and_bytes() {
+        let address = AddressSpec {
+            address: Prefix::host("10.0.0.1".parse().unwrap()),
+            link_name: "lo".to_owned(),
+            family: "inet4",
+            scope: "host",
+            priority: 0,
+            layer: Layer::Configuration,
+        };
+        let message = address.message();
+        let sent = message.address.unwrap();
+        assert_eq!((&*sent.ip, sent.prefix_length), (&[10, 0, 0, 1][..], 32));
+        assert_eq!(
+            (message.family, message.scope, message.config_layer),
+            (2, 254, 4)
+        );
+        let gateway: IpAddr = "fd00::1".parse().unwrap();
+        let route = RouteSpec {
+            family: "inet6",
+            dst: Prefix::everywhere(gateway),
+            src: None,
+            gateway: Some(gateway),
+            out_link_name: "eth0".to_owned(),
+            table: 100,
+            priority: 1024,
+            scope: "global",
+            route_type: "unicast",
+            protocol: "dhcp",
+            layer: Layer::Operator,
+            mtu: 0,
+        };
+        let message = route.message();
+        assert_eq!((message.destination, message.source), (None, None));
+        assert_eq!(message.gateway.unwrap().ip.len(), 16);
+        assert_eq!(
+            (message.table, message.r#type, message.protocol),
+            (100, 1, 16)
+        );
+        assert_eq!(message.config_layer, 3);
 
     #[test]
     fn a_tunnel_has_its_keys_in_the_spec_and_in_no_log() {
@@ -436,6 +431,10 @@ mod tests {
         );
         assert_eq!(debug.matches("<secret>").count(), 2, "{debug}");
         assert_eq!(LinkSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
+        let message = link.message().wireguard.unwrap();
+        assert!(message.private_key.starts_with("AQEB") && message.public_key.is_empty());
+        assert!(message.peers[0].preshared_key.starts_with("AwMD"));
+        assert_eq!(message.peers[0].endpoint, "[fd00::9]:51820");
     }
 
     #[test]

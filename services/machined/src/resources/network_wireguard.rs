@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_api::talos::resource::definitions::network as wire;
 use corten_config::values::{WireguardKey, WireguardSecret};
 use serde::{Serialize, Serializer};
 
+use super::message::net_prefix;
 use super::prefix::Prefix;
 
 fn base64<S: Serializer>(key: &WireguardSecret, serializer: S) -> Result<S::Ok, S::Error> {
@@ -55,6 +57,27 @@ pub struct Wireguard {
     pub peers: Vec<WireguardPeer>,
 }
 
+impl Wireguard {
+    /// With its keys.
+    pub(super) fn message(&self) -> wire::WireguardSpec {
+        let secret = |key: &WireguardSecret| STANDARD.encode(key.expose());
+        let peer = |peer: &WireguardPeer| wire::WireguardPeer {
+            public_key: peer.public_key.to_string(),
+            preshared_key: peer.preshared_key.as_ref().map(secret).unwrap_or_default(),
+            endpoint: endpoint(peer.endpoint),
+            persistent_keepalive_interval: Some(interval(peer.keepalive)),
+            allowed_i_ps: peer.allowed_ips.iter().copied().map(net_prefix).collect(),
+        };
+        wire::WireguardSpec {
+            private_key: secret(&self.private_key),
+            public_key: String::new(),
+            listen_port: self.listen_port.into(),
+            firewall_mark: self.firewall_mark.into(),
+            peers: self.peers.iter().map(peer).collect(),
+        }
+    }
+}
+
 /// The other end of a tunnel, as it shall be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,6 +114,38 @@ pub struct WireguardStatus {
     pub peers: Vec<WireguardPeerStatus>,
 }
 
+impl WireguardStatus {
+    pub(super) fn message(&self) -> wire::WireguardSpec {
+        let peer = |peer: &WireguardPeerStatus| wire::WireguardPeer {
+            public_key: peer.public_key.to_string(),
+            preshared_key: String::new(),
+            endpoint: endpoint(peer.endpoint),
+            persistent_keepalive_interval: Some(interval(peer.keepalive)),
+            allowed_i_ps: peer.allowed_ips.iter().copied().map(net_prefix).collect(),
+        };
+        wire::WireguardSpec {
+            private_key: String::new(),
+            public_key: self.public_key.to_string(),
+            listen_port: self.listen_port.into(),
+            firewall_mark: self.firewall_mark.into(),
+            peers: self.peers.iter().map(peer).collect(),
+        }
+    }
+}
+
+fn endpoint(address: Option<SocketAddr>) -> String {
+    address
+        .map(|address| address.to_string())
+        .unwrap_or_default()
+}
+
+fn interval(seconds: u16) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: seconds.into(),
+        nanos: 0,
+    }
+}
+
 /// The other end of a tunnel, as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,4 +169,44 @@ pub struct WireguardPeerStatus {
 pub fn keepalive(interval: Option<Duration>) -> u16 {
     let seconds = interval.map_or(0, |interval| interval.as_secs());
     u16::try_from(seconds).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_told_with_its_peers() {
+        let tunnel = WireguardStatus {
+            public_key: WireguardKey([1; 32]),
+            listen_port: 51820,
+            firewall_mark: u32::MAX,
+            peers: vec![WireguardPeerStatus {
+                public_key: WireguardKey([2; 32]),
+                endpoint: Some("192.0.2.1:51820".parse().unwrap()),
+                keepalive: 25,
+                allowed_ips: vec![Prefix::host("10.8.0.1".parse().unwrap())],
+            }],
+        };
+        let message = tunnel.message();
+        assert_eq!(
+            message.public_key,
+            "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+        );
+        assert_eq!(
+            (message.listen_port, message.firewall_mark),
+            (51820, 0xffff_ffff)
+        );
+        let peer = &message.peers[0];
+        assert_eq!(peer.endpoint, "192.0.2.1:51820");
+        assert_eq!(peer.persistent_keepalive_interval.unwrap().seconds, 25);
+        assert_eq!(
+            (
+                &*peer.allowed_i_ps[0].ip,
+                peer.allowed_i_ps[0].prefix_length
+            ),
+            (&[10, 8, 0, 1][..], 32)
+        );
+        assert!(message.private_key.is_empty() && peer.preshared_key.is_empty());
+    }
 }

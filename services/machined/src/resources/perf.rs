@@ -45,8 +45,10 @@ impl Spec for CpuStat {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(self.0.encode_to_vec())
+    type Message = wire::CpuSpec;
+
+    fn message(&self) -> wire::CpuSpec {
+        self.0.clone()
     }
 }
 
@@ -78,8 +80,10 @@ impl Spec for MemoryStat {
         &[column("Used", ".used"), column("Total", ".total")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(self.0.encode_to_vec())
+    type Message = wire::MemorySpec;
+
+    fn message(&self) -> wire::MemorySpec {
+        self.0
     }
 }
 
@@ -103,7 +107,7 @@ mod tests {
             ..api::MemInfo::default()
         };
         let memory = MemoryStat::try_from(info).unwrap();
-        let message = wire::MemorySpec::decode(&*Spec::to_proto(&memory).unwrap()).unwrap();
+        let message = memory.message();
         assert_eq!(message, memory.0);
         let yaml = memory.to_yaml().unwrap();
         for line in [
@@ -134,7 +138,7 @@ mod tests {
             context_switches: 7,
             ..api::SystemStat::default()
         });
-        let message = wire::CpuSpec::decode(&*Spec::to_proto(&stat).unwrap()).unwrap();
+        let message = stat.message();
         assert_eq!((&message, message.context_switches), (&stat.0, 7));
         let yaml = stat.to_yaml().unwrap();
         assert_eq!(yaml.matches("softIrq: 0.5").count(), 2, "{yaml}");

@@ -3,7 +3,6 @@
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_api::talos::resource::definitions::v1alpha1::ServiceSpec;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::{column, is_default, open};
@@ -53,7 +52,9 @@ impl Spec for MachineStatus {
         &[column("Stage", ".stage"), column("Ready", ".status.ready")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::MachineStatusSpec;
+
+    fn message(&self) -> wire::MachineStatusSpec {
         let condition = |unmet: &UnmetCondition| wire::UnmetCondition {
             name: unmet.name.clone(),
             reason: unmet.reason.clone(),
@@ -71,11 +72,10 @@ impl Spec for MachineStatus {
             "resetting" => wire::MachineStage::Resetting,
             _ => wire::MachineStage::Unknown,
         };
-        let message = wire::MachineStatusSpec {
+        wire::MachineStatusSpec {
             stage: stage.into(),
             status: Some(status),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -102,13 +102,14 @@ impl Spec for Service {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = ServiceSpec {
+    type Message = ServiceSpec;
+
+    fn message(&self) -> ServiceSpec {
+        ServiceSpec {
             running: self.running,
             healthy: self.healthy,
             unknown: self.unknown,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -130,12 +131,13 @@ impl Spec for ServicePid {
         &[column("PID", ".pid")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::ServicePidSpec {
+    type Message = wire::ServicePidSpec;
+
+    fn message(&self) -> wire::ServicePidSpec {
+        wire::ServicePidSpec {
             pid: self.pid.try_into().unwrap_or_default(),
             mount_namespace: self.mount_namespace.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -159,9 +161,11 @@ impl Spec for DevicesStatus {
         &[column("Ready", ".ready")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::DevicesStatusSpec;
+
+    fn message(&self) -> wire::DevicesStatusSpec {
         let ready = self.ready;
-        Some(wire::DevicesStatusSpec { ready }.encode_to_vec())
+        wire::DevicesStatusSpec { ready }
     }
 }
 
@@ -180,9 +184,11 @@ impl Spec for MetaKey {
         &[column("Value", ".value")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::MetaKeySpec;
+
+    fn message(&self) -> wire::MetaKeySpec {
         let value = self.value.clone();
-        Some(wire::MetaKeySpec { value }.encode_to_vec())
+        wire::MetaKeySpec { value }
     }
 }
 
@@ -221,6 +227,10 @@ impl Spec for LastStop {
             column("Time", ".time"),
         ],
     );
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// The kernel's number of this boot; id `boot-id`.
@@ -239,9 +249,11 @@ impl Spec for BootId {
         &[column("Boot ID", ".bootID")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::BootIdSpec;
+
+    fn message(&self) -> wire::BootIdSpec {
         let boot_id = self.boot_id.clone();
-        Some(wire::BootIdSpec { boot_id }.encode_to_vec())
+        wire::BootIdSpec { boot_id }
     }
 }
 
@@ -265,9 +277,11 @@ impl Spec for KernelCmdline {
         &[column("Cmdline", ".cmdline")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::KernelCmdlineSpec;
+
+    fn message(&self) -> wire::KernelCmdlineSpec {
         let cmdline = self.cmdline.clone();
-        Some(wire::KernelCmdlineSpec { cmdline }.encode_to_vec())
+        wire::KernelCmdlineSpec { cmdline }
     }
 }
 
@@ -288,12 +302,13 @@ impl Spec for Version {
         &[column("Name", ".name"), column("Version", ".version")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::VersionSpec {
+    type Message = wire::VersionSpec;
+
+    fn message(&self) -> wire::VersionSpec {
+        wire::VersionSpec {
             version: self.version.clone(),
             name: self.name.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -329,12 +344,13 @@ impl Spec for PlatformMetadata {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::PlatformMetadataSpec {
+    type Message = wire::PlatformMetadataSpec;
+
+    fn message(&self) -> wire::PlatformMetadataSpec {
+        wire::PlatformMetadataSpec {
             platform: self.platform.clone(),
             hostname: self.hostname.clone(),
             instance_id: self.instance_id.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }

@@ -5,12 +5,16 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_api::common::{PemEncodedCertificate, PemEncodedCertificateAndKey};
+use corten_api::talos::resource::definitions::k8s::EndpointSpec;
+use corten_api::talos::resource::definitions::secrets as wire;
 use corten_config::Secret;
 use corten_pki::CertificateAndKey;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
-use super::{column, message, open};
+use super::message::ip;
+use super::{column, open};
 
 const NAMESPACE: &str = "secrets";
 
@@ -44,6 +48,14 @@ pub struct Pem {
     pub crt: String,
 }
 
+impl Pem {
+    fn message(&self) -> PemEncodedCertificate {
+        PemEncodedCertificate {
+            crt: self.crt.as_bytes().to_vec(),
+        }
+    }
+}
+
 impl fmt::Debug for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pem")
@@ -59,6 +71,15 @@ pub struct PemPair {
     /// Its key.
     #[serde(serialize_with = "base64_secret")]
     pub key: Secret,
+}
+
+impl PemPair {
+    fn message(&self) -> PemEncodedCertificateAndKey {
+        PemEncodedCertificateAndKey {
+            crt: self.crt.as_bytes().to_vec(),
+            key: self.key.expose().as_bytes().to_vec(),
+        }
+    }
 }
 
 impl fmt::Debug for PemPair {
@@ -123,8 +144,16 @@ pub fn joined(certificates: &[Pem]) -> String {
 impl Spec for OsRoot {
     const DEFINITION: Definition = secret("OSRootSecrets.secrets.talos.dev");
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        Some(message::os_root(self))
+    type Message = wire::OsRootSpec;
+
+    fn message(&self) -> wire::OsRootSpec {
+        wire::OsRootSpec {
+            issuing_ca: Some(self.issuing_ca.message()),
+            cert_sani_ps: self.cert_san_ips.iter().filter_map(|one| ip(one)).collect(),
+            cert_sandns_names: self.cert_san_dns_names.clone(),
+            token: self.token.expose().to_owned(),
+            accepted_c_as: self.accepted_cas.iter().map(Pem::message).collect(),
+        }
     }
 }
 
@@ -162,6 +191,16 @@ impl CertSans {
 
 impl Spec for CertSans {
     const DEFINITION: Definition = secret("CertSANs.secrets.talos.dev");
+
+    type Message = wire::CertSanSpec;
+
+    fn message(&self) -> wire::CertSanSpec {
+        wire::CertSanSpec {
+            i_ps: self.ips.iter().filter_map(|one| ip(one)).collect(),
+            dns_names: self.dns_names.clone(),
+            fqdn: self.fqdn.clone(),
+        }
+    }
 }
 
 /// What apid serves with; id [`ApiCertificates::ID`].
@@ -187,6 +226,17 @@ impl ApiCertificates {
 
 impl Spec for ApiCertificates {
     const DEFINITION: Definition = secret("ApiCertificates.secrets.talos.dev");
+
+    type Message = wire::ApiCertsSpec;
+
+    fn message(&self) -> wire::ApiCertsSpec {
+        wire::ApiCertsSpec {
+            client: self.client.as_ref().map(PemPair::message),
+            server: Some(self.server.message()),
+            accepted_c_as: self.accepted_cas.iter().map(Pem::message).collect(),
+            skip_verifying_client_cert: self.skip_verifying_client_cert,
+        }
+    }
 }
 
 /// What trustd serves with; id [`TrustdCertificates::ID`].
@@ -204,6 +254,15 @@ impl TrustdCertificates {
 
 impl Spec for TrustdCertificates {
     const DEFINITION: Definition = secret("TrustdCertificates.secrets.talos.dev");
+
+    type Message = wire::TrustdCertsSpec;
+
+    fn message(&self) -> wire::TrustdCertsSpec {
+        wire::TrustdCertsSpec {
+            server: Some(self.server.message()),
+            accepted_c_as: Vec::new(),
+        }
+    }
 }
 
 /// How a certificate of the node is doing, without anything secret; its id is that of the certificates.
@@ -229,6 +288,10 @@ impl Spec for CertificateStatus {
             column("Error", ".error"),
         ],
     );
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 /// Where the control plane answers; id [`Endpoint::STATIC`] for what the config says.
@@ -252,6 +315,15 @@ impl Spec for Endpoint {
         &[],
         &[column("Addresses", ".addresses"), column("Hosts", ".hosts")],
     );
+
+    type Message = EndpointSpec;
+
+    fn message(&self) -> EndpointSpec {
+        EndpointSpec {
+            addresses: self.addresses.iter().filter_map(|one| ip(one)).collect(),
+            hosts: self.hosts.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -284,5 +356,49 @@ mod tests {
             token: Secret::new("hidden"),
         };
         assert!(!format!("{root:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn certificates_and_what_they_are_for_are_bytes() {
+        let pair = PemPair {
+            crt: "crt".to_owned(),
+            key: Secret::new("key"),
+        };
+        let ca = Pem {
+            crt: "ca".to_owned(),
+        };
+        let certificates = ApiCertificates {
+            client: None,
+            server: pair.clone(),
+            accepted_cas: vec![ca],
+            skip_verifying_client_cert: true,
+        };
+        let message = certificates.message();
+        assert_eq!(message.client, None);
+        let server = message.server.unwrap();
+        assert_eq!((&*server.crt, &*server.key), (&b"crt"[..], &b"key"[..]));
+        assert_eq!(message.accepted_c_as[0].crt, b"ca");
+        assert!(message.skip_verifying_client_cert);
+        let trustd = TrustdCertificates { server: pair };
+        assert_eq!(trustd.message().server.unwrap().key, b"key");
+        let sans = CertSans {
+            ips: vec!["10.0.0.1".to_owned(), "::1".to_owned()],
+            dns_names: vec!["node".to_owned()],
+            fqdn: "node.example.org".to_owned(),
+        };
+        let message = sans.message();
+        assert_eq!(message.i_ps[0].ip, [10, 0, 0, 1]);
+        assert_eq!(message.i_ps[1].ip.len(), 16);
+        assert_eq!(
+            (&*message.fqdn, message.dns_names.len()),
+            ("node.example.org", 1)
+        );
+        let endpoint = Endpoint {
+            addresses: vec!["10.0.0.1".to_owned()],
+            hosts: vec!["cluster".to_owned()],
+        };
+        let message = endpoint.message();
+        assert_eq!(message.addresses[0].ip, [10, 0, 0, 1]);
+        assert_eq!(message.hosts, ["cluster"]);
     }
 }

@@ -2,7 +2,6 @@
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::names::{FIPS_STATES, SELINUX_STATES, number};
@@ -47,15 +46,16 @@ impl Spec for SecurityState {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::SecurityStateSpec {
+    type Message = wire::SecurityStateSpec;
+
+    fn message(&self) -> wire::SecurityStateSpec {
+        wire::SecurityStateSpec {
             secure_boot: self.secure_boot,
             se_linux_state: number(self.selinux_state, SELINUX_STATES).unwrap_or_default(),
             booted_with_uki: self.booted_with_uki,
             fips_state: number(self.fips_state, FIPS_STATES).unwrap_or_default(),
             module_signature_enforced: self.module_signature_enforced,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -81,8 +81,10 @@ impl Spec for BootedEntry {
         &[column("Booted Entry", ".bootedEntry")],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = wire::BootedEntrySpec;
+
+    fn message(&self) -> wire::BootedEntrySpec {
         let booted_entry = self.booted_entry.clone();
-        Some(wire::BootedEntrySpec { booted_entry }.encode_to_vec())
+        wire::BootedEntrySpec { booted_entry }
     }
 }

@@ -3,7 +3,6 @@
 use corten_api::talos::resource::definitions::block as wire;
 use corten_api::talos::resource::definitions::runtime::MountStatusSpec;
 use corten_resources::{Definition, Spec};
-use prost::Message as _;
 use serde::Serialize;
 
 use super::names::{ENCRYPTION_PROVIDERS, FILE_SYSTEMS, VOLUME_PHASES, VOLUME_TYPES, number};
@@ -27,6 +26,18 @@ pub struct MountSpec {
     /// No program of it runs.
     #[serde(skip_serializing_if = "is_default")]
     pub no_exec: bool,
+}
+
+impl MountSpec {
+    pub(super) fn message(&self) -> wire::MountSpec {
+        wire::MountSpec {
+            target_path: self.target_path.clone(),
+            selinux_label: self.selinux_label.to_owned(),
+            project_quota_support: self.project_quota_support,
+            secure: self.secure,
+            no_exec: self.no_exec,
+        }
+    }
 }
 
 /// A volume the node makes or uses; its id is the partition's name.
@@ -92,15 +103,10 @@ impl Spec for VolumeStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let mount = |spec: &MountSpec| wire::MountSpec {
-            target_path: spec.target_path.clone(),
-            selinux_label: spec.selinux_label.to_owned(),
-            project_quota_support: spec.project_quota_support,
-            secure: spec.secure,
-            no_exec: spec.no_exec,
-        };
-        let message = wire::VolumeStatusSpec {
+    type Message = wire::VolumeStatusSpec;
+
+    fn message(&self) -> wire::VolumeStatusSpec {
+        wire::VolumeStatusSpec {
             phase: number(self.phase, VOLUME_PHASES).unwrap_or_default(),
             location: self.location.clone(),
             error_message: self.error_message.clone(),
@@ -115,10 +121,9 @@ impl Spec for VolumeStatus {
             encryption_provider: number(self.encryption_provider, ENCRYPTION_PROVIDERS)
                 .unwrap_or_default(),
             pretty_size: self.pretty_size.clone(),
-            mount_spec: self.mount_spec.as_ref().map(mount),
+            mount_spec: self.mount_spec.as_ref().map(MountSpec::message),
             r#type: number(self.kind, VOLUME_TYPES).unwrap_or_default(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -179,8 +184,10 @@ impl Spec for MountStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::MountStatusSpec {
+    type Message = wire::MountStatusSpec;
+
+    fn message(&self) -> wire::MountStatusSpec {
+        wire::MountStatusSpec {
             spec: Some(wire::MountRequestSpec {
                 volume_id: self.spec.volume_id.clone(),
                 read_only: self.spec.read_only,
@@ -196,8 +203,7 @@ impl Spec for MountStatus {
             project_quota_support: self.project_quota_support,
             encryption_provider: number(self.encryption_provider, ENCRYPTION_PROVIDERS)
                 .unwrap_or_default(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -234,8 +240,10 @@ impl Spec for VolumeMountStatus {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = wire::VolumeMountStatusSpec {
+    type Message = wire::VolumeMountStatusSpec;
+
+    fn message(&self) -> wire::VolumeMountStatusSpec {
+        wire::VolumeMountStatusSpec {
             volume_id: self.volume_id.clone(),
             requester: self.requester.clone(),
             target: self.target.clone(),
@@ -243,8 +251,7 @@ impl Spec for VolumeMountStatus {
             disable_access_time: self.disable_access_time,
             secure: self.secure,
             no_exec: self.no_exec,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -279,8 +286,10 @@ impl Spec for PartitionMount {
         ],
     );
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
-        let message = MountStatusSpec {
+    type Message = MountStatusSpec;
+
+    fn message(&self) -> MountStatusSpec {
+        MountStatusSpec {
             source: self.source.clone(),
             target: self.target.clone(),
             filesystem_type: self.filesystem_type.clone(),
@@ -291,8 +300,7 @@ impl Spec for PartitionMount {
                 .iter()
                 .map(|name| (*name).to_owned())
                 .collect(),
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 
@@ -309,8 +317,7 @@ mod tests {
             filesystem: "xfs".to_owned(),
             ..VolumeStatus::default()
         };
-        let message = wire::VolumeStatusSpec::decode(status.to_proto().unwrap().as_slice());
-        let message = message.unwrap();
+        let message = status.message();
         assert_eq!((message.phase, message.r#type), (6, 0));
         assert_eq!((message.size, message.filesystem), (8_589_934_592, 1));
         assert_eq!((message.pre_fail_phase, message.mount_spec), (0, None));

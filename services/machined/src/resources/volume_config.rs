@@ -1,8 +1,11 @@
 //! What the node wants of its volumes.
 
+use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::Serialize;
 
+use super::expression::checked;
+use super::names::{FILE_SYSTEMS, VOLUME_TYPES, number};
 use super::volume::MountSpec;
 use super::{is_default, open};
 
@@ -85,4 +88,87 @@ impl Spec for VolumeConfig {
         sensitivity: Sensitivity::Sensitive,
         ..open("VolumeConfigs.block.talos.dev", "runtime", &[], &[])
     };
+
+    type Message = wire::VolumeConfigSpec;
+
+    fn message(&self) -> wire::VolumeConfigSpec {
+        wire::VolumeConfigSpec {
+            r#type: number(self.kind, VOLUME_TYPES).unwrap_or_default(),
+            provisioning: Some(self.provisioning.message()),
+            locator: Some(wire::LocatorSpec {
+                r#match: checked(&self.locator.matches),
+                disk_match: checked(self.locator.disk_match),
+            }),
+            mount: self.mount.as_ref().map(MountSpec::message),
+        }
+    }
+}
+
+impl Provisioning {
+    fn message(&self) -> wire::ProvisioningSpec {
+        let selector = |selector: &DiskSelector| wire::DiskSelector {
+            r#match: checked(&selector.matches),
+        };
+        let partition = |spec: &PartitionSpec| wire::PartitionSpec {
+            min_size: spec.min_size,
+            max_size: spec.max_size.unwrap_or_default(),
+            grow: spec.grow,
+            label: spec.label.clone(),
+            type_uuid: spec.type_uuid.clone(),
+        };
+        let file_system = |spec: &FilesystemSpec| wire::FilesystemSpec {
+            r#type: number(spec.kind, FILE_SYSTEMS).unwrap_or_default(),
+            label: spec.label.clone(),
+        };
+        wire::ProvisioningSpec {
+            disk_selector: self.disk_selector.as_ref().map(selector),
+            partition_spec: self.partition_spec.as_ref().map(partition),
+            filesystem_spec: self.filesystem_spec.as_ref().map(file_system),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_says_how_it_is_found_and_made() {
+        let config = VolumeConfig {
+            kind: "partition",
+            provisioning: Provisioning {
+                disk_selector: Some(DiskSelector {
+                    matches: "system_disk".to_owned(),
+                }),
+                partition_spec: Some(PartitionSpec {
+                    min_size: 1 << 20,
+                    max_size: None,
+                    grow: true,
+                    label: "u-data".to_owned(),
+                    type_uuid: "type".to_owned(),
+                }),
+                filesystem_spec: Some(FilesystemSpec {
+                    kind: "xfs",
+                    label: "u-data".to_owned(),
+                }),
+            },
+            locator: Locator {
+                matches: "volume.partition_label == 'u-data'".to_owned(),
+                disk_match: "",
+            },
+            mount: Some(MountSpec {
+                target_path: "/var/mnt/data".to_owned(),
+                ..MountSpec::default()
+            }),
+        };
+        let message = config.message();
+        let locator = message.locator.unwrap();
+        assert!(locator.r#match.is_some() && locator.disk_match.is_none());
+        let provisioning = message.provisioning.unwrap();
+        assert!(provisioning.disk_selector.unwrap().r#match.is_some());
+        let partition = provisioning.partition_spec.unwrap();
+        assert_eq!((partition.min_size, partition.max_size), (1 << 20, 0));
+        assert_eq!(provisioning.filesystem_spec.unwrap().r#type, 1);
+        assert_eq!(message.mount.unwrap().target_path, "/var/mnt/data");
+    }
 }

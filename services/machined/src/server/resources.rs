@@ -322,18 +322,18 @@ fn encode(resource: &Resource) -> Result<api::Resource, Status> {
             annotations: metadata.annotations.clone().into_iter().collect(),
         }),
         spec: Some(api::Spec {
-            proto_spec: proto(spec).unwrap_or_default(),
+            proto_spec: proto(spec),
             yaml_spec,
         }),
     })
 }
 
 /// The store's own types have messages, but the store does not know the API.
-fn proto(spec: &dyn AnySpec) -> Option<Vec<u8>> {
+fn proto(spec: &dyn AnySpec) -> Vec<u8> {
     let any: &dyn Any = spec;
     if let Some(namespace) = any.downcast_ref::<Namespace>() {
         let description = namespace.description.clone();
-        return Some(NamespaceSpec { description }.encode_to_vec());
+        return NamespaceSpec { description }.encode_to_vec();
     }
     let Some(found) = any.downcast_ref::<ResourceDefinition>() else {
         return spec.to_proto();
@@ -359,5 +359,5 @@ fn proto(spec: &dyn AnySpec) -> Option<Vec<u8>> {
         print_columns: columns.collect(),
         sensitivity: sensitivity.into(),
     };
-    Some(message.encode_to_vec())
+    message.encode_to_vec()
 }

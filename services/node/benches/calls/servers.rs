@@ -204,16 +204,17 @@ impl Spec for Status {
         sensitivity: Sensitivity::NonSensitive,
     };
 
-    fn to_proto(&self) -> Option<Vec<u8>> {
+    type Message = HostnameStatusSpec;
+
+    fn message(&self) -> HostnameStatusSpec {
         let Status {
             hostname,
             domainname,
         } = self.clone();
-        let message = HostnameStatusSpec {
+        HostnameStatusSpec {
             hostname,
             domainname,
-        };
-        Some(message.encode_to_vec())
+        }
     }
 }
 

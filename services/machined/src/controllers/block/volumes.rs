@@ -176,10 +176,8 @@ pub(super) fn spec(volume: &Volume<'_>) -> MountSpec {
 mod tests {
     use std::time::Duration;
 
-    use corten_api::talos::resource::definitions::{block, runtime};
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Spec as _, Start, Store};
-    use prost::Message as _;
     use tokio::time::timeout;
 
     use super::super::mounts::Mounts;
@@ -337,12 +335,10 @@ mod tests {
         .await;
         node.until_mounted("STATE", true).await;
         let mount = node.store.get_as::<PartitionMount>("STATE").unwrap();
-        let message = mount.to_proto().unwrap();
-        let message = runtime::MountStatusSpec::decode(message.as_slice()).unwrap();
+        let message = mount.message();
         assert!(message.encrypted && message.encryption_providers == ["luks2"]);
         let mount = node.store.get_as::<MountStatus>("STATE").unwrap();
-        let message = mount.to_proto().unwrap();
-        let message = block::MountStatusSpec::decode(message.as_slice()).unwrap();
+        let message = mount.message();
         assert_eq!((message.encryption_provider, message.filesystem), (1, 1));
     }
 

@@ -68,10 +68,8 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    use corten_api::talos::resource::definitions::hardware::CpuCoreSpec;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Pointer, Spec, Start, Store};
-    use prost::Message as _;
     use tokio::time::timeout;
 
     use super::*;
@@ -124,7 +122,7 @@ mod tests {
             assert!(yaml.lines().any(|found| found == line), "{line}: {yaml}");
         }
         assert!(!yaml.contains("microcode"), "{yaml}");
-        let message = CpuCoreSpec::decode(&*Spec::to_proto(&*core).unwrap()).unwrap();
+        let message = core.message();
         assert_eq!(message.logical_cp_us, [0, 2]);
         assert_eq!(
             (&*message.flags, message.cores_per_socket),

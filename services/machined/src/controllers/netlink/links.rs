@@ -1,5 +1,6 @@
 //! Every link, as a resource.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +12,14 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::names::Names;
-use super::{Kernel, hardware_address};
+use super::{Kernel, hardware_address, kinds};
+use crate::network::ethtool::Ethtool;
 use crate::network::{Setup, wireguard};
-use crate::resources::names::{LINK_FLAGS, LINK_TYPES, flags, name};
+use crate::resources::names::{DUPLEXES, LINK_FLAGS, LINK_TYPES, PORTS, flags, name};
 use crate::resources::network::LinkStatus;
 
 /// Of tunnels the kernel tells nothing by itself: so often they are looked at.
@@ -45,22 +48,31 @@ impl Controller for Links {
         }
         let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
         let mut names = Names::default();
+        // A kernel without it tells less.
+        let ethtool = Ethtool::new().ok();
         context.event().await;
         loop {
-            let links = kernel.links().await?;
+            let links = statuses(&kernel.links().await?);
             let mut has_tunnel = false;
-            context.start_outputs();
             names.look();
-            for (name, mut status) in links.iter().filter_map(status) {
-                if !names.is_final(&name, status.index) {
-                    continue;
-                }
-                add_device(&mut status, Path::new("/sys/class/net"), &name);
+            let mut links: Vec<_> = links
+                .into_iter()
+                .filter(|(name, status)| names.is_final(name, status.index))
+                .collect();
+            for (name, status) in &mut links {
+                add_device(status, Path::new("/sys/class/net"), name);
                 if status.kind == wireguard::KIND {
                     has_tunnel = true;
                     // A tunnel can be gone again.
-                    status.wireguard = wireguard::found(&name).ok().map(|found| found.status());
+                    status.wireguard = wireguard::found(name).ok().map(|found| found.status());
                 }
+            }
+            if let Some(ethtool) = ethtool.clone() {
+                // A driver may have to ask its device, which may take its time.
+                links = spawn_blocking(move || with_cables(&ethtool, links)).await?;
+            }
+            context.start_outputs();
+            for (name, status) in links {
                 context.put(Draft::new(&name, status))?;
             }
             context.remove_others::<LinkStatus>()?;
@@ -78,8 +90,44 @@ impl Controller for Links {
     }
 }
 
+fn statuses(messages: &[LinkMessage]) -> Vec<(String, LinkStatus)> {
+    let own_name = |message: &LinkMessage| {
+        let name = |attribute: &LinkAttribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        };
+        let name = message.attributes.iter().find_map(name)?;
+        Some((message.header.index, name))
+    };
+    let names: HashMap<u32, String> = messages.iter().filter_map(own_name).collect();
+    let names = names
+        .iter()
+        .map(|(index, name)| (*index, &**name))
+        .collect();
+    let found = messages
+        .iter()
+        .filter_map(|message| status(message, &names));
+    let mut links: Vec<_> = found.collect();
+    kinds::pair(&mut links);
+    links
+}
+
+/// With what drivers tell of cables. Those of pairs are none, and a node may have hundreds.
+fn with_cables(
+    ethtool: &Ethtool,
+    mut links: Vec<(String, LinkStatus)>,
+) -> Vec<(String, LinkStatus)> {
+    let may_have = |status: &LinkStatus| status.link_type == "ether" && status.kind != "veth";
+    for (name, status) in links.iter_mut().filter(|(_, status)| may_have(status)) {
+        if let Ok(Some(cable)) = ethtool.cable(name) {
+            (status.speed, status.port, status.duplex) = (cable.speed, cable.port, cable.duplex);
+        }
+    }
+    links
+}
+
 /// What a message says; `None` when it lacks a name.
-fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
+fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, LinkStatus)> {
     let header = &message.header;
     let mut own_name = None;
     let mut status = LinkStatus {
@@ -101,7 +149,17 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
         bus_path: String::new(),
         pci_id: String::new(),
         driver: String::new(),
+        vendor_id: String::new(),
+        product_id: String::new(),
         link_state: header.flags.contains(LinkFlags::LowerUp),
+        speed: None,
+        port: name(0xff, PORTS),
+        duplex: name(0xff, DUPLEXES),
+        vlan: None,
+        bridge_master: None,
+        bond_master: None,
+        vrf_master: None,
+        veth: None,
         wireguard: None,
     };
     for attribute in &message.attributes {
@@ -124,6 +182,7 @@ fn status(message: &LinkMessage) -> Option<(String, LinkStatus)> {
                     match info {
                         LinkInfo::Kind(kind) => status.kind = kind.to_string(),
                         LinkInfo::PortKind(kind) => status.slave_kind = kind.to_string(),
+                        LinkInfo::Data(data) => kinds::add(&mut status, data, names),
                         _ => {}
                     }
                 }
@@ -168,6 +227,8 @@ fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
     };
     if let (Some(vendor), Some(product)) = (number("vendor"), number("device")) {
         status.pci_id = format!("{vendor}:{product}");
+        status.vendor_id = format!("0x{vendor}");
+        status.product_id = format!("0x{product}");
     }
 }
 
@@ -195,8 +256,9 @@ mod tests {
 
     #[test]
     fn a_message_becomes_a_status() {
-        let (name, status) = status(&message()).unwrap();
+        let (name, status) = statuses(&[message()]).remove(0);
         assert_eq!(name, "eth0");
+        assert_eq!((&*status.port, &*status.duplex), ("Other", "Unknown"));
         assert_eq!(status.flags, "UP,MULTICAST,LOWER_UP");
         assert_eq!(status.hardware_addr, "52:54:00:01:02:fe");
         assert_eq!(
@@ -210,7 +272,7 @@ mod tests {
         assert!(status.link_state);
         let mut nameless = message();
         nameless.attributes.clear();
-        assert!(super::status(&nameless).is_none());
+        assert!(statuses(&[nameless]).is_empty());
     }
 
     #[test]
@@ -225,11 +287,15 @@ mod tests {
         symlink(&driver, bus.join("driver")).unwrap();
         fs::write(bus.join("vendor"), "0x1af4\n").unwrap();
         fs::write(bus.join("device"), "0x1041\n").unwrap();
-        let (_, mut status) = status(&message()).unwrap();
+        let (_, mut status) = statuses(&[message()]).remove(0);
         add_device(&mut status, classes.path(), "eth0");
         assert_eq!(status.bus_path, "0000:00:03.0");
         assert_eq!(status.driver, "virtio_net");
         assert_eq!(status.pci_id, "1af4:1041");
+        assert_eq!(
+            (&*status.vendor_id, &*status.product_id),
+            ("0x1af4", "0x1041")
+        );
         add_device(&mut status, classes.path(), "lo");
         assert_eq!(status.bus_path, "");
     }

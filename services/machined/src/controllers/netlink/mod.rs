@@ -4,6 +4,7 @@
 //! lost in a storm is made good by the next, and none has to be understood.
 
 pub(super) mod addresses;
+mod kinds;
 pub(super) mod links;
 mod names;
 pub(super) mod routes;

@@ -195,10 +195,8 @@ fn statuses(
 
 #[cfg(test)]
 mod tests {
-    use corten_api::talos::resource::definitions::network::EthernetSpecSpec;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Pointer, Spec, Start, Store};
-    use prost::Message as _;
     use rtnetlink::{LinkUnspec, LinkVeth};
     use tokio::time::timeout;
 
@@ -244,6 +242,8 @@ mod tests {
             .await;
             assert!(store.get_as::<EthernetStatus>("lo").is_none());
             let link = store.get_as::<LinkStatus>("veth0").unwrap();
+            let peer = link.veth.as_ref().map(|veth| &*veth.peer_name);
+            assert_eq!((peer, &*link.port), (Some("veth1"), "Other"));
             handle.link().del(link.index).execute().await.unwrap();
             until(&store, |status| status.is_none()).await;
         });
@@ -269,8 +269,7 @@ mod tests {
             spec.to_yaml().unwrap(),
             "rings:\n  rx: 512\n  tx-push: true\nchannels:\n  combined: 4\nwakeOnLan: []\n"
         );
-        let message = EthernetSpecSpec::decode(&*Spec::to_proto(spec).unwrap()).unwrap();
-        assert_eq!(message.rings.unwrap().rx, Some(512));
+        assert_eq!(spec.message().rings.unwrap().rx, Some(512));
         assert!(wishes(Some(&document), &Present::new()).contains_key("uplink"));
         assert!(wishes(None, &present).is_empty());
     }

@@ -59,7 +59,7 @@ pub(super) fn information(bytes: &[u8], status: &mut EthernetStatus) {
 }
 
 /// `ETHTOOL_A_LINKMODES_*`.
-fn modes(bytes: &[u8], status: &mut EthernetStatus) {
+pub(super) fn modes(bytes: &[u8], status: &mut EthernetStatus) {
     for (kind, value) in attributes(bytes) {
         match (kind, number(value)) {
             (3, _) => status.our_modes = set_names(value),

@@ -55,6 +55,22 @@ impl Ethtool {
         Ok(Some(status))
     }
 
+    /// What a link's device says of its cable alone: port, speed and duplex.
+    ///
+    /// # Errors
+    /// As of [`Ethtool::status`].
+    pub fn cable(&self, link: &str) -> Result<Option<EthernetStatus>, NoAnswer> {
+        let Some(information) = self.ask(Question::Information, link)? else {
+            return Ok(None);
+        };
+        let mut status = EthernetStatus::default();
+        answers::information(&information, &mut status);
+        if let Some(modes) = self.ask(Question::Modes, link)? {
+            answers::modes(&modes, &mut status);
+        }
+        Ok(Some(status))
+    }
+
     /// Sets a link's device as wanted, as far as it can be; what cannot is returned, by the fields of the config.
     ///
     /// # Errors
@@ -134,6 +150,13 @@ mod tests {
             let status = ethtool.status("veth0").unwrap().unwrap();
             assert_eq!((&*status.duplex, status.speed), ("Full", Some(10_000)));
             assert_eq!(status.link_state, Some(false));
+            let cable = ethtool.cable("veth0").unwrap().unwrap();
+            assert_eq!((cable.speed, cable.port), (status.speed, status.port));
+            assert_eq!(
+                (cable.duplex, cable.features),
+                (status.duplex.clone(), vec![])
+            );
+            assert_eq!(ethtool.cable("lo").unwrap(), None);
             let channels = status.channels.unwrap();
             assert!(channels.rx >= Some(1) && channels.combined.is_none());
             let feature = |name: &str| status.features.iter().find(|one| one.name == name);

@@ -31,6 +31,10 @@ impl Spec for Secret {
         }],
         sensitivity: Sensitivity::Sensitive,
     };
+
+    type Message = ();
+
+    fn message(&self) {}
 }
 
 fn name(hostname: &str) -> Draft<HostnameStatus> {
