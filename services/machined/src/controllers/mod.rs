@@ -4,6 +4,7 @@
 //! read resources. None of them knows another.
 
 mod adjtime;
+mod api_service;
 mod bill;
 mod block;
 mod conditions;
@@ -164,6 +165,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         last: sources.last_stop,
     })?;
     runtime.add(meta::MetaKeys {
+        volumes: sources.volumes,
         values: sources.meta.clone(),
     })?;
     runtime.add(time::Clock {
@@ -263,6 +265,7 @@ fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphErr
         uid: APID_UID,
         conditions: sources.conditions.clone(),
     })?;
+    runtime.add(api_service::ApiServices)?;
     runtime.add(secrets::trustd::Trustd {
         conditions: sources.conditions.clone(),
         outside: secrets::World,
@@ -380,8 +383,59 @@ pub fn graph() -> Result<Graph, GraphError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
+
+    /// Clients have no message for these: two are ours alone, and of the third they have only the YAML.
+    const WITHOUT_MESSAGE: [&str; 3] = [
+        "CertificateStatuses.secrets.corten.dev",
+        "DNSUpstreams.net.talos.dev",
+        "LastStops.runtime.corten.dev",
+    ];
+
+    #[test]
+    fn every_type_that_clients_decode_has_a_message() {
+        let graph = super::graph().unwrap();
+        let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
+        let without: BTreeSet<&str> = outputs
+            .filter(|output| !output.has_message)
+            .map(|output| output.definition.type_name)
+            .collect();
+        assert_eq!(without, BTreeSet::from(WITHOUT_MESSAGE));
+    }
+
+    /// Those of the release line whose API this is, but for the two about types themselves.
+    const TYPES_OF_THE_REFERENCE: usize = 198;
+
+    #[test]
+    fn what_is_not_served_is_told_completely() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
+        let text = fs::read_to_string(&path).unwrap();
+        let (_, list) = text.split_once("### Types that are not served").unwrap();
+        let rows = list.lines().filter(|line| line.starts_with("| "));
+        let told: Vec<&str> = rows
+            .filter_map(|row| row.split('|').nth(2))
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .collect();
+        let graph = super::graph().unwrap();
+        let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
+        let names = outputs.map(|output| output.definition.type_name);
+        let served: BTreeSet<&str> = names.filter(|name| name.ends_with(".talos.dev")).collect();
+        for name in &served {
+            let plural = name.split('.').next().unwrap_or_default();
+            assert!(
+                !told.contains(&plural),
+                "{name} is served: {}",
+                path.display()
+            );
+        }
+        let all = served.len() + told.iter().collect::<BTreeSet<_>>().len();
+        assert_eq!(
+            all, TYPES_OF_THE_REFERENCE,
+            "served: {served:#?}, not: {told:#?}"
+        );
+    }
 
     /// `UPDATE=1 cargo test -p machined graph` writes it anew.
     #[test]

@@ -137,8 +137,54 @@ impl Spec for Disk {
             dev_path: self.dev_path.clone(),
             pretty_size: self.pretty_size.clone(),
             symlinks: self.symlinks.clone(),
-        };
-        Some(message.encode_to_vec())
+        }
+    }
+}
+
+/// Names of a device that stay, whichever order devices are found in; its id is the kernel's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct BlockSymlinks {
+    /// Links below `/dev/disk`, in order.
+    pub paths: Vec<String>,
+}
+
+impl Spec for BlockSymlinks {
+    const DEFINITION: Definition = open("BlockSymlinks.block.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::SymlinkSpec;
+
+    fn message(&self) -> wire::SymlinkSpec {
+        wire::SymlinkSpec {
+            paths: self.paths.clone(),
+        }
+    }
+}
+
+/// Whether the disks the machine was started with, and what is on them, are known; id
+/// [`DiscoveredVolumesStatus::ID`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DiscoveredVolumesStatus {
+    /// They are.
+    pub ready: bool,
+}
+
+impl DiscoveredVolumesStatus {
+    /// There is one.
+    pub const ID: &str = "discovered-volumes-status";
+}
+
+impl Spec for DiscoveredVolumesStatus {
+    const DEFINITION: Definition = open(
+        "DiscoveredVolumesStatuses.block.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Ready", ".ready")],
+    );
+
+    type Message = wire::DiscoveredVolumesStatusSpec;
+
+    fn message(&self) -> wire::DiscoveredVolumesStatusSpec {
+        wire::DiscoveredVolumesStatusSpec { ready: self.ready }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
 
+pub mod api_service;
 pub mod bill;
 pub mod block;
 pub mod clock;
 pub mod config;
 pub mod environment;
-pub mod extension;
 mod expression;
+pub mod extension;
 pub mod files;
 pub mod firewall;
 pub mod hardware;
@@ -14,15 +15,16 @@ pub mod image_cache;
 pub mod kernel;
 pub mod logging;
 mod message;
+pub mod meta;
 pub mod names;
 pub mod network;
 pub mod network_alias;
 pub mod network_dns;
 pub mod network_ethernet;
-pub mod network_names;
-pub mod network_probe;
 pub mod network_hardware;
 pub mod network_kind;
+pub mod network_names;
+pub mod network_probe;
 pub mod network_rule;
 pub mod network_spec;
 pub mod network_wireguard;
@@ -31,6 +33,7 @@ pub mod prefix;
 pub mod runtime;
 pub mod secrets;
 pub mod security;
+pub mod trim;
 pub mod volume;
 pub mod volume_config;
 

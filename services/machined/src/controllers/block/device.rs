@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Generations;
 use super::record::Record;
-use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk};
+use crate::resources::block::{BlockDevice, BlockSymlinks, DiscoveredVolume, Disk};
 use crate::sysfs::read;
 
 /// sysfs counts in these, whatever the disk does.
@@ -27,6 +27,7 @@ pub(super) struct Found {
     /// The kernel's name.
     pub(super) name: String,
     pub(super) block_device: BlockDevice,
+    pub(super) symlinks: BlockSymlinks,
     /// `None` for what keeps no data of its own.
     pub(super) volume: Option<DiscoveredVolume>,
     /// `None` for a partition, too.
@@ -60,6 +61,7 @@ impl System {
         let found = devices.iter().map(|device| Found {
             name: device.name.clone(),
             block_device: device.block_device(generations.of(&device.name)),
+            symlinks: device.symlinks(),
             volume: device.volume(),
             disk: device.disk(),
         });
@@ -131,6 +133,15 @@ impl Device {
             parent: self.parent.clone().unwrap_or_default(),
             secondaries: entries(&self.path.join("slaves")),
         }
+    }
+
+    /// Those that say what and where it is.
+    fn symlinks(&self) -> BlockSymlinks {
+        let all = self.record.symlinks.iter();
+        let stable = all.filter(|link| link.starts_with("/dev/disk/"));
+        let mut paths: Vec<String> = stable.cloned().collect();
+        paths.sort();
+        BlockSymlinks { paths }
     }
 
     fn kind(&self) -> &'static str {

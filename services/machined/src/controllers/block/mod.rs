@@ -11,12 +11,16 @@ pub(super) mod users;
 pub(super) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::task::spawn_blocking;
 
-use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
+use crate::resources::block::{
+    BlockDevice, BlockSymlinks, DiscoveredVolume, DiscoveredVolumesStatus, Disk, SystemDisk,
+};
+use crate::resources::runtime::DevicesStatus;
 use crate::uevents::{Message, Uevents};
 use device::{Found, System};
 
@@ -28,12 +32,18 @@ impl Controller for BlockDevices {
         "block.DevicesController"
     }
 
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<DevicesStatus>(Dependency::Weak).with_id(DevicesStatus::ID)]
+    }
+
     fn outputs(&self) -> Vec<Output> {
         vec![
             Output::exclusive::<BlockDevice>(),
+            Output::exclusive::<BlockSymlinks>(),
             Output::exclusive::<Disk>(),
             Output::exclusive::<SystemDisk>(),
             Output::exclusive::<DiscoveredVolume>(),
+            Output::exclusive::<DiscoveredVolumesStatus>(),
         ]
     }
 
@@ -42,20 +52,36 @@ impl Controller for BlockDevices {
         context.event().await;
         let mut generations = Generations::default();
         loop {
-            // A disk may take its time to answer.
-            let look = move || (System::of_this_machine().devices(&generations), generations);
-            let (devices, told) = spawn_blocking(look).await?;
-            write(context, devices)?;
-            generations = told;
-            for message in messages.bunch("block").await? {
+            look(context, &generations).await?;
+            let mut bunch = pin!(messages.bunch("block"));
+            let told = loop {
+                tokio::select! {
+                    told = &mut bunch => break told?,
+                    () = context.event() => look(context, &generations).await?,
+                }
+            };
+            for message in told {
                 generations.count(&message);
             }
         }
     }
 }
 
+async fn look(context: &mut Context, generations: &Generations) -> Result<(), Failure> {
+    // Asked before the look: what udevd has told of by now is seen.
+    let status = context.get::<DevicesStatus>(DevicesStatus::ID)?;
+    let ready = status.is_some_and(|status| status.ready);
+    let generations = generations.clone();
+    // A disk may take its time to answer.
+    let devices = spawn_blocking(move || System::of_this_machine().devices(&generations)).await?;
+    write(context, devices)?;
+    let status = DiscoveredVolumesStatus { ready };
+    context.put(Draft::new(DiscoveredVolumesStatus::ID, status))?;
+    Ok(())
+}
+
 /// How often udevd told of each device.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Generations(BTreeMap<String, u32>);
 
 impl Generations {
@@ -87,6 +113,9 @@ fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
     for device in devices {
         let name = &device.name;
         context.put(Draft::new(name, device.block_device))?;
+        if !device.symlinks.paths.is_empty() {
+            context.put(Draft::new(name, device.symlinks))?;
+        }
         if let Some(volume) = device.volume {
             context.put(Draft::new(name, volume))?;
         }
@@ -95,6 +124,7 @@ fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
         }
     }
     context.remove_others::<BlockDevice>()?;
+    context.remove_others::<BlockSymlinks>()?;
     context.remove_others::<Disk>()?;
     context.remove_others::<SystemDisk>()?;
     context.remove_others::<DiscoveredVolume>()?;
@@ -122,7 +152,40 @@ fn system_disk(devices: &[Found]) -> Option<SystemDisk> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Start, Store};
+    use tokio::time::timeout;
+
     use super::*;
+
+    async fn until(store: &Store, ready: bool) {
+        let id = DiscoveredVolumesStatus::ID;
+        let pointer = Pointer::of::<DiscoveredVolumesStatus>(id);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let found = || store.get_as::<DiscoveredVolumesStatus>(id);
+        let reached = async {
+            while found().is_none_or(|status| status.ready != ready) {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn volumes_are_discovered_once_udevd_has_told_of_every_device() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(BlockDevices).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        until(&store, false).await;
+        let devices = DevicesStatus { ready: true };
+        store
+            .put(Draft::new(DevicesStatus::ID, devices), "")
+            .unwrap();
+        until(&store, true).await;
+    }
 
     #[test]
     fn of_two_disks_that_could_be_the_systems_none_is() {

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_config::Document;
 use corten_config::kinds::FilesystemTrimConfig;
+use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_sys::trim::trim;
 use rustix::io::Errno;
@@ -20,6 +21,8 @@ use uuid::Uuid;
 
 use super::device::pretty_binary;
 use crate::console;
+use crate::resources::names::{FILE_SYSTEMS, number};
+use crate::resources::trim::VolumeTrimSchedule;
 use crate::resources::volume::VolumeStatus;
 
 /// At least so often the clock is looked at: it may have been set.
@@ -62,7 +65,7 @@ impl<T: Trimmer> Controller for Trims<T> {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![]
+        vec![Output::exclusive::<VolumeTrimSchedule>()]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -82,13 +85,32 @@ impl<T: Trimmer> Controller for Trims<T> {
                 let has_own = volume.phase == "ready" && volume.kind != "directory";
                 has_own.then(|| (volume.id().to_owned(), target.clone()))
             });
-            for (volume, target) in turns.take(mounted, interval, &node, now()) {
+            let due = turns.take(mounted, interval, &node, now());
+            context.start_outputs();
+            for (id, (at, interval)) in &turns.0 {
+                let volume = volumes.iter().find(|volume| volume.id() == id);
+                let schedule = VolumeTrimSchedule {
+                    filesystem: volume
+                        .map_or("none", |volume| known(&volume.filesystem))
+                        .to_owned(),
+                    interval: *interval,
+                    next_trim: UNIX_EPOCH.checked_add(*at).unwrap_or(UNIX_EPOCH),
+                };
+                context.put(Draft::new(id, schedule))?;
+            }
+            context.remove_others::<VolumeTrimSchedule>()?;
+            for (volume, target) in due {
                 let trimmer = self.trimmer.clone();
                 let trimmed = spawn_blocking(move || trimmer.trim(&target)).await?;
                 tell(&volume, trimmed);
             }
         }
     }
+}
+
+/// A file system by the name clients know it by.
+fn known(filesystem: &str) -> &str {
+    number(filesystem, FILE_SYSTEMS).map_or("none", |_| filesystem)
 }
 
 /// Never, without the document and with 0.
@@ -182,7 +204,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{Draft, Store};
+    use corten_resources::{Pointer, Start, Store};
     use tokio::sync::mpsc;
     use tokio::time::timeout;
 
@@ -244,6 +266,47 @@ mod tests {
             self.0.lock().unwrap().send(target.to_owned()).unwrap();
             Err(Errno::OPNOTSUPP.into())
         }
+    }
+
+    #[tokio::test]
+    async fn who_has_a_turn_and_when_is_shown() {
+        let config = watch::Sender::new(Some(sample::kind("FilesystemTrimConfig\ninterval: 168h")));
+        let (sender, _) = mpsc::unbounded_channel();
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let trims = Trims {
+            config: config.subscribe(),
+            trimmer: Fake(Arc::new(Mutex::new(sender))),
+        };
+        runtime.add(trims).unwrap();
+        let status = VolumeStatus {
+            phase: "ready",
+            kind: "partition",
+            filesystem: "xfs".to_owned(),
+            mount_spec: Some(MountSpec::default()),
+            ..VolumeStatus::default()
+        };
+        store.put(Draft::new("EPHEMERAL", status), "").unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let pointer = Pointer::of::<VolumeTrimSchedule>("EPHEMERAL");
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let shown = || store.get_as::<VolumeTrimSchedule>("EPHEMERAL");
+        let reached = async {
+            while shown().is_none() {
+                watcher.next().await.unwrap();
+            }
+            let schedule = shown().unwrap();
+            assert_eq!((&*schedule.filesystem, schedule.interval), ("xfs", WEEK));
+            let next = schedule.next_trim.duration_since(UNIX_EPOCH).unwrap();
+            let node = fs::read_to_string(MACHINE_ID).unwrap_or_default();
+            assert_eq!(next, next_turn(&node, "EPHEMERAL", WEEK, next - HOUR));
+            config.send_replace(None);
+            while shown().is_some() {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+        assert_eq!((known("luks"), known("ext4")), ("none", "ext4"));
     }
 
     #[tokio::test]

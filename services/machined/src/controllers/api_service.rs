@@ -1,0 +1,140 @@
+//! How apid serves, told by the certificates it serves with.
+
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+
+use crate::resources::api_service::{ApiServiceConfig, MaintenanceServiceConfig};
+use crate::resources::network::NodeAddress;
+use crate::resources::secrets::ApiCertificates;
+
+#[derive(Debug, Clone)]
+pub(super) struct ApiServices;
+
+impl Controller for ApiServices {
+    fn name(&self) -> &'static str {
+        "runtime.APIServiceConfigController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<ApiCertificates>(Dependency::Weak).with_id(ApiCertificates::ID),
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<ApiServiceConfig>(),
+            Output::exclusive::<MaintenanceServiceConfig>(),
+        ]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let listen_address = format!(":{}", corten_api::PORT);
+        loop {
+            context.event().await;
+            let certificates = context.get::<ApiCertificates>(ApiCertificates::ID)?;
+            let addresses = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
+            context.start_outputs();
+            if let Some(certificates) = certificates {
+                let maintenance = certificates.skip_verifying_client_cert;
+                let config = ApiServiceConfig {
+                    listen_address: listen_address.clone(),
+                    node_routing_disabled: maintenance,
+                    readonly_role_mode: maintenance,
+                    skip_verifying_client_cert: maintenance,
+                };
+                context.put(Draft::new(ApiServiceConfig::ID, config))?;
+                if maintenance {
+                    let config = MaintenanceServiceConfig {
+                        listen_address: listen_address.clone(),
+                        reachable_addresses: addresses
+                            .map(|addresses| addresses.ips().collect())
+                            .unwrap_or_default(),
+                    };
+                    context.put(Draft::new(MaintenanceServiceConfig::ID, config))?;
+                }
+            }
+            context.remove_others::<ApiServiceConfig>()?;
+            context.remove_others::<MaintenanceServiceConfig>()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corten_config::Secret;
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Pointer, Spec as _, Start, Store};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::resources::secrets::PemPair;
+
+    fn certificates(skip_verifying_client_cert: bool) -> Draft<ApiCertificates> {
+        let certificates = ApiCertificates {
+            client: None,
+            server: PemPair {
+                crt: String::new(),
+                key: Secret::new(""),
+            },
+            accepted_cas: Vec::new(),
+            skip_verifying_client_cert,
+        };
+        Draft::new(ApiCertificates::ID, certificates)
+    }
+
+    async fn until(store: &Store, done: impl Fn(Option<&MaintenanceServiceConfig>) -> bool) {
+        let pointer = Pointer::of::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID);
+        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
+        let found = || store.get_as::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID);
+        let reached = async {
+            while !done(found().as_deref()) {
+                watcher.next().await.unwrap();
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_config_serves_readers_alone_and_says_where() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(ApiServices).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let addresses = NodeAddress {
+            addresses: vec!["10.0.2.15/24".to_owned(), "fd00::1/64".to_owned()],
+            sort_algorithm: "v1",
+        };
+        store
+            .put(Draft::new(NodeAddress::CURRENT, addresses), "")
+            .unwrap();
+        store.put(certificates(true), "").unwrap();
+        until(&store, |config| {
+            config.is_some_and(|config| config.reachable_addresses.len() == 2)
+        })
+        .await;
+        let config = store
+            .get_as::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID)
+            .unwrap();
+        let message = config.message();
+        assert_eq!(message.listen_address, ":50000");
+        assert_eq!(message.reachable_addresses[0].ip, [10, 0, 2, 15]);
+        let api = || {
+            store
+                .get_as::<ApiServiceConfig>(ApiServiceConfig::ID)
+                .unwrap()
+                .message()
+        };
+        let message = api();
+        assert!(message.readonly_role_mode && message.node_routing_disabled);
+        assert!(message.skip_verifying_client_cert);
+        store.put(certificates(false), "").unwrap();
+        until(&store, |config| config.is_none()).await;
+        let message = api();
+        assert!(!message.readonly_role_mode && !message.node_routing_disabled);
+        assert!(!message.skip_verifying_client_cert);
+    }
+}
