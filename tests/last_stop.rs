@@ -34,13 +34,29 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let none = node.admin().call(&["get", "laststop", "last"]);
     assert!(none.is_err(), "the first boot has one before it: {none:?}");
 
+    // A service without memory is killed, and comes back when there is some.
+    node.apply_patch("machine: {sysfs: {fs/cgroup/system/trustd/memory.max: '65536'}}\n");
+    let killed = node
+        .vm
+        .wait_console("of service trustd was killed at", SOON);
+    killed.unwrap_or_else(|error| panic!("{error}"));
+    node.apply_patch("machine: {sysfs: {}}\n");
     node.expect_reset(SOON, || {
         // The connection may end before the answer.
         let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
     let last = last_stop(&node);
     assert_eq!(last["reason"], "reboot", "{last}");
-    assert_eq!(last["detail"], "asked for through the API", "{last}");
+    assert_eq!(last["killed"][0]["service"], "trustd", "{last}");
+    let asked = last["detail"].as_str().unwrap();
+    let who = asked.strip_prefix("asked for through the API by ").unwrap();
+    assert!(who.starts_with("roles=os:admin serial="), "{who}");
+    let audit = node.ask(&node.admin(), &["logs", "--previous", "apid"], SOON);
+    let line = audit.lines().find(|line| line.contains("/Reboot "));
+    assert!(
+        line.is_some_and(|line| line.contains(who)),
+        "{who}: {audit}"
+    );
     let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
     assert!(said.contains("asked for through the API"), "{said}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);

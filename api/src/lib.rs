@@ -78,6 +78,8 @@ pub mod metadata {
     /// `true` on Logs and Dmesg: the log of the boot before this one. The messages
     /// of the wire have no field for it; who does not know the key sends none.
     pub const PREVIOUS_BOOT: &str = "previous-boot";
+    /// Who calls, in the words of apid's audit log; set by apid on the calls that have a line there.
+    pub const CALLER: &str = "corten-caller";
     /// Set on a call one apid makes to another: answer it here.
     pub const PROXY_FROM: &str = "proxyfrom";
 }

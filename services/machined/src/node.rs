@@ -100,6 +100,15 @@ pub enum Action {
     Reset(Reset),
 }
 
+/// Who asked for an action.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Actor {
+    /// The id that the action's events carry.
+    pub id: String,
+    /// In the words of apid's audit log; empty: somebody on the node itself.
+    pub who: String,
+}
+
 /// What a reset wipes, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reset {
@@ -176,6 +185,6 @@ pub trait Node: Send + Sync + 'static {
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
     /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
-    /// Starts an action and returns at once; its events carry `actor`.
-    fn submit(&self, action: Action, actor: &str) -> Result<(), SubmitError>;
+    /// Starts an action and returns at once.
+    fn submit(&self, action: Action, actor: Actor) -> Result<(), SubmitError>;
 }

@@ -17,7 +17,7 @@ use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError, PLATFORM_NETWORK, STATE_ENCRYPTION};
-use crate::node::{Action, Apply, Control, Node, ServiceView, Stage, SubmitError};
+use crate::node::{Action, Actor, Apply, Control, Node, ServiceView, Stage, SubmitError};
 use crate::supervisor::Supervisor;
 use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
@@ -29,8 +29,8 @@ const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 pub enum Request {
     /// A validated config; kept already if it shall be.
     Apply(Box<Document>, Apply),
-    /// The end of this boot; the second is the id its events carry.
-    Act(Action, String),
+    /// The end of this boot, and who asked for it.
+    Act(Action, Actor),
 }
 
 /// Shared by the API server and `machine.rs`, which alone changes it.
@@ -250,7 +250,7 @@ impl Node for NodeState {
         Ok(())
     }
 
-    fn submit(&self, mut action: Action, actor: &str) -> Result<(), SubmitError> {
+    fn submit(&self, mut action: Action, actor: Actor) -> Result<(), SubmitError> {
         if let Action::Reset(reset) = &mut action {
             for target in &reset.targets {
                 target.check().map_err(SubmitError::Refused)?;
@@ -271,7 +271,7 @@ impl Node for NodeState {
             return Err(SubmitError::Busy("the end of this boot"));
         }
         self.requests
-            .send(Request::Act(action, actor.to_owned()))
+            .send(Request::Act(action, actor))
             .map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 }
@@ -315,11 +315,11 @@ mod tests {
         let busy = |done: Result<(), SubmitError>| done.unwrap_err().to_string();
         let wiping = node.wiping.lock().unwrap();
         let under_way = "a wipe of devices is already under way";
-        assert_eq!(busy(node.submit(reset(), "")), under_way);
+        assert_eq!(busy(node.submit(reset(), Actor::default())), under_way);
         assert_eq!(busy(node.wipe_devices(&[])), under_way);
         drop(wiping);
         node.wipe_devices(&[]).unwrap();
-        node.submit(reset(), "").unwrap();
+        node.submit(reset(), Actor::default()).unwrap();
         let wipe = DeviceWipe {
             device: "no-such-disk".to_owned(),
             partition_of: None,
@@ -329,10 +329,10 @@ mod tests {
         };
         let ended = "the end of this boot is already under way";
         assert_eq!(busy(node.wipe_devices(std::slice::from_ref(&wipe))), ended);
-        assert_eq!(busy(node.submit(Action::Reboot, "")), ended);
+        assert_eq!(busy(node.submit(Action::Reboot, Actor::default())), ended);
         // Whatever ends it.
         let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
         node.set_ending();
-        assert_eq!(busy(node.submit(reset(), "")), ended);
+        assert_eq!(busy(node.submit(reset(), Actor::default())), ended);
     }
 }

@@ -150,7 +150,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 }
                 Request::Act(action, actor) => {
                     sleep(ANSWER_GRACE).await;
-                    break (action, "asked for through the API", actor);
+                    break (action, asked(&actor.who), actor.id);
                 }
             },
             () = Trial::over(trial.as_ref()) => {
@@ -160,22 +160,33 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 }
             }
             Some(()) = pressed.recv() => {
-                break (Action::Shutdown, "the power button was pressed", String::new());
+                break of_itself(Action::Shutdown, "the power button was pressed");
             }
             () = machine.restart.notified() => {
-                break (Action::Reboot, "the config says how EPHEMERAL is opened", String::new());
+                break of_itself(Action::Reboot, "the config says how EPHEMERAL is opened");
             }
             _ = interrupt.recv() => {
-                break (Action::Reboot, "ctrl-alt-del was pressed", String::new());
+                break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
             _ = terminate.recv() => {
-                break (Action::Shutdown, "asked to end by SIGTERM", String::new());
+                break of_itself(Action::Shutdown, "asked to end by SIGTERM");
             }
         }
     };
     boot.abort();
-    console::say(who);
-    Ok(machine.wind_down(end, who, &actor).await)
+    console::say(&who);
+    Ok(machine.wind_down(end, &who, &actor).await)
+}
+
+/// Why the boot ends, for the next one, when `who` (the words of apid's audit log) asked for it.
+fn asked(who: &str) -> String {
+    let by = if who.is_empty() { "" } else { " by " };
+    format!("asked for through the API{by}{who}")
+}
+
+/// What nobody asked for through the API, and so nobody follows by its events.
+fn of_itself(action: Action, why: &str) -> (Action, String, String) {
+    (action, why.to_owned(), String::new())
 }
 
 fn supervise(log: logs::Sender, events: Events) -> io::Result<Supervisor> {

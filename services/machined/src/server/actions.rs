@@ -3,21 +3,30 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
+use corten_api::metadata::CALLER;
 use corten_resources::Store;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use super::wipe::user_disk;
-use crate::node::{Action, Node, Reset, SubmitError};
+use crate::node::{Action, Actor, Node, Reset, SubmitError};
 use crate::volumes::{Target, WIPEABLE};
 
+/// Of the words about who calls, so many bytes are kept.
+const WHO: usize = 1024;
+
 /// A node starts its kernel through the firmware always, so the modes default and powercycle are one.
-pub(super) fn reboot(node: &dyn Node, mode: Mode) -> Result<api::RebootResponse, Status> {
+pub(super) fn reboot(
+    node: &dyn Node,
+    who: &str,
+    mode: Mode,
+) -> Result<api::RebootResponse, Status> {
     let actor_id = submit(
         node,
         match mode {
             Mode::Default | Mode::Powercycle => Action::Reboot,
             Mode::Force => Action::ForcedReboot,
         },
+        who,
     )?;
     let reboot = api::Reboot {
         metadata: None,
@@ -29,10 +38,10 @@ pub(super) fn reboot(node: &dyn Node, mode: Mode) -> Result<api::RebootResponse,
 }
 
 /// `force` leaves out what is done for Kubernetes first, of which there is nothing yet.
-pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status> {
+pub(super) fn shutdown(node: &dyn Node, who: &str) -> Result<api::ShutdownResponse, Status> {
     let shutdown = api::Shutdown {
         metadata: None,
-        actor_id: submit(node, Action::Shutdown)?,
+        actor_id: submit(node, Action::Shutdown, who)?,
     };
     Ok(api::ShutdownResponse {
         messages: vec![shutdown],
@@ -43,6 +52,7 @@ pub(super) fn shutdown(node: &dyn Node) -> Result<api::ShutdownResponse, Status>
 /// remove its pods, leave etcd) is for Kubernetes, of which there is nothing yet.
 pub(super) fn reset(
     node: &dyn Node,
+    who: &str,
     request: &api::ResetRequest,
 ) -> Result<api::ResetResponse, Status> {
     let action = Action::Reset(Reset {
@@ -51,7 +61,7 @@ pub(super) fn reset(
     });
     let reset = api::Reset {
         metadata: None,
-        actor_id: submit(node, action)?,
+        actor_id: submit(node, action, who)?,
     };
     Ok(api::ResetResponse {
         messages: vec![reset],
@@ -111,12 +121,23 @@ fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, St
     Ok(targets)
 }
 
-fn submit(node: &dyn Node, action: Action) -> Result<String, Status> {
-    // By this random id the action's events can be told from others.
-    let actor_id = uuid::Uuid::new_v4().to_string();
-    node.submit(action, &actor_id)
+/// Who calls, in the words of apid's audit log; empty: it has not told. They end up on the disk and are bounded.
+pub(super) fn who<T>(request: &Request<T>) -> String {
+    let told = request.metadata().get(CALLER);
+    let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
+    told.chars().take(WHO).collect()
+}
+
+fn submit(node: &dyn Node, action: Action, who: &str) -> Result<String, Status> {
+    let actor = Actor {
+        // By this random id the action's events can be told from others.
+        id: uuid::Uuid::new_v4().to_string(),
+        who: who.to_owned(),
+    };
+    let id = actor.id.clone();
+    node.submit(action, actor)
         .map_err(|error| refused(&error))?;
-    Ok(actor_id)
+    Ok(id)
 }
 
 pub(super) fn refused(error: &SubmitError) -> Status {

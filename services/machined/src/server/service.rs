@@ -291,16 +291,21 @@ impl MachineService for Machine {
     }
 
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {
+        let who = actions::who(&request);
         let mode = request.into_inner().mode();
-        actions::reboot(self.node.as_ref(), mode).map(Response::new)
+        actions::reboot(self.node.as_ref(), &who, mode).map(Response::new)
     }
 
-    async fn shutdown(&self, _: Request<api::ShutdownRequest>) -> Answer<api::ShutdownResponse> {
-        actions::shutdown(self.node.as_ref()).map(Response::new)
+    async fn shutdown(
+        &self,
+        request: Request<api::ShutdownRequest>,
+    ) -> Answer<api::ShutdownResponse> {
+        actions::shutdown(self.node.as_ref(), &actions::who(&request)).map(Response::new)
     }
 
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {
-        actions::reset(self.node.as_ref(), &request.into_inner()).map(Response::new)
+        let who = actions::who(&request);
+        actions::reset(self.node.as_ref(), &who, &request.into_inner()).map(Response::new)
     }
 
     async fn bootstrap(&self, _: Request<api::BootstrapRequest>) -> Answer<api::BootstrapResponse> {

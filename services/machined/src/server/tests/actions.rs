@@ -3,7 +3,7 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
-use tonic::Code;
+use tonic::{Code, Request};
 
 use super::{wipe, world};
 use crate::node::{Action, Reset};
@@ -31,6 +31,24 @@ async fn an_action_is_submitted_once() {
         .unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+}
+
+#[tokio::test]
+async fn who_asks_is_handed_on_in_apids_words_and_bounded() {
+    let who = "roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-";
+    let long = "x".repeat(4000);
+    for (told, kept) in [(None, ""), (Some(who), who), (Some(&*long), &long[..1024])] {
+        let mut world = world();
+        let mut request = Request::new(api::ResetRequest::default());
+        if let Some(told) = told {
+            let told = told.parse().unwrap();
+            request.metadata_mut().insert("corten-caller", told);
+        }
+        let reply = world.client.reset(request).await.unwrap().into_inner();
+        let actors = world.node.actors.lock().unwrap().clone();
+        assert_eq!(actors[0].who, kept);
+        assert_eq!(actors[0].id, reply.messages[0].actor_id);
+    }
 }
 
 #[tokio::test]

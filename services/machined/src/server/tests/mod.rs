@@ -36,7 +36,7 @@ use super::{Paths, serve_from};
 use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+    Action, Actor, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
 use crate::volumes::DeviceWipe;
 
@@ -48,6 +48,8 @@ pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
     applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
+    /// Who asked for them.
+    actors: Mutex<Vec<Actor>>,
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
     store: Store,
@@ -147,12 +149,13 @@ impl Node for Remembering {
         Ok(())
     }
 
-    fn submit(&self, action: Action, _actor: &str) -> Result<(), SubmitError> {
+    fn submit(&self, action: Action, actor: Actor) -> Result<(), SubmitError> {
         let mut actions = self.actions.lock().unwrap();
         if !actions.is_empty() {
             return Err(SubmitError::Busy("a reboot"));
         }
         actions.push(action);
+        self.actors.lock().unwrap().push(actor);
         Ok(())
     }
 }
