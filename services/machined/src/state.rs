@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use corten_config::Document;
+use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
 use corten_meta::Tag;
 use corten_resources::Store;
@@ -125,6 +126,37 @@ impl NodeState {
         self.kept.get()
     }
 
+    /// Has META say how STATE is encrypted: the next boot opens STATE before it can read this config, which is one
+    /// that is kept. A config that says nothing of it leaves it as it is. Trying a passphrase may take long.
+    pub fn keep_state_encryption(&self, document: &Document) {
+        let Some(wanted) = document.encryption(SystemVolume::State) else {
+            return;
+        };
+        // One that was kept from earlier may know none of today's keys.
+        let unchanged = |why: String| {
+            console::warn(&format!("how the volumes are opened is not changed: {why}"));
+        };
+        let opened = self.opened().clone();
+        if let Err(why) = volumes::check_keys(&opened, document) {
+            return unchanged(why);
+        }
+        let value = wanted.to_meta().into_bytes();
+        if self.meta.watch().borrow().get(&STATE_ENCRYPTION) == Some(&value) {
+            return;
+        }
+        // A boot in which STATE could not be opened must not cost the key that does.
+        if let Err(why) = volumes::check_state_keys(&opened, Some(wanted)) {
+            return unchanged(why);
+        }
+        match self.meta.change(STATE_ENCRYPTION, Some(value)) {
+            // Without META there is no STATE either.
+            Ok(()) | Err(MetaError::NoPartition) => {}
+            Err(error) => console::warn(&format!(
+                "how STATE is encrypted is not kept: {error}; the next boot opens it as before"
+            )),
+        }
+    }
+
     /// The encrypted volumes.
     pub fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
@@ -216,6 +248,10 @@ impl Node for NodeState {
             }
             (Apply::Now | Apply::Try(_), _) => {}
         }
+        // A staged one is that of the next boot, which sees to it.
+        if how == Apply::Now {
+            self.keep_state_encryption(&document);
+        }
         let request = Request::Apply(Box::new(document), how);
         self.requests
             .send(request)
@@ -278,9 +314,56 @@ impl Node for NodeState {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use corten_pki::{Algorithm, Ca};
+
     use super::*;
     use crate::node::Reset;
+    use crate::sample;
     use crate::supervisor::container::tests::world;
+
+    #[tokio::test]
+    async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
+        let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        node.meta.open(disk.path()).unwrap();
+        let crt = {
+            let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
+            STANDARD.encode(&ca.pem().crt)
+        };
+        let config = |encryption: &str| {
+            sample::read(&format!(
+                "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  ca: {{crt: {crt}}}\n  {encryption}\n\
+                 cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+            ))
+        };
+        node.set_config(config(""));
+        let config = |passphrase: &str| {
+            let keys = format!("[{{slot: 0, static: {{passphrase: {passphrase}}}}}]");
+            let state = format!("{{provider: luks2, keys: {keys}}}");
+            config(&format!("systemDiskEncryption: {{state: {state}}}"))
+        };
+        let known = || {
+            let meta = Meta::default();
+            meta.open(disk.path()).unwrap();
+            let value = meta.watch().borrow().get(&STATE_ENCRYPTION).cloned();
+            value.map(|value| String::from_utf8(value).unwrap())
+        };
+        let minute = Apply::Try(Duration::from_secs(60));
+        node.apply_config(config("tried"), minute).unwrap();
+        assert_eq!(known(), None);
+        node.apply_config(config("kept"), Apply::Now).unwrap();
+        let kept = known().unwrap();
+        assert!(kept.contains("kept"), "{kept}");
+        node.apply_config(config("tried"), minute).unwrap();
+        // As going back to the config before does.
+        node.set_config(config("kept"));
+        assert_eq!(known(), Some(kept));
+    }
 
     #[tokio::test]
     async fn meta_takes_no_network_that_could_not_be_used() {

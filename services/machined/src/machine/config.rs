@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use corten_config::Document;
+use tokio::task::block_in_place;
 
 use super::Machine;
 use crate::certificates;
@@ -43,7 +44,10 @@ impl Machine {
 
     pub(super) fn start_with(&self, document: Document, whence: &str) {
         match certificates::check(&document) {
-            Ok(()) => self.adopt(document),
+            Ok(()) => {
+                block_in_place(|| self.node.keep_state_encryption(&document));
+                self.adopt(document);
+            }
             Err(error) => self.refuse(&format!(
                 "the config of {whence} is not used: {}",
                 describe(&error)
@@ -53,7 +57,6 @@ impl Machine {
 
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
-        self.keep_state_encryption(&document);
         write_udev_rules(&document);
         let signs = document.machine.kind.is_control_plane();
         self.node.set_config(document);
