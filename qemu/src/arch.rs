@@ -1,5 +1,7 @@
 //! What differs between architectures, as a table.
 
+use std::path::Path;
+
 use crate::Firmware;
 
 /// Architecture of the guest.
@@ -136,6 +138,13 @@ impl Arch {
         })
     }
 
+    /// The architecture in an image's name, such as `corten-0.1.0-arm64.raw`.
+    #[must_use]
+    pub fn of_image(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        name.split(['-', '.']).find_map(Self::from_name)
+    }
+
     /// The name in image files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -174,6 +183,19 @@ mod tests {
             ("riscv64", None),
         ] {
             assert_eq!(Arch::from_name(name), arch, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_images_name_says_what_it_is_for() {
+        for (name, arch) in [
+            ("_out/corten-0.1.0-x86_64.raw", Some(Arch::X86_64)),
+            ("corten-0.1.0-arm64-raspberry-pi.raw", Some(Arch::Arm64)),
+            ("corten-0.1.0-arm64-pxe/", Some(Arch::Arm64)),
+            ("arm64/disk.raw", None),
+            ("/", None),
+        ] {
+            assert_eq!(Arch::of_image(Path::new(name)), arch, "{name}");
         }
     }
 }

@@ -39,9 +39,10 @@ enum Verb {
 
 #[derive(Args)]
 struct RunArgs {
-    /// Architecture: x86_64 (amd64) or arm64 (aarch64)
-    #[arg(long, default_value = "x86_64", value_parser = arch)]
-    arch: Arch,
+    /// Architecture: x86_64 (amd64) or arm64 (aarch64); if left out, the one in
+    /// the image's name, or x86_64
+    #[arg(long, value_parser = arch)]
+    arch: Option<Arch>,
     /// Disk image; raw unless its name ends in .qcow2. Not changed
     #[arg(long)]
     image: Vec<PathBuf>,
@@ -133,14 +134,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
+/// What is asked for and what the images' names say, which must be the same.
+fn machine_arch(args: &RunArgs) -> anyhow::Result<Arch> {
+    let mut known = args.arch;
+    let media = [&args.iso, &args.usb, &args.pxe].into_iter().flatten();
+    for image in args.image.iter().chain(media) {
+        match (Arch::of_image(image), known) {
+            (Some(found), Some(other)) if found != other => bail!(
+                "{} is for {found}, and the machine would be {other}: give --arch {found}, and images for it alone",
+                image.display(),
+                found = found.name(),
+                other = other.name()
+            ),
+            (found, _) => known = known.or(found),
+        }
+    }
+    Ok(known.unwrap_or(Arch::X86_64))
+}
+
+fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
     let firmware = match args.firmware {
         FirmwareArg::Bios => Firmware::Bios,
         FirmwareArg::Uefi => Firmware::Uefi,
         FirmwareArg::SecureBoot => Firmware::SecureBoot,
     };
     let mut machine = Machine::new(&args.name, &args.dir)
-        .arch(args.arch)
+        .arch(arch)
         .firmware(firmware)
         .memory_mib(args.memory)
         .cpus(args.cpus);
@@ -177,7 +196,7 @@ fn machine(args: &RunArgs) -> anyhow::Result<Machine> {
             append: args
                 .append
                 .clone()
-                .unwrap_or_else(|| args.arch.console_parameter().to_owned()),
+                .unwrap_or_else(|| arch.console_parameter().to_owned()),
         });
     }
     let usual = (Ipv4Addr::LOCALHOST, USUAL_PORT);
@@ -234,9 +253,10 @@ fn say(text: &str) {
 }
 
 fn run(args: RunArgs) -> anyhow::Result<()> {
-    let machine = machine(&args)?;
+    let arch = machine_arch(&args)?;
+    let machine = machine(&args, arch)?;
     let interrupts = interrupts()?;
-    let probe = Accel::probe_for(args.arch);
+    let probe = Accel::probe_for(arch);
     let running = machine.start()?;
     if args.accel.is_none() {
         let (accel, reason) = (probe.accel.option(), &probe.reason);
@@ -374,6 +394,7 @@ impl Up {
         }
     }
 }
+
 /// The client to be called: the one built beside this program, or the installed one.
 fn client() -> PathBuf {
     std::env::current_exe()
@@ -381,4 +402,34 @@ fn client() -> PathBuf {
         .ok()
         .filter(|beside| beside.is_file())
         .unwrap_or_else(|| "cortenctl".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_what_its_images_are_for() {
+        let arch = |words: &[&str]| {
+            let words = ["corten-qemu", "run"].iter().chain(words);
+            match Cli::try_parse_from(words).unwrap().command {
+                Verb::Run(args) => machine_arch(&args).map_err(|error| error.to_string()),
+                Verb::Probe => unreachable!("the verb is run"),
+            }
+        };
+        assert_eq!(arch(&["--image", "a.raw"]), Ok(Arch::X86_64));
+        assert_eq!(arch(&["--image", "a-arm64.raw"]), Ok(Arch::Arm64));
+        assert_eq!(
+            arch(&["--iso", "a-arm64.iso", "--arch", "aarch64"]),
+            Ok(Arch::Arm64)
+        );
+        assert_eq!(
+            arch(&["--image", "a.raw", "--arch", "arm64"]),
+            Ok(Arch::Arm64)
+        );
+        let error = arch(&["--image", "a-arm64.raw", "--arch", "amd64"]).unwrap_err();
+        assert!(error.contains("a-arm64.raw is for arm64"), "{error}");
+        assert!(error.contains("give --arch arm64"), "{error}");
+        arch(&["--image", "a-arm64.raw", "--image", "b-x86_64.raw"]).unwrap_err();
+    }
 }
