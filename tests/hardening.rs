@@ -2,8 +2,6 @@
 //! of the field, with a reason for every check it does not pass.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
-use std::path::PathBuf;
-
 use mkimage::arch::Arch;
 use mkimage::cache::Cache;
 use mkimage::fetch::Fetcher;
@@ -25,11 +23,7 @@ const CHOSEN: [&str; 4] = [
 ];
 
 fn paths() -> Paths {
-    let root = std::env::var_os("CORTEN_CACHE").map_or_else(
-        || std::env::home_dir().unwrap().join(".cache/corten"),
-        PathBuf::from,
-    );
-    let cache = Cache::open(&root, Vec::new()).unwrap();
+    let cache = Cache::open(&workspace::cache(), Vec::new()).unwrap();
     Paths {
         lock: Lock::read(&workspace::root().join(lock::PACKAGES)).unwrap(),
         config_dir: workspace::root().join("kernel-config"),

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use mkimage::cache::Cache;
@@ -20,11 +20,7 @@ const LEAST_RULES: usize = 550;
 
 /// Rule files are nobody's to commit here: they come by lock, as what the image is made of does.
 fn unpacked() -> tempfile::TempDir {
-    let cache = std::env::var_os("CORTEN_CACHE").map_or_else(
-        || std::env::home_dir().unwrap().join(".cache/corten"),
-        PathBuf::from,
-    );
-    let cache = Cache::open(&cache, Vec::new()).unwrap();
+    let cache = Cache::open(&workspace::cache(), Vec::new()).unwrap();
     let fetcher = Fetcher::new(cache, false, mkimage::build::mirrors());
     let lock = Lock::read(&workspace::root().join("rootfs/packages.lock")).unwrap();
     let root = tempfile::tempdir().unwrap();

@@ -36,6 +36,8 @@ pub struct Names {
     pub debian: &'static str,
     /// GNU triplet, also the multiarch directory of Debian's libraries.
     pub gnu: &'static str,
+    /// The dynamic linker's file in that directory.
+    pub loader: &'static str,
     /// `e_machine` of an ELF file.
     pub elf_machine: u16,
     /// Rust's target.
@@ -73,6 +75,7 @@ static X86_64: Names = Names {
     machine: "x86_64",
     debian: "amd64",
     gnu: "x86_64-linux-gnu",
+    loader: "ld-linux-x86-64.so.2",
     elf_machine: 62,
     rust: "x86_64-unknown-linux-gnu",
     rust_links_static_pie: true,
@@ -101,6 +104,7 @@ static ARM64: Names = Names {
     machine: "aarch64",
     debian: "arm64",
     gnu: "aarch64-linux-gnu",
+    loader: "ld-linux-aarch64.so.1",
     elf_machine: 183,
     rust: "aarch64-unknown-linux-gnu",
     rust_links_static_pie: false,

@@ -20,7 +20,7 @@ pub fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let target = workspace::target().join("chaos");
-        let triple = "x86_64-unknown-linux-gnu";
+        let triple = images::builder_arch().names().rust;
         workspace::cargo(
             &[
                 "build",

@@ -29,6 +29,16 @@ pub fn arch() -> Arch {
     })
 }
 
+/// The same, as the builder knows it.
+///
+/// # Panics
+/// When it does not.
+#[must_use]
+pub fn builder_arch() -> mkimage::arch::Arch {
+    let name = arch().name();
+    name.parse().expect("an architecture of the builder")
+}
+
 /// The image with this ending, `.raw` for instance.
 ///
 /// # Panics

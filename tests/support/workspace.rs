@@ -18,6 +18,21 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// The builder's cache of who runs the tests.
+///
+/// # Panics
+/// Without a home directory.
+#[must_use]
+pub fn cache() -> PathBuf {
+    std::env::var_os("CORTEN_CACHE").map_or_else(
+        || {
+            let home = std::env::home_dir().expect("a home directory");
+            home.join(".cache/corten")
+        },
+        PathBuf::from,
+    )
+}
+
 /// Every tracked file, relative to the repository.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 //!
 //! `rootfs/manifest.toml` is read by [`manifest`]; [`toolchain`] unpacks the locked compilers and
 //! image tools, [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build what is not taken from packages,
-//! [`tree`] puts the files together, [`check`] refuses what must not be in an image, [`listing`] prints
+//! [`tree`] puts the files together, [`check`] refuses what must not be in an image ([`programs`]), [`listing`] prints
 //! it for the golden file and [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of
 //! those that are not files in [`REVISION`].
 
@@ -13,6 +13,7 @@ pub mod go;
 pub mod libkmod;
 pub mod listing;
 pub mod manifest;
+pub mod programs;
 pub mod rust;
 pub mod squashfs;
 pub mod toolchain;

@@ -8,7 +8,7 @@ use crate::arch::Arch;
 use crate::lock::Lock;
 use crate::rootfs::manifest::{Content, Manifest, Source};
 use crate::rootfs::tree::{Kind, Node, Tree};
-use crate::rootfs::{check, go, libkmod, listing, rust};
+use crate::rootfs::{go, libkmod, listing, programs, rust};
 
 fn repo(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -143,7 +143,8 @@ fn a_package_is_locked_once_for_each_use() {
 fn the_programs_are_exactly_the_listed_ones() {
     let text = fs::read_to_string(repo("rootfs/executables.txt")).unwrap();
     for arch in Arch::ALL {
-        let listed: BTreeSet<String> = check::parse_allowed(&text, arch)
+        let listed: BTreeSet<String> = programs::allowed(&text, arch)
+            .unwrap()
             .into_iter()
             .map(str::to_owned)
             .collect();

@@ -15,9 +15,6 @@ use crate::deb;
 use crate::error::Result;
 use crate::tool::Tool;
 
-/// Where [`Arch::BUILD`]'s libraries are in an unpacked tree.
-const HOST_LIB: &str = "usr/lib/x86_64-linux-gnu";
-
 /// Where clang keeps its own headers.
 const CLANG_RESOURCES: &str = "usr/lib/llvm-19/lib/clang/19";
 
@@ -127,12 +124,12 @@ impl Locked {
 
     /// The directory of the tree's libraries.
     pub fn libraries(&self) -> PathBuf {
-        self.root.join(HOST_LIB)
+        self.root.join("usr/lib").join(Arch::BUILD.names().gnu)
     }
 
     /// The tree's dynamic linker.
     pub fn loader(&self) -> PathBuf {
-        self.libraries().join("ld-linux-x86-64.so.2")
+        self.libraries().join(Arch::BUILD.names().loader)
     }
 }
 
