@@ -18,10 +18,12 @@ pub struct Pxe<'a> {
     pub cmdline: &'a str,
 }
 
-/// The files of the bundle.
-const KERNEL: &str = "vmlinuz";
-const INITRAMFS: &str = "initramfs";
-const SCRIPT: &str = "boot.ipxe";
+/// The bundle's kernel.
+pub(super) const KERNEL: &str = "vmlinuz";
+/// Its initramfs.
+pub(super) const INITRAMFS: &str = "initramfs";
+/// What iPXE is told to do with both.
+pub(super) const SCRIPT: &str = "boot.ipxe";
 
 /// Makes the directory `out` with `vmlinuz`, `initramfs` and `boot.ipxe`.
 pub fn build(out: &Path, release: &Release, pxe: &Pxe<'_>) -> Result<()> {
@@ -43,6 +45,13 @@ pub fn build(out: &Path, release: &Release, pxe: &Pxe<'_>) -> Result<()> {
     output::create(&out.join(SCRIPT), |file| {
         Ok(file.write_all(script.as_bytes())?)
     })
+}
+
+/// The kernel command line in a script.
+pub(super) fn command_line(script: &str) -> Option<&str> {
+    let start = format!("kernel {KERNEL} initrd={INITRAMFS} ");
+    let line = script.lines().find_map(|line| line.strip_prefix(&start))?;
+    Some(line.split(" || ").next().unwrap_or(line))
 }
 
 /// The iPXE script: names without a server, which iPXE takes from beside the script.
@@ -95,6 +104,8 @@ mod tests {
         assert_eq!(mode(&out.join(KERNEL)), 0o644);
         assert_eq!(std::fs::read(out.join(INITRAMFS)).unwrap(), b"initramfs");
         let script = std::fs::read_to_string(out.join(SCRIPT)).unwrap();
+        assert_eq!(command_line(&script), Some("console=ttyS0"));
+        assert_eq!(command_line("#!ipxe\nboot\n"), None);
         assert!(script.starts_with("#!ipxe\n"));
         assert!(
             script.contains("\nkernel vmlinuz initrd=initramfs console=ttyS0 || goto failed\n")

@@ -105,6 +105,7 @@ fn every_format_is_sound_and_the_same_from_another_directory_a_moment_later() {
     }
     sound(&scratch, &one);
     inspected(&scratch, &one);
+    a_bundle_is_inspected(&one);
     grub_is_told_where_kernel_and_initramfs_begin(&one);
     a_disk_too_small_or_crooked_is_refused(&scratch, &one);
 }
@@ -146,8 +147,19 @@ fn sound(scratch: &Scratch, all: &[PathBuf]) {
 }
 
 fn inspected(scratch: &Scratch, all: &[PathBuf]) {
+    let find = |end: &str| all.iter().find(|path| path.ends_with(end)).unwrap();
+    // As for Google Cloud, but not filled up to a GiB.
+    let (directory, link) = (scratch.path(""), scratch.path("disk.raw"));
+    std::os::unix::fs::symlink(find("corten.raw"), &link).unwrap();
+    let archive = scratch.path("corten.gcp");
+    let pack = ["-C", text(&directory), "-chzf", text(&archive), "disk.raw"];
+    host("tar", &pack);
     let look = |end: &str| {
-        let path = all.iter().find(|path| path.ends_with(end)).unwrap();
+        let path = if end == "corten.gcp" {
+            &archive
+        } else {
+            find(end)
+        };
         inspect::inspect(path).unwrap()
     };
     for (file, format) in [
@@ -155,10 +167,15 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
         ("corten.raw", "raw"),
         ("corten.vhd", "vhd"),
         ("corten.iso", "iso"),
+        ("corten.qcow2", "qcow2"),
+        ("corten.vmdk", "vmdk"),
+        ("corten.ova", "ova"),
+        ("corten.gcp", "gcp"),
         ("installer.tar", "installer"),
     ] {
         let found = look(file);
         assert_eq!(found.format, format);
+        assert_eq!(found.arch(), Some(Arch::X86_64), "{file}");
         let [image] = found.images.as_slice() else {
             panic!("{file}: {found}")
         };
@@ -175,6 +192,11 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
         assert!(found.to_string().contains("  section   .linux"), "{found}");
     }
     let found = look("corten.raw");
+    for kind in ["vhd", "qcow2", "vmdk", "ova", "gcp"] {
+        let other = look(&format!("corten.{kind}"));
+        assert_eq!(other.partitions, found.partitions, "{kind}");
+        assert_eq!(other.meta, found.meta, "{kind}");
+    }
     let labels: Vec<_> = found
         .partitions
         .iter()
@@ -200,14 +222,25 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
         look("corten.iso").volume.as_deref(),
         Some("CORTEN_1_2_3_X86_64")
     );
-    assert_eq!(look("corten.ova").format, "ova");
-    for file in ["corten.qcow2", "corten.vmdk"] {
-        assert!(look(file).notes[0].contains("qemu-img convert"));
-    }
     let json = serde_json::to_value(look("corten.efi")).unwrap();
     assert_eq!(json["images"][0]["cmdline"], CMDLINE);
     let error = inspect::inspect(&scratch.file("text", b"hello")).unwrap_err();
     assert!(format!("{error:#}").contains("not one mkimage makes"));
+}
+
+fn a_bundle_is_inspected(all: &[PathBuf]) {
+    let kernel = all.iter().find(|path| path.ends_with("pxe/vmlinuz"));
+    let bundle = inspect::inspect(kernel.unwrap().parent().unwrap()).unwrap();
+    assert_eq!(bundle.format, "pxe");
+    assert_eq!(bundle.arch(), Some(Arch::X86_64));
+    assert_eq!(bundle.images[0].cmdline, CMDLINE);
+    assert_eq!(bundle.images[0].initramfs[1].size, 200_000);
+    assert_eq!(bundle.files.len(), 3);
+    let said = bundle.to_string();
+    assert!(
+        said.contains("  arch      x86_64\n") && !said.contains("  version"),
+        "{said}"
+    );
 }
 
 fn grub_is_told_where_kernel_and_initramfs_begin(all: &[PathBuf]) {

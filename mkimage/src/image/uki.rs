@@ -13,6 +13,7 @@ use object::{LittleEndian as LE, pe};
 use serde::Serialize;
 
 use super::{Release, bytes, output};
+use crate::arch::Arch;
 use crate::error::{Failure, Result};
 use crate::secure_boot::{Signer, authenticode};
 
@@ -119,13 +120,18 @@ pub fn content<'a>(data: &'a [u8], section: &Section) -> Result<&'a [u8]> {
     )
 }
 
+/// The architecture an EFI program is for; `None` if it is none, or for another machine.
+pub fn arch(program: &[u8]) -> Option<Arch> {
+    let file = PeFile64::parse(program).ok()?;
+    let machine = file.nt_headers().file_header().machine.get(LE).0;
+    let mut all = Arch::ALL.into_iter();
+    all.find(|arch| arch.names().pe_machine == machine)
+}
+
 /// The kernel, refused when it is of another architecture or cannot be started by EFI.
 fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
     let data = output::read(path)?;
-    let machine = PeFile64::parse(data.as_slice())
-        .map(|file| file.nt_headers().file_header().machine.get(LE).0)
-        .ok();
-    if machine == Some(release.arch.names().pe_machine) {
+    if arch(&data) == Some(release.arch) {
         return Ok(data);
     }
     Err(Failure::new(
@@ -397,7 +403,7 @@ mod tests {
         let scratch = Scratch::new();
         let paths = inputs(&scratch);
         let arm = Release {
-            arch: crate::arch::Arch::Arm64,
+            arch: Arch::Arm64,
             ..release()
         };
         let error = build(&scratch.path("uki"), &arm, &parts(&paths, &signer())).unwrap_err();

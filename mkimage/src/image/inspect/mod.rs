@@ -1,9 +1,9 @@
 //! What is in an image, read from the image: for `mkimage inspect`.
 //!
-//! Opened: UKI, initramfs, raw disk, fixed VHD, ISO, installer. Of qcow2, VMDK, OVA and gzip only
-//! the format is named, with the command that turns them into something that can be opened.
+//! Every format of the builder is opened, and an initramfs by itself.
 
 mod text;
+mod wrapped;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::uki::{self, Section};
-use super::{bytes, fat, initramfs, output, raw};
+use super::{bytes, fat, initramfs, output, pxe, raw};
+use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
 
 /// What was found in an image.
@@ -35,15 +36,22 @@ pub struct Inspection {
     /// META values by tag.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// Files of the EFI system partition, or of the installer.
+    /// Files of the EFI system partition, or of an archive or directory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileInfo>,
-    /// The unified kernel images found.
+    /// The unified kernel images found, or the kernel of a network boot bundle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
     /// What was not looked into, and how to do that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+impl Inspection {
+    /// What the image is for, as its kernel says.
+    pub fn arch(&self) -> Option<Arch> {
+        self.images.iter().find_map(|image| image.arch)
+    }
 }
 
 /// A partition.
@@ -72,20 +80,27 @@ pub struct FileInfo {
     pub size: u64,
 }
 
-/// A unified kernel image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A unified kernel image, or the kernel of a network boot bundle, which does not say version, name and release.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Image {
     /// Where it was found.
     pub path: String,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<Arch>,
     /// `VERSION_ID` of its os-release.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// `PRETTY_NAME` of its os-release.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `uname -r` of its kernel.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub kernel: String,
     /// The kernel command line.
     pub cmdline: String,
     /// Its sections.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
     /// The files of its initramfs.
     pub initramfs: Vec<FileInfo>,
@@ -94,12 +109,25 @@ pub struct Image {
     pub data: Vec<u8>,
 }
 
-/// Looks into the image at `path`.
+/// Looks into the image at `path`, which may be the directory of a network boot bundle.
+///
+/// # Errors
+/// It is no image of the builder, is damaged, or `qemu-img` is missing, which opens the disks of virtual machines.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    look(path).or_fail(
-        format!("looking into {}", path.display()),
-        "give a UKI, raw disk, ISO, VHD or installer that is whole",
-    )
+    let found = match path.is_dir() {
+        true => bundle(path),
+        false => look(path),
+    };
+    let own = found
+        .as_ref()
+        .err()
+        .and_then(|error| error.downcast_ref::<Failure>());
+    let remedy = own.map_or(
+        "give an image that mkimage made, and that is whole",
+        Failure::remedy,
+    );
+    let remedy = remedy.to_owned();
+    found.or_fail(format!("looking into {}", path.display()), remedy)
 }
 
 fn look(path: &Path) -> Result<Inspection> {
@@ -113,10 +141,9 @@ fn look(path: &Path) -> Result<Inspection> {
         ..Inspection::default()
     };
     let mut name = |format: &str| found.format = format.to_owned();
-    let later = if has(0x8001, b"CD001") {
+    if has(0x8001, b"CD001") {
         name("iso");
         iso(&mut file, &head, &mut found)?;
-        None
     } else if has(512, b"EFI PART") {
         name(if ends_as_vhd(&mut file)? {
             "vhd"
@@ -124,39 +151,61 @@ fn look(path: &Path) -> Result<Inspection> {
             "raw"
         });
         disk(&mut file, &mut found)?;
-        None
     } else if has(0, b"MZ") {
         name("uki");
         found.images.push(image("", &output::read(path)?)?);
-        None
     } else if has(0, b"070701") || has(0, &initramfs::ZSTD) {
         name("initramfs");
         found.files = initramfs(&output::read(path)?)?;
-        None
     } else if has(257, b"ustar") {
         name("tar");
         archive(file, &mut found)?;
-        None
-    } else if has(0, b"QFI\xfb") {
-        name("qcow2");
-        Some("qemu-img convert -O raw")
-    } else if has(0, b"KDMV") {
-        name("vmdk");
-        Some("qemu-img convert -O raw")
+    } else if let Some(driver) = wrapped::driver(&head) {
+        name(driver);
+        wrapped::virtual_disk(path, driver, &mut found)?;
     } else if has(0, &[0x1f, 0x8b]) {
-        name("gzip");
-        Some("tar -xzf, which gives disk.raw")
+        name("gcp");
+        wrapped::compressed(file, &mut found)?;
     } else {
-        return Err(Failure::new(
-            "its format is not one mkimage makes",
-            "see `mkimage build --help`",
-        ));
-    };
-    if let Some(command) = later {
-        found
-            .notes
-            .push(format!("its disk was not opened; first use {command}"));
+        return Err(unknown());
     }
+    Ok(found)
+}
+
+fn unknown() -> anyhow::Error {
+    Failure::new(
+        "its format is not one mkimage makes",
+        "see `mkimage build --help`",
+    )
+}
+
+/// A bundle for network boot: a directory with a kernel, an initramfs and iPXE's script.
+fn bundle(dir: &Path) -> Result<Inspection> {
+    let mut found = Inspection {
+        format: "pxe".to_owned(),
+        ..Inspection::default()
+    };
+    let mut read = |name: &str| {
+        let data = output::read(&dir.join(name))?;
+        let size = bytes::size(data.len());
+        found.size = found.size.saturating_add(size);
+        found.files.push(FileInfo {
+            path: name.to_owned(),
+            size,
+        });
+        Ok::<_, anyhow::Error>(data)
+    };
+    let (script, kernel) = (read(pxe::SCRIPT)?, read(pxe::KERNEL)?);
+    let archive = read(pxe::INITRAMFS)?;
+    let script = String::from_utf8_lossy(&script);
+    found.images.push(Image {
+        path: pxe::KERNEL.to_owned(),
+        arch: uki::arch(&kernel),
+        cmdline: pxe::command_line(&script).unwrap_or_default().to_owned(),
+        initramfs: initramfs(&archive).unwrap_or_default(),
+        data: kernel,
+        ..Image::default()
+    });
     Ok(found)
 }
 
@@ -282,11 +331,9 @@ fn archive(mut file: File, found: &mut Inspection) -> Result<()> {
         });
         match path.as_str() {
             "oci-layout" => found.format = "installer".to_owned(),
-            path if path.ends_with(".ovf") => {
+            path if path.ends_with(".vmdk") => {
                 found.format = "ova".to_owned();
-                found
-                    .notes
-                    .push("its disk was not opened; unpack it with tar first".to_owned());
+                wrapped::archived_disk(&mut entry, found)?;
             }
             path if path.starts_with("blobs/sha256/") => {
                 let mut blob = Vec::new();
@@ -341,6 +388,7 @@ fn image(path: &str, data: &[u8]) -> Result<Image> {
     let archive = uki::content(data, uki::section(&sections, ".initrd")?)?;
     Ok(Image {
         path: path.to_owned(),
+        arch: uki::arch(data),
         version: value("VERSION_ID"),
         name: value("PRETTY_NAME"),
         kernel: text(".uname")?,

@@ -40,10 +40,18 @@ impl fmt::Display for Inspection {
         }
         for image in &self.images {
             writeln!(f, "image       {}", image.path)?;
-            writeln!(f, "  name      {}", image.name)?;
-            writeln!(f, "  version   {}", image.version)?;
-            writeln!(f, "  kernel    {}", image.kernel)?;
-            writeln!(f, "  cmdline   {}", image.cmdline)?;
+            let arch = image.arch.map(|arch| arch.to_string()).unwrap_or_default();
+            for (label, value) in [
+                ("name", &image.name),
+                ("version", &image.version),
+                ("arch", &arch),
+                ("kernel", &image.kernel),
+                ("cmdline", &image.cmdline),
+            ] {
+                if !value.is_empty() {
+                    writeln!(f, "  {label:9} {value}")?;
+                }
+            }
             for section in &image.sections {
                 writeln!(f, "  section   {:10} {}", section.name, human(section.size))?;
             }

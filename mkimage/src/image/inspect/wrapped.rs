@@ -1,0 +1,200 @@
+//! Disks inside a format of virtual machines or an archive: turned into a temporary raw disk, and that is looked into.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use flate2::read::GzDecoder;
+use serde_json::json;
+
+use super::{Inspection, disk, unknown};
+use crate::error::{Failure, Result};
+use crate::image::{bytes, output};
+use crate::tool::Tool;
+
+/// The disk in an archive for Google Cloud.
+const IN_ARCHIVE: &str = "disk.raw";
+/// Bytes looked at for zeros at once.
+const BLOCK: u64 = 1 << 16;
+/// Incompatible feature of a qcow2: the data is in another file.
+const EXTERNAL_DATA: u8 = 1 << 2;
+
+/// QEMU's name of the format that begins like this.
+pub(super) fn driver(head: &[u8]) -> Option<&'static str> {
+    match head.get(..4)? {
+        b"QFI\xfb" => Some("qcow2"),
+        b"KDMV" => Some("vmdk"),
+        _ => None,
+    }
+}
+
+/// Looks into the disk of a virtual machine.
+pub(super) fn virtual_disk(path: &Path, driver: &str, found: &mut Inspection) -> Result<()> {
+    stands_alone(path, driver)?;
+    let path = std::path::absolute(path)?;
+    let path = path.to_str().context("its path is not UTF-8")?;
+    // Told in full, so that nothing in the image can name a file of this machine as the one below it.
+    let file = json!({"driver": "file", "filename": path});
+    let image = json!({"driver": driver, "backing": null, "file": file});
+    let dir = tempfile::tempdir().context("creating a temporary directory")?;
+    let raw = dir.path().join(IN_ARCHIVE);
+    Tool::new("qemu-img")
+        .args(["convert", "-O", "raw"])
+        .arg(format!("json:{image}"))
+        .arg(&raw)
+        .run()?;
+    disk(&mut output::open(&raw)?, found)
+}
+
+/// Looks into the disk in an OVA, an entry of its archive.
+pub(super) fn archived_disk(entry: &mut impl Read, found: &mut Inspection) -> Result<()> {
+    let dir = tempfile::tempdir().context("creating a temporary directory")?;
+    let path = dir.path().join("disk.vmdk");
+    io::copy(entry, &mut File::create(&path)?).context("unpacking its disk")?;
+    virtual_disk(&path, "vmdk", found)
+}
+
+/// Looks into the disk in a compressed archive.
+pub(super) fn compressed(mut file: File, found: &mut Inspection) -> Result<()> {
+    file.rewind()?;
+    let mut tar = tar::Archive::new(GzDecoder::new(file));
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        if entry.path()?.to_str() == Some(IN_ARCHIVE) {
+            let mut raw = tempfile::tempfile().context("creating a temporary file")?;
+            unpack(&mut entry, &mut raw).context("unpacking its disk")?;
+            return disk(&mut raw, found);
+        }
+    }
+    Err(unknown())
+}
+
+/// Writes what is read, leaving holes where there are zeros.
+fn unpack(from: &mut impl Read, to: &mut File) -> io::Result<()> {
+    let mut block = Vec::new();
+    loop {
+        block.clear();
+        let read = from.by_ref().take(BLOCK).read_to_end(&mut block)?;
+        if read == 0 {
+            let end = to.stream_position()?;
+            return to.set_len(end);
+        }
+        if block.iter().all(|byte| *byte == 0) {
+            to.seek(SeekFrom::Current(i64::try_from(read).unwrap_or_default()))?;
+        } else {
+            to.write_all(&block)?;
+        }
+    }
+}
+
+/// An error if the image is but a description of other files, which could be any of this machine.
+fn stands_alone(path: &Path, driver: &str) -> Result<()> {
+    let mut head = [0; 512];
+    output::open(path)?.read_exact(&mut head)?;
+    let elsewhere = match driver {
+        // The last byte of incompatible_features, which version 2 does not have.
+        "qcow2" => {
+            head.get(7).is_some_and(|version| *version > 2)
+                && head
+                    .get(79)
+                    .is_some_and(|features| features & EXTERNAL_DATA != 0)
+        }
+        // Without a capacity of its own, its descriptor lists the files that have the data.
+        _ => bytes::slice(&head, 12, 8)? == [0; 8],
+    };
+    match elsewhere {
+        false => Ok(()),
+        true => Err(Failure::new(
+            "its data is in other files",
+            "make one file of them with `qemu-img convert`, where they are",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::testing::{Scratch, host, text};
+
+    #[test]
+    fn hostile_disks_are_not_read_from_the_files_they_name() {
+        let scratch = Scratch::new();
+        let secret = scratch.file("secret.raw", &[7; 1 << 20]);
+        let refused = |path: &Path, driver: &str| {
+            let error = virtual_disk(path, driver, &mut Inspection::default()).unwrap_err();
+            format!("{error:#}")
+        };
+        let outside = scratch.path("outside.qcow2");
+        let options = format!("data_file={}", text(&scratch.path("data")));
+        let create = [
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-o",
+            &options,
+            text(&outside),
+            "1M",
+        ];
+        host("qemu-img", &create);
+        assert!(refused(&outside, "qcow2").contains("in other files"));
+
+        let list = format!(
+            "# Disk DescriptorFile\nversion=1\nCID=1\nparentCID=ffffffff\n\
+             createType=\"monolithicFlat\"\nRW 2048 FLAT \"{}\" 0\n",
+            text(&secret)
+        );
+        let mut image = b"KDMV".to_vec();
+        image.resize(28, 0);
+        // The descriptor's sector and its length in sectors.
+        image.extend(1_u64.to_le_bytes());
+        image.extend(20_u64.to_le_bytes());
+        image.resize(512, 0);
+        image.extend(list.as_bytes());
+        image.resize(1 << 16, 0);
+        let image = scratch.file("list.vmdk", &image);
+        assert!(refused(&image, "vmdk").contains("in other files"));
+
+        // What lies below an overlay is not looked at: there is no partition table.
+        for driver in ["qcow2", "vmdk"] {
+            let above = scratch.path(&format!("above.{driver}"));
+            let below = scratch.path(&format!("below.{driver}"));
+            host(
+                "qemu-img",
+                &["convert", "-O", driver, text(&secret), text(&below)],
+            );
+            let create = [
+                "create",
+                "-q",
+                "-f",
+                driver,
+                "-F",
+                driver,
+                "-b",
+                text(&below),
+                text(&above),
+            ];
+            host("qemu-img", &create);
+            std::fs::remove_file(below).unwrap();
+            assert!(refused(&above, driver).contains("partition table"));
+        }
+        assert!(refused(&scratch.file("short", b"QFI\xfb"), "qcow2").contains("fill"));
+    }
+
+    #[test]
+    fn a_disk_is_unpacked_with_its_holes() {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut disk = vec![0; 1 << 20];
+        disk[70_000] = 1;
+        let mut file = tempfile::tempfile().unwrap();
+        unpack(&mut disk.as_slice(), &mut file).unwrap();
+        let facts = file.metadata().unwrap();
+        assert_eq!(facts.len(), 1 << 20);
+        assert!(facts.blocks() * 512 < 1 << 20);
+        let mut read = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut read).unwrap();
+        assert!(read == disk);
+    }
+}
