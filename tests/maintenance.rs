@@ -11,6 +11,17 @@ fn config_by_api_makes_the_node_its_owners() {
     let boot = images::direct();
     let node = Node::start("maintenance", |m| m.direct(boot));
     node.wait_maintenance();
+    // Who stands before the machine sees what it does, how long that took, and where it is reached.
+    for part in [
+        "boot 1/",
+        "boot took ",
+        " s since the kernel started",
+        " at 10.0.2.",
+        "API on port 50000",
+    ] {
+        let seen = node.vm.wait_console(part, SOON);
+        seen.unwrap_or_else(|error| panic!("{error}"));
+    }
 
     // What needs a config is refused, by name and not by silence.
     let refused = node.insecure().call(&["reboot"]).unwrap_err();

@@ -1,11 +1,12 @@
-//! Promise: the power button, ctrl-alt-del, and the API's reboot and shutdown, end a node in
+//! Promise: the power button, ctrl-alt-del, SIGTERM, and the API's reboot and shutdown, end a node in
 //! good order and in time.
 
 use std::time::Duration;
 
 use serde_json::json;
-use tests::images;
+use tests::chaos::{self, Agent};
 use tests::node::{Node, SOON};
+use tests::{images, workspace};
 
 /// Stopping all services, unmounting and syncing; the rest is for a slow host.
 const ORDERLY: Duration = Duration::from_secs(120);
@@ -35,6 +36,17 @@ fn ctrl_alt_del_without_a_config() {
         let sent = node.vm.qmp().execute("send-key", &keys);
         sent.unwrap_or_else(|error| panic!("{error}"));
     });
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_signal_to_process_one() {
+    const SIGTERM: u8 = 15;
+    let dir = workspace::target().join("vm/sigterm-initramfs");
+    let node = Node::start("sigterm", |m| chaos::add(m, &dir));
+    node.wait_maintenance();
+    Agent::connect(&node.vm).run(&format!("kill {SIGTERM} 1"));
+    node.wait_off(ORDERLY);
 }
 
 #[test]

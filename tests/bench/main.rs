@@ -8,6 +8,7 @@
 //! On a laptop: `make image`, then `make bench`, or
 //! `cargo run -p tests --bin bench -- --only coldplug`.
 
+mod builds;
 mod coldplug;
 mod debian;
 mod document;
@@ -32,6 +33,10 @@ enum Part {
     Coldplug,
     /// What `cargo bench` measures
     Programs,
+    /// A disk image after a change of one line
+    Rebuild,
+    /// A disk image from nothing but downloads; half an hour, so only when it is named
+    Cold,
 }
 
 #[derive(Parser)]
@@ -71,7 +76,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let named = |part| arguments.only.contains(&part);
+    let wanted = |part| named(part) || (arguments.only.is_empty() && part != Part::Cold);
     let directory = workspace::target().join("bench");
     let debian = if arguments.alone || !(wanted(Part::System) || wanted(Part::Coldplug)) {
         None
@@ -92,12 +98,18 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let host = host();
         found.extend(with_host(programs::measure()?, &host));
     }
+    if wanted(Part::Rebuild) {
+        let host = host();
+        found.extend(with_host(vec![builds::again(&directory)?], &host));
+    }
+    if wanted(Part::Cold) {
+        let host = host();
+        found.extend(with_host(vec![builds::cold(&directory)?], &host));
+    }
     let path = workspace::root().join("docs/bench.md");
-    let old = if arguments.only.is_empty() {
-        Vec::new()
-    } else {
-        document::sections(&fs::read_to_string(&path)?)
-    };
+    let mut old = document::sections(&fs::read_to_string(&path)?);
+    // A section that was renamed goes when everything is measured; what is measured only by name stays.
+    old.retain(|section| !arguments.only.is_empty() || section.title == builds::COLD);
     let text = document::write(report::INTRODUCTION, &document::merged(old, found));
     print!("{text}");
     fs::write(path, text)?;

@@ -15,8 +15,8 @@ use qemu::{DirectBoot, Disk, Machine, Running};
 /// Same for both: enough that neither swaps or waits for memory.
 const MEMORY_MIB: u32 = 1024;
 
-/// Our daemons, by the name they run under; process 1 runs as `init`.
-pub const OURS: [&str; 4] = ["init", "udevd", "syslogd", "apid"];
+/// Our daemons, by the name they run under; process 1 runs as `init`. registryd runs only for an extension.
+pub const OURS: [&str; 6] = ["init", "udevd", "syslogd", "apid", "trustd", "registryd"];
 
 /// As both systems have it.
 pub fn machine(name: &str) -> Machine {
@@ -103,6 +103,8 @@ pub fn daemon_memory(idle: u64) -> Vec<Memory> {
         chaos::add(m, &dir).memory_mib(MEMORY_MIB)
     });
     node.configure();
+    // QEMU's own network has no time server, and trustd waits for the time.
+    node.apply_patch("machine: {time: {disabled: true}}");
     std::thread::sleep(Duration::from_secs(idle));
     let mut agent = Agent::connect(&node.vm);
     let mut all = Vec::new();
@@ -161,7 +163,11 @@ pub fn sizes() -> Vec<Size> {
         ("ISO", ".iso"),
         ("raw disk", ".raw"),
         ("qcow2", ".qcow2"),
+        ("VHD", ".vhd"),
+        ("VMDK", ".vmdk"),
         ("OVA", ".ova"),
+        ("GCP", "-gcp.tar.gz"),
+        ("installer", "-installer.tar"),
     ] {
         all.push(Size {
             name,

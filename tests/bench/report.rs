@@ -10,7 +10,7 @@ use crate::measure::{Memory, OURS, Size};
 
 /// What the document says first.
 pub const INTRODUCTION: &str = "\
-Written by `make bench`; `bench --only PART` measures one part again and leaves the others as they are.";
+Written by `make bench`; `make bench PARTS=PART` measures one part again and leaves the others as they are.";
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Limits of docs/promises.md.
@@ -34,7 +34,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-fn verdict(value: f64, limit: f64) -> &'static str {
+/// What stands beside a limit.
+pub fn verdict(value: f64, limit: f64) -> &'static str {
     if value <= limit { "kept" } else { "NOT KEPT" }
 }
 
@@ -81,7 +82,7 @@ fn beside(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Imag
     let ours = mib(ours * 1024);
     let _infallible = writeln!(
         text,
-        "| PSS of machined, udevd, syslogd, apid | {ours:.1} MiB | | {PSS_LIMIT_MIB} MiB | {} |",
+        "| PSS of init and all our daemons | {ours:.1} MiB | | {PSS_LIMIT_MIB} MiB | {} |",
         verdict(ours, PSS_LIMIT_MIB)
     );
     for size in sizes {

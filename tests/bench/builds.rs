@@ -1,0 +1,186 @@
+//! How long a disk image takes to build: again after a change of one line, and from nothing but downloads.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use ::tests::workspace;
+use anyhow::{Context as _, ensure};
+
+use crate::document::Section;
+use crate::report::verdict;
+
+/// The title of the section that is measured only when it is named.
+pub const COLD: &str = "Build from nothing";
+/// Limits of docs/promises.md, in seconds.
+const REBUILD_LIMIT: f64 = 60.0;
+const COLD_LIMIT: f64 = 25.0 * 60.0;
+const KERNEL_LIMIT: f64 = 15.0 * 60.0;
+/// Where a line is changed: the largest program of the node.
+const CHANGED: &str = "services/machined/src/lib.rs";
+
+/// A build that ended.
+#[derive(Debug, Default)]
+struct Built {
+    seconds: f64,
+    /// Every step that was not in the cache, and the seconds it took.
+    steps: Vec<(String, f64)>,
+}
+
+/// A disk image after a change of one line in machined, as one who works on it builds it, and as it is shipped.
+pub fn again(directory: &Path) -> anyhow::Result<Section> {
+    let source = sources(directory)?;
+    let cache = workspace::cache();
+    let mut rows = Vec::new();
+    for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
+        // Not timed: the cache has what the change does not concern.
+        build(&source, &cache, directory, more)?;
+        change_a_line(&source.join(CHANGED))?;
+        rows.push((name, build(&source, &cache, directory, more)?));
+    }
+    let mut text = String::from(
+        "The raw disk image of x86_64 after a change of one line in machined; everything else is in the cache. \
+         `--quick` is\nwhat `make run` builds.\n\n| build | time | limit | |\n|---|---|---|---|\n",
+    );
+    for (name, built) in rows {
+        let limit = (name == "quick").then_some(REBUILD_LIMIT);
+        text.push_str(&row(name, built.seconds, limit));
+    }
+    Ok(Section {
+        title: "Rebuild after a change of one line".to_owned(),
+        text,
+    })
+}
+
+/// A disk image with an empty cache but for the downloads.
+pub fn cold(directory: &Path) -> anyhow::Result<Section> {
+    let source = sources(directory)?;
+    let cache = directory.join("cold");
+    if cache.exists() {
+        fs::remove_dir_all(&cache)?;
+    }
+    for downloads in ["fetch", "go/modules/cache/download"] {
+        copy(&workspace::cache().join(downloads), &cache.join(downloads))?;
+    }
+    let built = build(&source, &cache, directory, &[])?;
+    fs::remove_dir_all(&cache)?;
+    let mut text = String::from(
+        "The raw disk image of x86_64 with an empty cache but for the downloads.\n\n\
+         | step | time | limit | |\n|---|---|---|---|\n",
+    );
+    let mut steps = built.steps;
+    steps.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    for (step, seconds) in steps.iter().filter(|(_, seconds)| *seconds >= 1.0) {
+        let limit = (step == "kernel").then_some(KERNEL_LIMIT);
+        text.push_str(&row(step, *seconds, limit));
+    }
+    text.push_str(&row("all", built.seconds, Some(COLD_LIMIT)));
+    Ok(Section {
+        title: COLD.to_owned(),
+        text,
+    })
+}
+
+fn row(name: &str, seconds: f64, limit: Option<f64>) -> String {
+    let (limit, kept) = limit.map_or_else(Default::default, |limit| {
+        (format!("{limit} s"), verdict(seconds, limit))
+    });
+    format!("| {name} | {seconds:.1} s | {limit} | {kept} |\n")
+}
+
+/// A copy of the sources, which may be changed.
+fn sources(directory: &Path) -> anyhow::Result<PathBuf> {
+    let source = directory.join("source");
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    for path in workspace::tracked() {
+        let to = source.join(&path);
+        let above = to.parent().context("a tracked file has a directory")?;
+        fs::create_dir_all(above)?;
+        fs::copy(workspace::root().join(&path), to)?;
+    }
+    Ok(source)
+}
+
+/// A line that no build before had, and that the program keeps.
+fn change_a_line(file: &Path) -> anyhow::Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let line = format!("\n#[used] static MEASURED: u128 = {};\n", now.as_nanos());
+    fs::OpenOptions::new()
+        .append(true)
+        .open(file)?
+        .write_all(line.as_bytes())?;
+    Ok(())
+}
+
+fn build(source: &Path, cache: &Path, directory: &Path, more: &[&str]) -> anyhow::Result<Built> {
+    let begin = Instant::now();
+    let output = Command::new(workspace::target().join("debug/mkimage"))
+        .args(["build", "--offline", "--arch", "x86_64", "--output", "raw"])
+        .args(["--format", "json", "--source"])
+        .arg(source)
+        .arg("--cache")
+        .arg(cache)
+        .arg("--out")
+        .arg(directory.join("images"))
+        .args(more)
+        .env("SOURCE_DATE_EPOCH", "1700000000")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run mkimage")?;
+    let seconds = begin.elapsed().as_secs_f64();
+    ensure!(
+        output.status.success(),
+        "mkimage ended with {}",
+        output.status
+    );
+    let steps = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(step)
+        .collect();
+    Ok(Built { seconds, steps })
+}
+
+/// A step that was built, as `mkimage build --format json` tells it.
+fn step(line: &str) -> Option<(String, f64)> {
+    let step: serde_json::Value = line.parse().ok()?;
+    let built = !step.get("cached")?.as_bool()?;
+    let name = step.get("step")?.as_str()?.to_owned();
+    built.then_some((name, step.get("seconds")?.as_f64()?))
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let above = to.parent().context("a directory of the cache")?;
+    fs::create_dir_all(above)?;
+    let status = Command::new("cp")
+        .args(["--recursive", "--reflink=auto", "--no-target-directory"])
+        .args([from, to])
+        .status()?;
+    ensure!(status.success(), "copying {}", from.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_built_counts() {
+        let line = |cached| format!(r#"{{"step": "kernel", "cached": {cached}, "seconds": 9.5}}"#);
+        assert_eq!(step(&line(false)), Some(("kernel".to_owned(), 9.5)));
+        assert_eq!(step(&line(true)), None);
+        assert_eq!(step(r#"{"output": "corten.raw"}"#), None);
+    }
+
+    #[test]
+    fn a_broken_limit_is_said() {
+        assert_eq!(
+            row("all", 61.04, Some(60.0)),
+            "| all | 61.0 s | 60 s | NOT KEPT |\n"
+        );
+        assert_eq!(row("uki", 2.0, None), "| uki | 2.0 s |  |  |\n");
+    }
+}
