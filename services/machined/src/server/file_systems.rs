@@ -141,7 +141,7 @@ mod tests {
             }
             statvfs(Path::new("/"))
         };
-        let threads = Bulkhead::new(2, Duration::from_millis(200));
+        let threads = Bulkhead::new(2, Duration::from_secs(3));
         let service = FileSystems(Arc::new(Meter::new(ask, threads)));
         for _ in 0..4 {
             let silence = size(&service, "/nfs").await.unwrap_err();

@@ -111,7 +111,7 @@ mod tests {
             },
             _ => statvfs(Path::new("/")),
         };
-        let threads = Bulkhead::new(2, Duration::from_millis(200));
+        let threads = Bulkhead::new(2, Duration::from_secs(3));
         let mounts = Mounts::by(Meter::new(ask, threads));
         // Two threads only: each list would hold one of them for ever.
         for _ in 0..4 {
