@@ -1,5 +1,5 @@
 //! Promise: a node that runs loads the extensions its config names, from a volume or a registry's image, and lets them
-//! go; one that is not what its digest says costs nothing.
+//! go; one that is not what its digest says costs nothing. A service of one outlives containerd.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs;
@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use corten_extension::archive::testing::{Image, PLAIN, file, tar};
+use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
 use qemu::{Arch, Disk, DiskMode};
 use serde_json::json;
+use tests::chaos::{self, Agent};
 use tests::client::Table;
 use tests::disk::NodeDisk;
-use tests::images;
 use tests::node::{BOOT, Node, SOON};
+use tests::{images, workspace};
 
 /// From a reboot's reset to the next.
 const ORDERLY: Duration = Duration::from_secs(120);
@@ -31,6 +32,15 @@ container:
 restart: always
 ";
 
+/// What never comes.
+const WAITS: &str = "\
+name: waits
+container: {entrypoint: /usr/bin/registryd}
+depends: [{service: ext-nobody}, {path: /var/nothing}]
+restart: always
+";
+const WAITS_FOR: &str = "Waiting for service \"ext-nobody\" to be \"up\", the path /var/nothing";
+
 fn architecture() -> &'static str {
     match images::arch() {
         Arch::Arm64 => "arm64",
@@ -38,17 +48,24 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Writes the archive of an extension which has a file of its name; answers its digest.
-fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
+/// The image of an extension which has a file of its name, and its digest.
+fn image(name: &str) -> (Image, String) {
     let manifest = format!("version: v1alpha1\nmetadata: {{name: {name}, version: v1.2.3}}\n");
     let own = format!("rootfs/usr/local/share/{name}");
     let mut members = vec![file("manifest.yaml", &manifest), file(&own, name)];
     if name == "hello" {
         members.push(file("rootfs/usr/local/etc/containers/hello.yaml", SERVICE));
         members.push(file("rootfs/usr/local/lib/containers/hello/data/x", ""));
+        members.push(file("rootfs/usr/local/etc/containers/waits.yaml", WAITS));
     }
     let mut image = Image::default();
     let digest = image.add(architecture(), &[(PLAIN, tar(&members))]);
+    (image, digest)
+}
+
+/// Writes the archive of an extension which has a file of its name; answers its digest.
+fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
+    let (mut image, digest) = image(name);
     if let Some(image_name) = image_name {
         let names = json!({"io.containerd.image.name": image_name});
         let shown = image
@@ -130,6 +147,12 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
             .call(&["read", &format!("/usr/local/share/{name}")])
     };
     assert_eq!(read("hello").as_deref(), Ok("hello"));
+    node.until("a service that says what it waits for", SOON, || {
+        let text = node.admin().call(&["service"])?;
+        let row = text.lines().find(|line| line.contains("ext-waits"));
+        let waits = row.is_some_and(|row| row.contains(" Waiting ") && row.contains(WAITS_FOR));
+        waits.then_some(()).ok_or(text)
+    });
     let said = node.ask(&node.admin(), &["logs", "machined"], SOON);
     assert!(
         said.contains("changed.tar") && said.contains("is not loaded"),
@@ -153,9 +176,9 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
 
     apply(&node, &[tool]);
     until_listed(&node, &["tool"], SOON);
-    node.until("the end of its service", SOON, || {
+    node.until("the end of its services", SOON, || {
         let text = node.admin().call(&["service"])?;
-        if text.contains("ext-hello") {
+        if text.contains("ext-") {
             Err(text)
         } else {
             Ok(())
@@ -166,4 +189,105 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
     apply(&node, &[]);
     until_listed(&node, &[], SOON);
     read("tool").unwrap_err();
+}
+
+/// The pid of the only process called `name`.
+fn only(agent: &mut Agent, name: &str) -> Result<u32, String> {
+    match agent.named(name).as_slice() {
+        [process] => Ok(process.pid),
+        others => Err(format!("{} processes called {name}", others.len())),
+    }
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_service_of_an_extension_outlives_containerd() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let hello = archive(&at("hello.tar"), "hello", None);
+    volume(&at("volume"), &[&at("hello.tar")]);
+    let disk = NodeDisk::new("outlives", 4);
+    let initramfs = workspace::target().join("vm/outlives-initramfs");
+    let beside = Disk::raw(at("volume")).mode(DiskMode::Snapshot);
+    let node = disk.start(|machine| chaos::add(machine.disk(beside), &initramfs));
+    node.configure();
+    apply(&node, &[format!("oci-archive://{LABEL}/hello.tar@{hello}")]);
+    until_it_serves(&node);
+
+    let mut agent = Agent::connect(&node.vm);
+    let service = only(&mut agent, "registryd").unwrap();
+    let containerd = only(&mut agent, "containerd").unwrap();
+    agent.run(&format!("kill 9 {containerd}"));
+    node.until("a new containerd", SOON, || {
+        match only(&mut agent, "containerd")? {
+            pid if pid != containerd => Ok(()),
+            _ => Err("the old one is there still".to_owned()),
+        }
+    });
+    node.until("containerd to run", SOON, || {
+        let status = node.admin().call(&["service", "containerd"])?;
+        status.contains("Running").then_some(()).ok_or(status)
+    });
+    assert_eq!(only(&mut agent, "registryd"), Ok(service));
+    until_it_serves(&node);
+    // It is obeyed, too.
+    let stopped = node.ask(&node.admin(), &["service", "ext-hello", "stop"], SOON);
+    assert!(stopped.contains("ext-hello"), "{stopped}");
+    node.until("its end", SOON, || {
+        match agent.named("registryd").as_slice() {
+            [] => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    });
+}
+
+/// An image cache with this image, as the content of its partition (`docs/architecture.md`, "The image cache").
+fn image_cache(directory: &Path, image: &Image, digest: &str) -> Vec<u8> {
+    let cache = directory.join("cache");
+    let manifests = cache.join("manifests/registry.example.org/team/hello/digest");
+    fs::create_dir_all(&manifests).unwrap();
+    fs::create_dir_all(cache.join("blob")).unwrap();
+    for blob in &image.blobs {
+        let name = content_digest(blob);
+        let place = if name == digest {
+            manifests.join(name)
+        } else {
+            cache.join("blob").join(name)
+        };
+        fs::write(place, blob).unwrap();
+    }
+    let squashed = directory.join("cache.squashfs");
+    let mut command = Command::new("mksquashfs");
+    command.arg(&cache).arg(&squashed);
+    let made = command.args(["-quiet", "-no-progress", "-all-root", "-comp", "zstd"]);
+    let status = made.status().unwrap();
+    assert!(status.success(), "mksquashfs: {status}");
+    fs::read(squashed).unwrap()
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn an_extension_comes_from_the_image_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, digest) = image("hello");
+    let disk = NodeDisk::new("image-cache", 4);
+    disk.add_partition(
+        "IMAGECACHE",
+        &image_cache(directory.path(), &image, &digest),
+    );
+    let node = disk.start(|machine| machine);
+    node.configure();
+    let name = format!("registry.example.org/team/hello:v1@{digest}");
+    let wanted = json!({"machine": {
+        "install": {"extensions": [{"image": name}]},
+        "features": {"imageCache": {"localEnabled": true}},
+    }});
+    node.apply_patch(&wanted.to_string());
+    until_listed(&node, &["hello"], BOOT);
+    until_it_serves(&node);
+    // From nowhere else: nobody answers for the registry, and the image was not brought.
+    let served = node.ask(&node.admin(), &["netstat", "-l", "-t"], SOON);
+    assert!(served.contains("127.0.0.1:3172"), "{served}");
+    let (source, _) = node.mount("/system/imagecache");
+    assert!(source.starts_with("/dev/vda"), "{source}");
 }
