@@ -239,11 +239,14 @@ impl Cache {
     }
 }
 
-/// Removes a tree, also one with read-only directories (Go's module cache makes them).
+/// Removes a file or a tree, also one with read-only directories (Go's module cache makes them).
 pub fn remove_tree(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     if !path.exists() {
         return Ok(());
+    }
+    if !path.is_dir() {
+        return fs::remove_file(path).with_context(|| format!("removing {}", path.display()));
     }
     for entry in walkdir::WalkDir::new(path) {
         let entry = entry.with_context(|| format!("listing {}", path.display()))?;
