@@ -102,8 +102,9 @@ impl Fetcher {
             };
             return Err::<PathBuf, _>(gone).or_fail(
                 format!("no mirror has {what} ({suite}):\n  {answers}"),
-                "the archive has moved on: run `mkimage lock` to take the newest version of the \
-                 suite, or name a mirror that keeps old versions in CORTEN_MIRRORS",
+                "the archive has moved on: name one that keeps old versions (a snapshot archive) in \
+                 CORTEN_MIRRORS or in apt's sources, or run `mkimage lock` to take the newest version \
+                 of the suite",
             );
         }
         Err(Failure::new(

@@ -12,7 +12,7 @@ use mkimage::error::{Failure, Result};
 use mkimage::fetch::Fetcher;
 use mkimage::image::inspect;
 use mkimage::interrupt;
-use mkimage::kernel::{self, cli::KernelCommand};
+use mkimage::kernel::{self, cli::KernelArgs};
 use mkimage::keys;
 use mkimage::lock::{self, Lock};
 use mkimage::profile::{Extension, Output, Profile};
@@ -44,9 +44,9 @@ enum Command {
     Build(BuildArgs),
     /// Print the recipe and what of it is cached
     Plan(BuildArgs),
-    /// Rebuild an image and name the first part of it that differs
+    /// Rebuild an image, of the architecture it is for, and name the first part of it that differs
     Verify {
-        /// The image to verify
+        /// The image to verify, or the directory of a network boot bundle
         image: PathBuf,
         /// Take finished steps from the cache too, instead of making every one again
         #[arg(long)]
@@ -58,7 +58,7 @@ enum Command {
     Sbom(BuildArgs),
     /// Say what is in an image
     Inspect {
-        /// A raw disk, ISO, UKI or installer
+        /// An image of any format, or the directory of a network boot bundle
         image: PathBuf,
     },
     /// Look after the cache
@@ -72,13 +72,12 @@ enum Command {
     /// Move the locks to the newest versions of their suites
     Lock,
     /// Work on the kernel's configuration
-    #[command(subcommand)]
-    Kernel(KernelCommand),
+    Kernel(KernelArgs),
 }
 
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
-    /// Remove what a build of this source tree, with these options, does not need
+    /// Remove what no build of this source tree needs: with these options, or for any architecture without them
     Prune(BuildArgs),
 }
 
@@ -90,7 +89,7 @@ struct BuildArgs {
     /// x86_64 (amd64) or arm64 (aarch64)
     #[arg(long)]
     arch: Option<Arch>,
-    /// The formats to build
+    /// The formats to build; if left out, all there are for the architecture
     #[arg(long, value_delimiter = ',')]
     output: Vec<Output>,
     /// Where finished images go
@@ -213,7 +212,10 @@ fn run(cli: Cli) -> Result<()> {
             image,
             trust_cache,
             build,
-        } => build::verify(&build.options(&shared)?, &image, trust_cache),
+        } => {
+            let arch = build.arch;
+            build::verify(&build.options(&shared)?, &image, arch, trust_cache)
+        }
         Command::Cache(CacheCommand::Prune(args)) => build::prune(&args.options(&shared)?),
         Command::Sbom(args) => build::sbom(&args.options(&shared)?),
         Command::Inspect { image } => {
@@ -227,14 +229,14 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Keys { dir } => keys::make(&dir),
         Command::Lock => archive::update(&shared.source, &shared.fetcher()),
-        Command::Kernel(command) => kernel::cli::run(
-            &command,
+        Command::Kernel(args) => kernel::cli::run(
+            &args.command,
             &kernel::cli::Paths {
                 config_dir: shared.source.join(kernel::CONFIG_DIR),
                 lock: Lock::read(&shared.source.join(lock::PACKAGES))?,
                 fetcher: shared.fetcher(),
                 cache: shared.cache,
-                kernel_source: None,
+                kernel_source: args.kernel_source,
             },
         ),
     }

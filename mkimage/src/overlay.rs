@@ -24,6 +24,8 @@ const FARTHEST: u64 = 1 << 30;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Declared {
+    /// What images for the board are called after.
+    name: String,
     /// The boards' architecture.
     arch: Arch,
     /// Kernel parameters the board needs.
@@ -50,9 +52,54 @@ struct DeclaredRaw {
     offset: u64,
 }
 
+impl Declared {
+    /// Refuses what no overlay in `dir` for `arch` may say; `invalid` says which file does.
+    fn check(&self, dir: &Path, arch: Arch, invalid: &str) -> Result<()> {
+        if self.arch != arch {
+            return Err(Failure::new(
+                format!("the overlay {} is for {}", dir.display(), self.arch),
+                format!("build with --arch {}, or without it", self.arch),
+            ));
+        }
+        let is_part_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(is_part_of_name) {
+            return Err(Failure::new(
+                format!(
+                    "{invalid}: name is {:?}, and a part of the images' names",
+                    self.name
+                ),
+                "use lower-case letters, digits and dashes",
+            ));
+        }
+        if self
+            .partition_offset
+            .is_some_and(|at| at == 0 || at > FARTHEST || at % crate::image::raw::ALIGNMENT != 0)
+        {
+            return Err(Failure::new(
+                format!("{invalid}: partition-offset is not a multiple of 1 MiB, or over 1 GiB"),
+                "correct it",
+            ));
+        }
+        let trees = arch.names().device_trees;
+        if let Some(other) = self
+            .device_trees
+            .iter()
+            .find(|tree| !trees.contains(&tree.as_str()))
+        {
+            return Err(Failure::new(
+                format!("{invalid}: device-trees: the kernel's build makes no {other:?}"),
+                format!("name one of: {}", trees.join(", ")),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// An overlay with everything it needs: all files are there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overlay {
+    /// The board's name; nothing is an image for any machine.
+    pub name: Option<String>,
     /// Kernel parameters, after the image's own.
     pub kernel_arguments: Vec<String>,
     /// Where the first partition begins, in bytes, if not at the usual place.
@@ -81,32 +128,7 @@ impl Overlay {
             invalid.clone(),
             "correct the key or value named; docs/building.md lists what an overlay can hold",
         )?;
-        if declared.arch != arch {
-            return Err(Failure::new(
-                format!("the overlay {} is for {}", dir.display(), declared.arch),
-                format!("build with --arch {}, or without it", declared.arch),
-            ));
-        }
-        if declared
-            .partition_offset
-            .is_some_and(|at| at == 0 || at > FARTHEST || at % crate::image::raw::ALIGNMENT != 0)
-        {
-            return Err(Failure::new(
-                format!("{invalid}: partition-offset is not a multiple of 1 MiB, or over 1 GiB"),
-                "correct it",
-            ));
-        }
-        let trees = arch.names().device_trees;
-        if let Some(other) = declared
-            .device_trees
-            .iter()
-            .find(|tree| !trees.contains(&tree.as_str()))
-        {
-            return Err(Failure::new(
-                format!("{invalid}: device-trees: the kernel's build makes no {other:?}"),
-                format!("name one of: {}", trees.join(", ")),
-            ));
-        }
+        declared.check(dir, arch, &invalid)?;
         let of_esp = files(&dir.join(ESP))?;
         let raw_files = declared.raw.iter().map(|one| &one.file);
         let on_esp = of_esp.iter().chain(&declared.firmware);
@@ -139,12 +161,19 @@ impl Overlay {
             }
         }
         Ok(Self {
+            name: Some(declared.name),
             kernel_arguments: declared.kernel_arguments,
             partition_offset: declared.partition_offset,
             device_trees: declared.device_trees,
             esp,
             raw,
         })
+    }
+
+    /// Whether more of it than kernel parameters is needed: what only a disk image has a place for.
+    pub fn is_of_disk(&self) -> bool {
+        self.partition_offset.is_some()
+            || !(self.device_trees.is_empty() && self.esp.is_empty() && self.raw.is_empty())
     }
 
     /// Adds what the disk image depends on to its key.
@@ -253,7 +282,7 @@ mod tests {
         (dir, overlay, firmware)
     }
 
-    const BOARD: &str = "arch = \"arm64\"\nkernel-arguments = [\"console=ttyS1\"]\npartition-offset = 16777216\n\
+    const BOARD: &str = "name = \"board\"\narch = \"arm64\"\nkernel-arguments = [\"console=ttyS1\"]\npartition-offset = 16777216\n\
         device-trees = [\"broadcom/bcm2711-rpi-4-b.dtb\"]\nfirmware = [\"start4.elf\"]\n\
         [[raw]]\nfile = \"loader.bin\"\noffset = 32768\n";
     const FILES: [&str; 3] = [
@@ -269,6 +298,8 @@ mod tests {
         let paths: Vec<&str> = read.esp.keys().map(String::as_str).collect();
         assert_eq!(paths, ["config.txt", "start4.elf"]);
         assert_eq!(read.raw[&32768], firmware.join("loader.bin"));
+        assert_eq!(read.name.as_deref(), Some("board"));
+        assert!(read.is_of_disk() && !Overlay::default().is_of_disk());
         assert_eq!(read.partition_offset, Some(16 << 20));
         assert_eq!(read.kernel_arguments, ["console=ttyS1"]);
         let key = |overlay: &Overlay| overlay.key(KeyBuilder::new("x")).unwrap().finish();
@@ -296,9 +327,13 @@ mod tests {
                 .iter()
                 .chain(declared.raw.iter().map(|one| &one.file))
             {
-                std::fs::write(firmware.path().join(name), name).unwrap();
+                let file = firmware.path().join(name);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, name).unwrap();
             }
-            Overlay::read(&overlay, Some(firmware.path()), profile.arch).unwrap();
+            let found = Overlay::read(&overlay, Some(firmware.path()), profile.arch).unwrap();
+            assert_eq!(found.name.as_deref(), path.file_stem().unwrap().to_str());
+            assert!(found.is_of_disk());
             read += 1;
         }
         assert!(read > 0);
@@ -318,31 +353,44 @@ mod tests {
             arm64(BOARD, &FILES[..1]).contains("needs start4.elf of the board's boot firmware")
         );
         assert!(failure(BOARD, &FILES, Arch::X86_64).contains("is for arm64"));
-        assert!(arm64("arch = \"arm64\"\ncolour = 1\n", &[]).contains("colour"));
+        assert!(arm64("name = \"board\"\narch = \"arm64\"\ncolour = 1\n", &[]).contains("colour"));
+        assert!(arm64("arch = \"arm64\"\n", &[]).contains("name"));
+        for bad in ["", "A", "../x", "a b", "a.raw"] {
+            let text = format!("name = {bad:?}\narch = \"arm64\"\n");
+            assert!(
+                arm64(&text, &[]).contains(&format!("name is {bad:?}")),
+                "{bad}"
+            );
+        }
         for bad in ["0", "1000", "4611686018427387904"] {
-            let text = format!("arch = \"arm64\"\npartition-offset = {bad}\n");
+            let text = format!("name = \"board\"\narch = \"arm64\"\npartition-offset = {bad}\n");
             assert!(arm64(&text, &[]).contains("partition-offset"), "{bad}");
         }
-        let text = "arch = \"arm64\"\ndevice-trees = [\"x.dtb\"]\n";
+        let text = "name = \"board\"\narch = \"arm64\"\ndevice-trees = [\"x.dtb\"]\n";
         assert!(arm64(text, &[]).contains("no \"x.dtb\""));
         for bad in ["Efi/boot.efi", "../x", "/x", "a//b", "loader/x", "EFI./x"] {
-            let text = format!("arch = \"arm64\"\nfirmware = [{bad:?}]\n");
+            let text = format!("name = \"board\"\narch = \"arm64\"\nfirmware = [{bad:?}]\n");
             let why = format!("{bad:?} cannot be a file of an overlay");
             assert!(arm64(&text, &[]).contains(&why), "{bad}");
         }
         let raw = |file: &str| format!("[[raw]]\nfile = {file:?}\noffset = 4096\n");
         for bad in ["../../x", "/x"] {
-            let text = format!("arch = \"arm64\"\n{}", raw(bad));
+            let text = format!("name = \"board\"\narch = \"arm64\"\n{}", raw(bad));
             let why = format!("{bad:?} cannot be a file of an overlay");
             assert!(arm64(&text, &[]).contains(&why), "{bad}");
         }
-        let text = format!("arch = \"arm64\"\n{}{}", raw("a"), raw("b"));
+        let text = format!(
+            "name = \"board\"\narch = \"arm64\"\n{}{}",
+            raw("a"),
+            raw("b")
+        );
         let why = "raw: there are two files at offset 4096";
         assert!(arm64(&text, &["firmware/a", "firmware/b"]).contains(why));
-        let text = "arch = \"arm64\"\nfirmware = [\"config.txt\"]\n";
+        let text = "name = \"board\"\narch = \"arm64\"\nfirmware = [\"config.txt\"]\n";
         let files = ["board/esp/config.txt", "firmware/config.txt"];
         assert!(arm64(text, &files).contains("firmware: there are two of \"config.txt\""));
-        let (dir, board, firmware) = overlay("arch = \"arm64\"\n", &["secret/key"]);
+        let (dir, board, firmware) =
+            overlay("name = \"board\"\narch = \"arm64\"\n", &["secret/key"]);
         std::fs::remove_dir(board.join(ESP)).unwrap();
         std::os::unix::fs::symlink(dir.path().join("secret"), board.join(ESP)).unwrap();
         Overlay::read(&board, Some(&firmware), Arch::Arm64).unwrap_err();

@@ -51,6 +51,18 @@ impl Output {
         Self::Installer,
     ];
 
+    /// Every format there is for an architecture, in the same order.
+    pub fn of(arch: Arch) -> impl Iterator<Item = Self> {
+        let has = move |output: &Self| *output != Self::Ova || arch.names().vmware_guest.is_some();
+        Self::ALL.into_iter().filter(has)
+    }
+
+    /// Whether it holds the disk: what a board's own firmware looks for is nowhere else.
+    pub fn holds_disk(self) -> bool {
+        use Output::{Gcp, Ova, Qcow2, Raw, Vhd, Vmdk};
+        matches!(self, Raw | Qcow2 | Vhd | Vmdk | Ova | Gcp)
+    }
+
     /// The name in flags and profiles, also the step's.
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +79,7 @@ impl Output {
         }
     }
 
-    /// What follows `corten-<version>-<arch>` in the output's file name.
+    /// What follows `corten-<version>-<arch>`, or the board's name behind it, in the output's file name.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Uki => ".efi",
@@ -110,7 +122,7 @@ impl FromStr for Output {
 pub struct Profile {
     /// The target architecture.
     pub arch: Arch,
-    /// The formats to write.
+    /// The formats to write; if none is named, all there are for the architecture and the board.
     pub output: Vec<Output>,
     /// Kernel parameters added after the image's own.
     pub kernel_arguments: Vec<String>,
@@ -181,7 +193,7 @@ impl Default for Profile {
     fn default() -> Self {
         Self {
             arch: Arch::X86_64,
-            output: vec![Output::Raw],
+            output: Vec::new(),
             kernel_arguments: Vec::new(),
             meta: BTreeMap::new(),
             config: None,
@@ -268,6 +280,16 @@ mod tests {
         let error = format!("{:#}", read("output = [\"floppy\"]\n").unwrap_err());
         assert!(error.contains("floppy"), "{error}");
         assert!("floppy".parse::<Output>().unwrap_err().contains("raw"));
+    }
+
+    #[test]
+    fn an_architecture_has_the_formats_that_its_table_says() {
+        for arch in Arch::ALL {
+            let all: Vec<Output> = Output::of(arch).collect();
+            let has_guest = arch.names().vmware_guest.is_some();
+            assert_eq!(all.contains(&Output::Ova), has_guest, "{arch}");
+            assert_eq!(all.len(), Output::ALL.len() - usize::from(!has_guest));
+        }
     }
 
     #[test]

@@ -108,3 +108,45 @@ fn what_is_no_image_is_not_inspected() {
     let text = fails(&["inspect", file.to_str().expect("UTF-8")]);
     assert!(text.contains("remedy:"), "{text}");
 }
+
+#[test]
+fn a_kernel_source_given_by_hand_must_be_the_locked_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("linux.tar.xz");
+    std::fs::write(&file, b"another").expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    for verb in ["config", "diff"] {
+        let text = fails(&["kernel", verb, "--kernel-source", file]);
+        assert!(text.contains("linux.tar.xz has SHA-256 "), "{text}");
+        assert!(text.contains("remedy: give the tarball of "), "{text}");
+    }
+}
+
+#[test]
+fn an_overlay_of_a_disk_is_not_dropped_from_other_formats() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let overlay = "name = \"board\"\narch = \"arm64\"\npartition-offset = 16777216\n";
+    std::fs::write(dir.path().join("overlay.toml"), overlay).expect("an overlay");
+    let overlay = [
+        "--arch",
+        "arm64",
+        "--overlay",
+        dir.path().to_str().expect("UTF-8"),
+    ];
+    for output in ["uki", "raw,iso", "pxe", "installer"] {
+        let text = fails(&[&["plan", "--output", output][..], &overlay].concat());
+        assert!(
+            text.contains("the overlay for board is of a disk"),
+            "{text}"
+        );
+        assert!(text.contains("remedy: leave that format out"), "{text}");
+    }
+    let cache = tempfile::tempdir().expect("a directory");
+    let output = mkimage(cache.path(), &[&["plan"][..], &overlay].concat());
+    assert!(output.status.success());
+    let plan = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        plan.contains("\nraw ") && !plan.contains("\niso "),
+        "{plan}"
+    );
+}

@@ -183,7 +183,13 @@ impl Site {
             .arg(self.path("source"))
             .arg("--out")
             .arg(self.path("out"))
-            .args(more)
+            .args(more);
+        self.of(command, mirror)
+    }
+
+    /// A call with the site's cache and mirror.
+    fn of(&self, mut command: Command, mirror: &Mirror) -> Command {
+        command
             .env("CORTEN_CACHE", self.path("cache"))
             .env("CORTEN_MIRRORS", &mirror.url)
             .stdout(Stdio::piped())
@@ -265,6 +271,52 @@ fn a_release_takes_nothing_but_what_is_locked() {
     let text = failed(&site.build(&mirror, &["--release"]));
     assert!(text.contains("no mirror has demo 1-1"), "{text}");
     assert!(text.contains("mkimage lock"), "{text}");
+    site.assert_untouched();
+}
+
+#[test]
+fn an_archive_of_old_versions_among_the_hosts_sources_is_tried_first() {
+    let site = Site::new(&package());
+    let (moved_on, snapshot) = (
+        Mirror::start(Answer::Missing),
+        Mirror::start(Answer::File(package())),
+    );
+    // As apt lists its sources: one line each, the snapshot archive behind the mirror.
+    let tools = site.path("tools");
+    fs::create_dir(&tools).expect("a directory");
+    let script = format!("#!/bin/sh\necho {}\necho {}\n", moved_on.url, snapshot.url);
+    fs::write(tools.join("apt-get"), script).expect("a script");
+    fs::set_permissions(tools.join("apt-get"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let mut path = tools.into_os_string();
+    path.push(":/usr/bin:/bin");
+    let mut command = site.command(&moved_on, &[], &[]);
+    command.env("PATH", path).env_remove("CORTEN_MIRRORS");
+    let output = command.output().expect("mkimage");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("WARNING"));
+    failed_for_want_of_go(&output);
+    site.assert_unpacked();
+    let asked = |mirror: &Mirror| mirror.asked.load(Ordering::SeqCst);
+    assert_eq!((asked(&moved_on), asked(&snapshot)), (1, 1));
+}
+
+#[test]
+fn the_kernel_is_never_replaced_and_can_be_given_by_hand() {
+    let site = Site::new(&package());
+    let mirror = Mirror::start(Answer::Missing);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
+    command
+        .args(["kernel", "config", "--source"])
+        .arg(site.path("source"));
+    let text = failed(&site.of(command, &mirror).output().expect("mkimage starts"));
+    assert!(
+        text.contains("the kernel's source") && text.contains("no mirror has linux-source"),
+        "{text}"
+    );
+    assert!(
+        text.contains("remedy: give its tarball with --kernel-source"),
+        "{text}"
+    );
+    assert!(!text.contains("WARNING"), "{text}");
     site.assert_untouched();
 }
 

@@ -129,9 +129,6 @@ fn context(options: &Options) -> Result<Context> {
             "leave --release away, or `quick` in the profile",
         ));
     }
-    if options.profile.output.contains(&Output::Ova) {
-        ova::guest(options.profile.arch)?;
-    }
     let overlay = match &options.profile.overlay {
         Some(dir) => {
             let firmware = options.profile.firmware.as_deref();
@@ -139,17 +136,40 @@ fn context(options: &Options) -> Result<Context> {
         }
         None => Overlay::default(),
     };
+    let mut options = options.clone();
+    options.profile.output = formats(&options.profile, &overlay)?;
     let context = Context {
         overlay,
         lock: Lock::read(&options.source.join(lock::PACKAGES))?,
         fetcher: options.fetcher(),
-        release: release(options)?,
+        release: release(&options)?,
         commit: commit()?,
-        options: options.clone(),
+        options,
         substituted: Vec::new(),
     };
     steps::command_line(&context)?;
     Ok(context)
+}
+
+/// The formats that are asked for, or else all that can be built.
+fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
+    let fits = |output: &Output| output.holds_disk() || !overlay.is_of_disk();
+    if profile.output.is_empty() {
+        return Ok(Output::of(profile.arch).filter(fits).collect());
+    }
+    if profile.output.contains(&Output::Ova) {
+        ova::guest(profile.arch)?;
+    }
+    match profile.output.iter().find(|output| !fits(output)) {
+        None => Ok(profile.output.clone()),
+        Some(output) => Err(Failure::new(
+            format!(
+                "the overlay for {} is of a disk, and {output} has none to put it on",
+                overlay.name.as_deref().unwrap_or_default()
+            ),
+            "leave that format out of --output (`output` in the profile), or build it without the overlay",
+        )),
+    }
 }
 
 /// What a build leaves.
@@ -217,9 +237,11 @@ fn attempt(context: &Context) -> Result<Finished> {
     )?;
     let mut files = Vec::new();
     for (output, handle) in outputs {
-        let name = context.file(output);
-        let target = options.out.join(&name);
-        place::copy(&built.dir(&handle).join(&name), &target)?;
+        let target = options
+            .out
+            .join(format!("{}{}", context.stem(), output.suffix()));
+        let made = built.dir(&handle).join(context.file(output));
+        place::copy(&made, &target)?;
         reporter.output(&target);
         files.push(target);
     }
@@ -240,11 +262,9 @@ fn describe(
     files: &[PathBuf],
 ) -> Result<[PathBuf; 3]> {
     let (release, out) = (&context.release, &context.options.out);
-    let described = [
-        out.join(format!("{}.spdx.json", release.stem())),
-        out.join(format!("{}.provenance.json", release.stem())),
-        out.join("SHA256SUMS"),
-    ];
+    // Of this architecture and board alone: those of others lie in the same directory.
+    let described = ["spdx.json", "provenance.json", "SHA256SUMS"]
+        .map(|what| out.join(format!("{}.{what}", context.stem())));
     let [bill, origin, sums] = &described;
     let components = handles.bill.components(context, built)?;
     place::whole(bill, |file| sbom::write(file, release, &components))?;
@@ -296,4 +316,55 @@ pub fn sbom(options: &Options) -> Result<()> {
         "{}\n",
         sbom::document(&context.release, &components)?
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Arch;
+
+    #[test]
+    fn a_board_has_the_formats_that_hold_its_disk_and_an_architecture_all_it_has() {
+        let built = |arch: Arch, output: &[Output], overlay: &Overlay| {
+            let profile = Profile {
+                arch,
+                output: output.to_vec(),
+                ..Profile::default()
+            };
+            formats(&profile, overlay)
+        };
+        let none = Overlay::default();
+        for arch in Arch::ALL {
+            let all: Vec<_> = Output::of(arch).collect();
+            assert_eq!(built(arch, &[], &none).unwrap(), all);
+        }
+        let ova = built(Arch::Arm64, &[Output::Ova], &none).unwrap_err();
+        assert!(ova.to_string().contains("no OVA for arm64"), "{ova}");
+
+        let board = Overlay {
+            name: Some("board".to_owned()),
+            partition_offset: Some(16 << 20),
+            ..Overlay::default()
+        };
+        let disks = built(Arch::Arm64, &[], &board).unwrap();
+        assert!(disks.contains(&Output::Raw) && disks.iter().all(|output| output.holds_disk()));
+        for output in Output::of(Arch::Arm64).filter(|output| !output.holds_disk()) {
+            let error = built(Arch::Arm64, &[Output::Raw, output], &board).unwrap_err();
+            let wanted = format!("the overlay for board is of a disk, and {output} has none");
+            assert!(error.to_string().contains(&wanted), "{error}");
+            assert!(
+                error
+                    .downcast_ref::<Failure>()
+                    .unwrap()
+                    .remedy()
+                    .contains("--output")
+            );
+        }
+        // Kernel parameters are in every format.
+        let parameters = Overlay {
+            kernel_arguments: vec!["quiet".to_owned()],
+            ..Overlay::default()
+        };
+        built(Arch::Arm64, &[Output::Iso], &parameters).unwrap();
+    }
 }

@@ -107,7 +107,7 @@ mod tests {
         for (file, text) in [
             (
                 "board/overlay.toml",
-                "arch = \"arm64\"\nfirmware = [\"start4.elf\"]\n",
+                "name = \"board\"\narch = \"arm64\"\nfirmware = [\"start4.elf\"]\n",
             ),
             ("board/esp/config.txt", "arm_64bit=1"),
             ("firmware/start4.elf", "elf"),

@@ -25,11 +25,7 @@ pub fn add<'a>(
     handles: &Handles,
 ) -> Result<Vec<(Output, Handle)>> {
     let asked = &context.options.profile.output;
-    let wraps_disk = |output: &Output| {
-        use Output::{Gcp, Ova, Qcow2, Raw, Vhd, Vmdk};
-        matches!(output, Raw | Qcow2 | Vhd | Vmdk | Ova | Gcp)
-    };
-    let disk = match asked.iter().any(wraps_disk) {
+    let disk = match asked.iter().any(|output| output.holds_disk()) {
         true => Some(disk(recipe, context, handles)?),
         false => None,
     };
@@ -41,7 +37,7 @@ pub fn add<'a>(
         let handle = match (output, &disk) {
             (Output::Uki, _) => handles.uki.clone(),
             (Output::Raw, Some(disk)) => disk.clone(),
-            (_, Some(disk)) if wraps_disk(&output) => wrapped(recipe, context, output, disk),
+            (_, Some(disk)) if output.holds_disk() => wrapped(recipe, context, output, disk),
             _ => plain(recipe, context, output, handles)?,
         };
         outputs.push((output, handle));
@@ -211,4 +207,74 @@ fn plain<'a>(
             }
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::testing::{Scratch, host, release, text};
+    use crate::profile::Profile;
+    use crate::secure_boot::tests::development;
+
+    /// Builds the disk of every board of the repository from stand-ins, and looks for its files where the board's
+    /// own loader does: in the root of the EFI partition.
+    #[test]
+    fn every_boards_device_trees_and_firmware_are_on_its_efi_partition() {
+        let scratch = Scratch::new();
+        let boards = Path::new(env!("CARGO_MANIFEST_DIR")).join("boards");
+        let entries = std::fs::read_dir(boards).unwrap();
+        let profiles = entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "toml"));
+        let mut on_some_board = Vec::new();
+        for path in profiles {
+            let profile = Profile::read(&path).unwrap();
+            let arch = profile.arch;
+            let trees = scratch.path("trees");
+            for tree in arch.names().device_trees {
+                scratch.file(&format!("trees/{tree}"), tree.as_bytes());
+            }
+            // Every file that an overlay of the repository asks for.
+            for file in [
+                "start4.elf",
+                "fixup4.dat",
+                "RPI_EFI.fd",
+                "overlays/miniuart-bt.dtbo",
+            ] {
+                scratch.file(&format!("firmware/{file}"), file.as_bytes());
+            }
+            let firmware = scratch.path("firmware");
+            let overlay = Overlay::read(&profile.overlay.unwrap(), Some(&firmware), arch).unwrap();
+            let board = board(&overlay, &trees);
+            let any = scratch.file("any", b"any");
+            let disk = raw::Disk {
+                uki: &any,
+                sd_boot: &any,
+                enrol: &development(),
+                grub: None,
+                meta: &corten_meta::Values::new(),
+                board: &board,
+                size: None,
+            };
+            let image = scratch.path("board.raw");
+            raw::build(&image, &crate::image::Release { arch, ..release() }, &disk).unwrap();
+            let esp = format!("{}@@1M", text(&image));
+            let read = |path: &str| host("mtype", &["-i", &esp, &format!("::{path}")]);
+            assert!(!overlay.device_trees.is_empty());
+            for tree in &overlay.device_trees {
+                assert_eq!(read(&file_name(Path::new(tree))), *tree);
+            }
+            for (path, source) in &overlay.esp {
+                assert_eq!(read(path), std::fs::read_to_string(source).unwrap());
+            }
+            on_some_board.extend(overlay.device_trees);
+        }
+        // What the kernel's step compiles is for somebody.
+        let compiled = crate::arch::Arch::ALL
+            .map(|arch| arch.names().device_trees)
+            .concat();
+        for tree in compiled {
+            assert!(on_some_board.iter().any(|used| used == tree), "{tree}");
+        }
+    }
 }

@@ -7,43 +7,24 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{Options, context, outputs, steps};
+use crate::arch::Arch;
 use crate::cache::remove_tree;
 use crate::error::Result;
 use crate::kernel::{self, source::SourceLock};
-use crate::profile::Output;
+use crate::profile::Profile;
 use crate::recipe::Recipe;
 use crate::report::{self, Format};
 use crate::tree::TREES;
 
-/// Removes finished steps that are not in the recipe for `options` (in any format), files that no
-/// lock names, and what ended builds left behind or kept for the next. Leaves alone what another build is making.
+/// Removes finished steps that are in no recipe, in any format: neither the one for `options` nor that of an
+/// architecture without a profile; files that no lock names; and what ended builds left behind or kept for the
+/// next. Leaves alone what another build is making.
 pub fn prune(options: &Options) -> Result<()> {
-    let mut all = options.clone();
-    all.profile.output = Output::ALL.to_vec();
-    let context = context(&all)?;
-    let mut recipe = Recipe::default();
-    let handles = steps::add(&mut recipe, &context)?;
-    outputs::add(&mut recipe, &context, &handles)?;
-    let kept: BTreeSet<String> = recipe
-        .steps()
-        .iter()
-        .map(|step| format!("{}-{}", step.name, step.key.as_str()))
-        .collect();
-    let source = SourceLock::read(&all.source.join(kernel::CONFIG_DIR))?;
-    let fetched: BTreeSet<String> = context
-        .lock
-        .packages
-        .iter()
-        .map(|package| package.sha256.clone())
-        .chain([
-            source.kernel.package().sha256,
-            source.checker.package().sha256,
-        ])
-        .collect();
+    let (steps, fetched) = needed(options)?;
     let root = options.cache.root();
     let mut freed = 0;
     for (directory, kept) in [
-        ("steps", &kept),
+        ("steps", &steps),
         ("fetch", &fetched),
         ("work", &BTreeSet::new()),
         (TREES, &BTreeSet::new()),
@@ -66,6 +47,36 @@ pub fn prune(options: &Options) -> Result<()> {
         Format::Text => report::print(&format!("{} MiB freed\n", freed >> 20)),
         Format::Json => report::print(&format!("{}\n", serde_json::json!({"freed": freed}))),
     }
+}
+
+/// The names of the steps and of the fetched files that builds need.
+fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let source = SourceLock::read(&options.source.join(kernel::CONFIG_DIR))?;
+    let (kernel, checker) = (source.kernel.package(), source.checker.package());
+    let mut steps = BTreeSet::new();
+    let mut fetched = BTreeSet::from([kernel.sha256, checker.sha256]);
+    let without_profile = Arch::ALL.map(|arch| Profile {
+        arch,
+        ..Profile::default()
+    });
+    let asked = Profile {
+        output: Vec::new(),
+        ..options.profile.clone()
+    };
+    for profile in without_profile.into_iter().chain([asked]) {
+        let context = context(&Options {
+            profile,
+            ..options.clone()
+        })?;
+        let mut recipe = Recipe::default();
+        let handles = steps::add(&mut recipe, &context)?;
+        outputs::add(&mut recipe, &context, &handles)?;
+        let names = recipe.steps().iter();
+        steps.extend(names.map(|step| format!("{}-{}", step.name, step.key.as_str())));
+        let packages = context.lock.packages.iter();
+        fetched.extend(packages.map(|package| package.sha256.clone()));
+    }
+    Ok((steps, fetched))
 }
 
 /// Whether the name ends in the id of a running process, as those in `work` do.

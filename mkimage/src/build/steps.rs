@@ -52,9 +52,17 @@ pub struct Context {
 }
 
 impl Context {
-    /// The name an output has in its step and in the output directory.
+    /// The name an output has in its step.
     pub fn file(&self, output: Output) -> String {
         format!("{}{}", self.release.stem(), output.suffix())
+    }
+
+    /// What the names of finished outputs begin with: the release, and the board if they are for one alone.
+    pub fn stem(&self) -> String {
+        match &self.overlay.name {
+            Some(board) => format!("{}-{board}", self.release.stem()),
+            None => self.release.stem(),
+        }
     }
 
     pub(super) fn arch(&self) -> Arch {

@@ -1,33 +1,44 @@
 //! `mkimage verify`: builds an image again and says what differs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::{Options, finish};
-use crate::error::{Failure, Result};
-use crate::image::compare;
+use crate::arch::Arch;
+use crate::error::{Failure, Remedy as _, Result};
+use crate::file_name;
+use crate::image::{compare, inspect};
 use crate::profile::Output;
 use crate::report;
 use crate::rootfs::toolchain::Locked;
 
 /// Builds `image` again and compares every byte: from fetched files alone and what a substituter
-/// gives, or with `trust_cache` also from the finished steps of the cache.
-pub fn verify(options: &Options, image: &Path, trust_cache: bool) -> Result<()> {
+/// gives, or with `trust_cache` also from the finished steps of the cache. The architecture is the one the image
+/// is for; `arch` says it of an image that cannot be looked into.
+///
+/// # Errors
+/// The image differs, is for another architecture than `arch`, or cannot be built.
+pub fn verify(
+    options: &Options,
+    image: &Path,
+    arch: Option<Arch>,
+    trust_cache: bool,
+) -> Result<()> {
+    let name = file_name(image);
     let output = Output::ALL
         .into_iter()
-        .find(|output| {
-            output.suffix().contains('.') && image.to_string_lossy().ends_with(output.suffix())
-        })
+        .find(|output| name.ends_with(output.suffix()))
         .ok_or_else(|| {
             Failure::new(
                 format!("{} has no ending of an image format", image.display()),
                 "give an image under the name the builder gave it",
             )
         })?;
-    fs::File::open(image).with_context(|| format!("opening {}", image.display()))?;
+    let given = files(image)?;
     let work = tempfile::Builder::new()
         .prefix("verify-")
         .suffix(&format!(".{}", std::process::id()))
@@ -38,31 +49,83 @@ pub fn verify(options: &Options, image: &Path, trust_cache: bool) -> Result<()> 
         again.cache = options.cache.fresh(&work.path().join("cache"))?;
     }
     again.release = true;
+    again.profile.arch = architecture(image, arch)?;
     again.profile.output = vec![output];
     again.out = work.path().join("out");
     let finished = finish(&again)?;
-    let rebuilt = finished.files.first().context("the build wrote no file")?;
-    let Some(offset) = first_difference(image, rebuilt)? else {
-        return report::print(&format!(
-            "{} is what this source tree builds\n",
-            image.display()
-        ));
-    };
+    let made = finished.files.first().context("the build wrote no file")?;
+    let made = files(made)?;
     let scratch = work.path().join("compared");
     fs::create_dir(&scratch)?;
+    let tools = Locked::new(&finished.tools);
+    let names: BTreeSet<&PathBuf> = given.keys().chain(made.keys()).collect();
+    for name in names {
+        let found = match (given.get(name), made.get(name)) {
+            (Some(one), Some(two)) => difference(one, two, &tools, &scratch)?,
+            (one, _) => {
+                let whose = if one.is_some() { "image" } else { "rebuild" };
+                Some(format!("by {}, which only the {whose} has", name.display()))
+            }
+        };
+        if let Some(what) = found {
+            let shown = given.get(name).map_or(image, PathBuf::as_path).display();
+            return Err(Failure::new(
+                format!("{shown} differs from its rebuild {what}"),
+                "build from the commit, version, date (SOURCE_DATE_EPOCH), profile and keys it was built \
+                 from; its provenance names them",
+            ));
+        }
+    }
+    let shown = image.display();
+    report::print(&format!("{shown} is what this source tree builds\n"))
+}
+
+/// What the image is for, as its kernel says.
+fn architecture(image: &Path, named: Option<Arch>) -> Result<Arch> {
+    let shown = image.display();
+    let found = inspect::inspect(image).and_then(|found| match found.arch() {
+        Some(arch) => Ok(arch),
+        None => bail!("there is no kernel in it"),
+    });
+    match (found, named) {
+        (Ok(found), Some(named)) if found != named => Err(Failure::new(
+            format!("{shown} is for {found}, not for {named}"),
+            format!("say --arch {found}, or leave it out"),
+        )),
+        (Ok(arch), _) | (Err(_), Some(arch)) => Ok(arch),
+        (Err(error), None) => Err(error).or_fail(
+            format!("{shown} does not say which architecture it is for"),
+            "name it with --arch",
+        ),
+    }
+}
+
+/// The files an image is made of, by their paths below it: itself, or those of a directory.
+fn files(image: &Path) -> Result<BTreeMap<PathBuf, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for entry in walkdir::WalkDir::new(image) {
+        let entry = entry.or_fail(format!("opening {}", image.display()), "check the path")?;
+        if entry.path().is_file() {
+            let name = entry.path().strip_prefix(image)?.to_owned();
+            found.insert(name, entry.into_path());
+        }
+    }
+    Ok(found)
+}
+
+/// Where two files differ and, if they can be looked into, in what; `None` if they do not.
+fn difference(one: &Path, two: &Path, tools: &Locked, scratch: &Path) -> Result<Option<String>> {
+    let Some(offset) = first_difference(one, two)? else {
+        return Ok(None);
+    };
     // An image that is damaged cannot be looked into; where the bytes differ is known all the same.
-    let inside = compare::first_difference(image, rebuilt, &Locked::new(&finished.tools), &scratch)
+    let inside = compare::first_difference(one, two, tools, scratch)
         .ok()
         .flatten();
-    let what = inside.map_or_else(
-        || format!("at byte {offset}"),
-        |inside| format!("at byte {offset}; the first part that differs: {inside}"),
-    );
-    Err(Failure::new(
-        format!("{} differs from its rebuild {what}", image.display()),
-        "build from the commit, version, date (SOURCE_DATE_EPOCH), profile and keys it was built \
-         from; its provenance names them",
-    ))
+    Ok(Some(match inside {
+        Some(part) => format!("at byte {offset}; the first part that differs: {part}"),
+        None => format!("at byte {offset}"),
+    }))
 }
 
 /// The offset of the first byte in which two files differ; the end of the shorter counts.
@@ -108,6 +171,51 @@ fn read_block(file: &fs::File, buffer: &mut [u8], offset: u64) -> Result<usize> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::testing::{Scratch, release, stub};
+    use crate::image::{Release, pxe};
+
+    #[test]
+    fn an_image_says_what_it_is_for_and_is_not_contradicted() {
+        let scratch = Scratch::new();
+        for arch in Arch::ALL {
+            let mut kernel = stub();
+            kernel[0x44..0x46].copy_from_slice(&arch.names().pe_machine.to_le_bytes());
+            let kernel = scratch.file("kernel", &kernel);
+            let bundle = scratch.path(&format!("{arch}-pxe"));
+            let parts = pxe::Pxe {
+                vmlinuz: &kernel,
+                initramfs: &kernel,
+                cmdline: "quiet",
+            };
+            pxe::build(&bundle, &Release { arch, ..release() }, &parts).unwrap();
+            assert_eq!(architecture(&bundle, None).unwrap(), arch);
+            assert_eq!(architecture(&bundle, Some(arch)).unwrap(), arch);
+            for other in Arch::ALL.into_iter().filter(|other| *other != arch) {
+                let error = architecture(&bundle, Some(other)).unwrap_err();
+                let wanted = format!("is for {arch}, not for {other}");
+                assert!(error.to_string().contains(&wanted), "{error}");
+                let remedy = error.downcast_ref::<Failure>().unwrap().remedy();
+                assert!(remedy.contains(&format!("--arch {arch}")), "{remedy}");
+            }
+            let names: Vec<_> = files(&bundle).unwrap().into_keys().collect();
+            assert_eq!(
+                names,
+                ["boot.ipxe", "initramfs", "vmlinuz"].map(PathBuf::from)
+            );
+        }
+        let damaged = scratch.file("damaged.raw", b"nothing");
+        assert_eq!(
+            architecture(&damaged, Some(Arch::Arm64)).unwrap(),
+            Arch::Arm64
+        );
+        let error = architecture(&damaged, None).unwrap_err();
+        let remedy = error.downcast_ref::<Failure>().unwrap().remedy();
+        assert_eq!(remedy, "name it with --arch");
+        assert_eq!(
+            files(&damaged).unwrap(),
+            BTreeMap::from([(PathBuf::new(), damaged)])
+        );
+    }
 
     #[test]
     fn the_first_differing_byte_is_named() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::arch::Arch;
 use crate::cache::{Cache, remove_tree};
@@ -19,6 +19,17 @@ use crate::kernel::llvm::{self, Llvm};
 use crate::kernel::source::{Source, SourceLock, of_config};
 use crate::keys;
 use crate::lock::Lock;
+
+/// What `mkimage kernel` is told.
+#[derive(Debug, Clone, Args)]
+pub struct KernelArgs {
+    /// The verb.
+    #[command(subcommand)]
+    pub command: KernelCommand,
+    /// The kernel source tarball, instead of the mirror's package (same checksum rule)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub kernel_source: Option<PathBuf>,
+}
 
 /// The verbs of `mkimage kernel`.
 #[derive(Debug, Clone, Subcommand)]
@@ -188,7 +199,8 @@ pub fn source(paths: &Paths) -> Result<Source> {
             "the kernel's source {} is not to be had",
             lock.package().version
         ),
-        "give its tarball with --kernel-source, or lock another version",
+        "give its tarball with --kernel-source, name a mirror that has it (such as a snapshot archive) in \
+         CORTEN_MIRRORS, or lock another version: the kernel is never replaced by itself",
     )?;
     Ok(Source::Package(package))
 }

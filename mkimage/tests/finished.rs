@@ -1,0 +1,383 @@
+//! What a build says and leaves, what `verify` and `sbom` say, and what `cache prune` keeps: with the real recipe,
+//! whose steps are all finished, in a cache that the build only reads.
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failing step is a failing test"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const VERSION: &str = "1.2.3";
+/// The formats that are built here.
+const OUTPUTS: &str = "uki,raw,pxe";
+/// Larger than the file a process may write in [`Site::command`] under `LIMIT`.
+const DISK: usize = 1 << 20;
+/// A shell that lets the program in its arguments write no file over 256 KiB (or 512, as shells count).
+const LIMIT: [&str; 4] = ["sh", "-c", "trap '' XFSZ; ulimit -f 512; exec \"$@\"", "sh"];
+
+/// Caches and an output directory of their own.
+struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// A site whose second cache has every step of the images for `x86_64`.
+    fn new() -> Self {
+        let site = Self::without_steps();
+        for (name, key) in site.plan(&["--output", OUTPUTS]) {
+            site.finish(&name, &site.path(&format!("finished/steps/{name}-{key}")));
+        }
+        site
+    }
+
+    fn without_steps() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes what later steps, the bill of materials and the output directory take from a step.
+    fn finish(&self, step: &str, out: &Path) {
+        let image = format!("corten-{VERSION}-x86_64");
+        let write = |path: &str, content: &[u8]| {
+            let path = out.join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(&path, content).expect("a file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        };
+        match step {
+            // Called as --library-path DIRECTORY --argv0 rustc PROGRAM: the host's stands in for it.
+            "toolchain" => write(
+                "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+                b"#!/bin/sh\nshift 5\nexec rustc \"$@\"\n",
+            ),
+            "go-tools" => write(
+                "usr/lib/go-1/bin/go",
+                b"#!/bin/sh\nprintf '/x: go1\\n\\tdep\\texample.org/a\\tv1.0.0\\th1:x=\\n'\n",
+            ),
+            "uki" => write(&format!("{image}.efi"), b"program"),
+            "raw" => write(&format!("{image}.raw"), &vec![7; DISK]),
+            "pxe" => write(&format!("{image}-pxe/vmlinuz"), b"kernel"),
+            _ => write("anything", b""),
+        }
+    }
+
+    /// `mkimage` on the repository, without the network, as the last words of `prefix`.
+    fn command(&self, prefix: &[&str], arguments: &[&str]) -> Command {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut words: Vec<&str> = prefix.to_vec();
+        words.push(env!("CARGO_BIN_EXE_mkimage"));
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .args(arguments)
+            .arg("--substituter")
+            .arg(self.path("finished"))
+            .current_dir(repository)
+            .env("CORTEN_CACHE", self.path("cache"))
+            .env("CORTEN_VERSION", VERSION)
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .env("CORTEN_COMMIT", "0123456789ab")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(&[], arguments).output().expect("mkimage")
+    }
+
+    /// What a call that must succeed printed.
+    fn say(&self, arguments: &[&str]) -> String {
+        result(&self.run(arguments))
+    }
+
+    /// Name and key of each step of a build.
+    fn plan(&self, arguments: &[&str]) -> Vec<(String, String)> {
+        let arguments = [&["plan", "--format", "json"][..], arguments].concat();
+        let said = self.say(&arguments);
+        objects(&said)
+            .iter()
+            .map(|step| (word(step, "step"), word(step, "key")))
+            .collect()
+    }
+
+    /// `mkimage build` with more arguments.
+    fn build(&self, more: &[&str]) -> Output {
+        let out = self.path("out");
+        let out = out.to_str().expect("UTF-8");
+        let all = ["build", "--offline", "--output", OUTPUTS, "--out", out];
+        self.run(&[&all[..], more].concat())
+    }
+
+    /// `mkimage verify` of what was built.
+    fn verify(&self, suffix: &str, more: &[&str]) -> Output {
+        let image = self.image(suffix);
+        let image = image.to_str().expect("UTF-8");
+        self.run(&[&["verify", image, "--offline"][..], more].concat())
+    }
+
+    /// The names in the output directory, sorted.
+    fn left(&self) -> Vec<String> {
+        names(&self.path("out")).into_iter().collect()
+    }
+
+    fn image(&self, suffix: &str) -> PathBuf {
+        self.path("out")
+            .join(format!("corten-{VERSION}-x86_64{suffix}"))
+    }
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        let name = entry.expect("an entry").file_name();
+        name.into_string().expect("UTF-8")
+    };
+    entries.map(name).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a call that must succeed printed.
+fn result(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What a call that must fail complained of: one error with its remedy.
+fn one_error(output: &Output) -> String {
+    let text = text(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    assert_eq!(text.matches("mkimage: ").count(), 1, "{text}");
+    assert_eq!(text.matches("\nremedy: ").count(), 1, "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+/// One JSON object a line.
+fn objects(text: &str) -> Vec<Value> {
+    let lines = text.lines();
+    lines.map(|line| line.parse().expect("an object")).collect()
+}
+
+fn word(object: &Value, key: &str) -> String {
+    object[key].as_str().expect("a text").to_owned()
+}
+
+/// The files of a build, by what follows the images' common name.
+const BUILT: [&str; 6] = [
+    "-pxe",
+    ".SHA256SUMS",
+    ".efi",
+    ".provenance.json",
+    ".raw",
+    ".spdx.json",
+];
+
+#[test]
+fn a_build_tells_a_log_its_steps_and_a_script_objects() {
+    let site = Site::new();
+    let output = site.build(&[]);
+    let (log, results) = (text(&output.stderr), text(&output.stdout));
+    assert!(output.status.success(), "{log}");
+    let steps = site.plan(&["--output", OUTPUTS]);
+    let wanted: Vec<String> = steps.iter().map(|(step, _)| format!("{step} …")).collect();
+    assert_eq!(log.lines().collect::<Vec<_>>(), wanted, "a log");
+    let paths: BTreeSet<PathBuf> = results.lines().map(PathBuf::from).collect();
+    assert_eq!(paths, BUILT.map(|suffix| site.image(suffix)).into());
+    assert_eq!(
+        site.left(),
+        BUILT.map(|suffix| format!("corten-{VERSION}-x86_64{suffix}"))
+    );
+
+    let output = site.build(&["--format", "json"]);
+    assert_eq!(text(&output.stderr), "");
+    let said = objects(&text(&output.stdout));
+    let (about_steps, about_outputs) = said.split_at(steps.len());
+    for (object, (step, _)) in about_steps.iter().zip(&steps) {
+        assert_eq!(
+            (word(object, "step"), &object["cached"]),
+            (step.clone(), &Value::Bool(true))
+        );
+        assert!(object["seconds"].is_number(), "{object}");
+    }
+    let outputs = about_outputs.iter().map(|object| word(object, "output"));
+    assert_eq!(outputs.map(PathBuf::from).collect::<BTreeSet<_>>(), paths);
+
+    let plan = site.say(&["plan", "--output", OUTPUTS]);
+    assert_eq!(plan.lines().count(), steps.len());
+    assert!(plan.lines().all(|line| line.ends_with(" cached")), "{plan}");
+}
+
+#[test]
+fn the_checksums_of_another_architecture_stay() {
+    let site = Site::new();
+    fs::create_dir(site.path("out")).expect("a directory");
+    let other = site.path(&format!("out/corten-{VERSION}-arm64.SHA256SUMS"));
+    fs::write(&other, "other").expect("a file");
+    assert!(site.build(&[]).status.success());
+    assert_eq!(fs::read(&other).expect("it"), b"other");
+    let check = Command::new("sha256sum")
+        .args(["--check", "--strict"])
+        .arg(site.image(".SHA256SUMS"))
+        .current_dir(site.path("out"))
+        .output()
+        .expect("sha256sum");
+    let said = text(&check.stdout);
+    assert!(check.status.success(), "{said}");
+    // Every file but this list: the bundle has one.
+    assert_eq!(said.lines().count(), BUILT.len() - 1, "{said}");
+}
+
+#[test]
+fn a_full_output_directory_leaves_no_half_image() {
+    let site = Site::new();
+    let out = site.path("out");
+    let out = out.to_str().expect("UTF-8");
+    let arguments = ["build", "--offline", "--output", "raw", "--out", out];
+    let limited = || site.command(&LIMIT, &arguments).output();
+    let said = one_error(&limited().expect("mkimage"));
+    assert!(
+        said.contains(&format!("writing {}", site.image(".raw").display())),
+        "{said}"
+    );
+    assert!(said.contains("remedy: free disk space there, or name another directory with --out"));
+    assert_eq!(site.left(), [] as [&str; 0]);
+
+    // What was there before stays as it was.
+    fs::write(site.image(".raw"), "older").expect("a file");
+    one_error(&limited().expect("mkimage"));
+    assert_eq!(fs::read(site.image(".raw")).expect("it"), b"older");
+    assert_eq!(site.left().len(), 1);
+}
+
+#[test]
+fn verify_says_whether_and_where_an_image_differs() {
+    let site = Site::new();
+    assert!(site.build(&[]).status.success());
+    let arch = ["--arch", "x86_64"];
+    for suffix in [".raw", ".efi", "-pxe"] {
+        let said = result(&site.verify(suffix, &arch));
+        assert!(
+            said.ends_with(" is what this source tree builds\n"),
+            "{said}"
+        );
+    }
+    // These stand-ins have no kernel that says what they are for.
+    let said = one_error(&site.verify(".raw", &[]));
+    assert!(
+        said.contains("does not say which architecture it is for"),
+        "{said}"
+    );
+    assert!(said.contains("remedy: name it with --arch"), "{said}");
+
+    let mut disk = fs::read(site.image(".raw")).expect("the disk");
+    disk[70_000] = 8;
+    fs::write(site.image(".raw"), disk).expect("the disk");
+    let said = one_error(&site.verify(".raw", &arch));
+    assert!(
+        said.contains(".raw differs from its rebuild at byte 70000"),
+        "{said}"
+    );
+    assert!(said.contains("SOURCE_DATE_EPOCH"), "{said}");
+    let bundle = site.image("-pxe");
+    fs::write(bundle.join("extra"), "").expect("a file");
+    let said = one_error(&site.verify("-pxe", &arch));
+    assert!(
+        said.contains("by extra, which only the image has"),
+        "{said}"
+    );
+    fs::remove_file(bundle.join("extra")).expect("a file");
+    fs::write(bundle.join("vmlinuz"), "kerneL").expect("a file");
+    let said = one_error(&site.verify("-pxe", &arch));
+    assert!(
+        said.contains("-pxe/vmlinuz differs from its rebuild at byte 5"),
+        "{said}"
+    );
+
+    let said = one_error(&site.verify("-missing.raw", &arch));
+    assert!(
+        said.contains("-missing.raw") && said.contains("remedy: check the path"),
+        "{said}"
+    );
+    let said = one_error(&site.verify(".txt", &arch));
+    assert!(said.contains("no ending of an image format"), "{said}");
+}
+
+#[test]
+fn the_bill_of_materials_names_every_kind_of_component() {
+    let site = Site::new();
+    let bill: Value = site.say(&["sbom"]).parse().expect("a document");
+    assert_eq!(bill["spdxVersion"], "SPDX-2.3");
+    let packages = bill["packages"].as_array().expect("packages");
+    let names: BTreeSet<&str> = packages
+        .iter()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    for name in ["linux", "libc6", "init", "serde", "example.org/a"] {
+        assert!(names.contains(name), "{name} is not among {names:?}");
+    }
+    assert_eq!(site.say(&["sbom"]), site.say(&["sbom", "--output", "pxe"]));
+}
+
+#[test]
+fn pruning_keeps_the_steps_of_every_architecture() {
+    let site = Site::without_steps();
+    let entry = |(name, key): (String, String)| format!("{name}-{key}");
+    let mut wanted = BTreeSet::new();
+    for arch in ["x86_64", "arm64"] {
+        let steps: Vec<String> = site
+            .plan(&["--arch", arch])
+            .into_iter()
+            .map(entry)
+            .collect();
+        assert!(
+            steps.iter().any(|step| step.starts_with("gcp-")),
+            "{steps:?}"
+        );
+        wanted.extend(steps);
+    }
+    let profile = site.path("loud.toml");
+    fs::write(
+        &profile,
+        "arch = \"arm64\"\nkernel-arguments = [\"debug\"]\n",
+    )
+    .expect("a profile");
+    let profile = ["--profile", profile.to_str().expect("UTF-8")];
+    let of_profile: BTreeSet<String> = site.plan(&profile).into_iter().map(entry).collect();
+    assert!(of_profile.iter().any(|step| !wanted.contains(step)));
+
+    let steps = site.path("cache/steps");
+    let stale = "kernel-0123456789abcdef".to_owned();
+    let all: BTreeSet<String> = [&wanted, &of_profile]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    for entry in all.iter().chain([&stale]) {
+        fs::create_dir(steps.join(entry)).expect("a step");
+    }
+    fs::write(site.path("cache/fetch/00"), "").expect("a file");
+    let prune = ["cache", "prune"];
+    let said = site.say(&[&prune, &profile[..]].concat());
+    assert_eq!(names(&steps), all, "with a profile");
+    assert!(said.contains(&stale) && said.contains("fetch/00"), "{said}");
+    for more in [&["--arch", "arm64"][..], &["--arch", "x86_64"], &[]] {
+        site.say(&[&prune, more].concat());
+        assert_eq!(names(&steps), wanted, "{more:?}");
+    }
+}
