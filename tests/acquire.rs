@@ -10,6 +10,7 @@ use std::sync::mpsc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 use tests::client::generate_config;
 use tests::images;
 use tests::node::{BOOT, Node, SOON};
@@ -123,6 +124,28 @@ fn from_a_volume_beside_it() {
     let parameters = " corten.config=metal-iso";
     let node = start("acquire-volume", directory.path(), parameters, Some(&iso));
     node.ask(&node.admin(), &["version"], BOOT);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn from_a_volume_that_appears_late() {
+    let directory = tempfile::tempdir().unwrap();
+    generate_config(directory.path());
+    let config = read(directory.path(), "controlplane.yaml");
+    let iso = iso(directory.path(), "metal-iso", &[("config.yaml", &config)]);
+    let mut boot = images::direct();
+    boot.append.push_str(" corten.config=metal-iso");
+    let node = Node::start("acquire-late", |machine| machine.direct(boot).sockets(1));
+    let node = node.with_configs(directory.path().to_owned());
+    node.vm.wait_console("looking again in 1 s", BOOT).unwrap();
+    let file = json!({"driver": "file", "filename": iso, "read-only": true});
+    let disk = json!({"driver": "raw", "node-name": "late", "read-only": true, "file": file});
+    let qmp = node.vm.qmp();
+    qmp.execute("blockdev-add", &disk).unwrap();
+    let device =
+        json!({"driver": "virtio-blk-pci", "id": "late", "bus": "socket1", "drive": "late"});
+    qmp.device_add(&device).unwrap();
+    node.ask(&node.admin(), &["version"], SOON);
 }
 
 /// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
