@@ -74,12 +74,18 @@ pub enum StoreError {
         missed: u64,
     },
     /// The expression of an id query cannot be used.
-    #[error("id query {expression:?}: {reason}")]
+    #[error("id_query.regexp {expression:?}: {reason}")]
     InvalidExpression {
-        /// What was asked for.
+        /// What was asked for; the beginning of it, if it is long.
         expression: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The terms of a label query are too many or too long.
+    #[error("label_query: {limit}; select by fewer or shorter terms")]
+    LabelQueryTooLarge {
+        /// The limit it breaks.
+        limit: String,
     },
     /// A controller did not declare what it does.
     #[error("controller {controller} did not declare that it {does} {what}")]

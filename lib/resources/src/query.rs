@@ -1,12 +1,25 @@
 //! Which resources of a kind are meant.
+//!
+//! Anybody who may read asks by queries, and a watch keeps its own as long as it lives: what one takes is limited.
 
 use std::sync::Arc;
 
-use regex_lite::Regex;
+use regex_lite::{Regex, RegexBuilder};
 
 use crate::error::StoreError;
 use crate::metadata::Tags;
 use crate::resource::Resource;
+
+/// The longest expression, in bytes. An id is shorter.
+const LONGEST_EXPRESSION: usize = 1024;
+/// What the program made of an expression may take, in bytes; a few hundred letters and classes fit.
+const LARGEST_PROGRAM: usize = 16 * 1024;
+/// Terms of one query, over all its alternatives, and values of one term.
+const MOST_TERMS: usize = 64;
+/// Keys and values of one query, in bytes.
+const LONGEST_TERMS: usize = 16 * 1024;
+/// Of an expression that is refused, as much is repeated, in bytes.
+const SHOWN: usize = 64;
 
 /// How a term compares a label's value. The last four compare with the first of the term's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,30 +96,72 @@ pub type LabelQuery = Vec<LabelTerm>;
 pub struct IdQuery(Regex);
 
 impl IdQuery {
-    /// Compiles the expression.
+    /// Compiles the expression, of at most 1,024 bytes and into at most 16 KiB.
     ///
     /// # Errors
     /// [`StoreError::InvalidExpression`].
     pub fn new(expression: &str) -> Result<IdQuery, StoreError> {
-        Regex::new(expression)
+        let refused = |reason: String| {
+            let shown = expression.floor_char_boundary(SHOWN);
+            StoreError::InvalidExpression {
+                expression: expression.get(..shown).unwrap_or_default().to_owned(),
+                reason,
+            }
+        };
+        if expression.len() > LONGEST_EXPRESSION {
+            let text = format!("longer than {LONGEST_EXPRESSION} bytes; use a shorter one");
+            return Err(refused(text));
+        }
+        RegexBuilder::new(expression)
+            .size_limit(LARGEST_PROGRAM)
+            .build()
             .map(IdQuery)
-            .map_err(|error| StoreError::InvalidExpression {
-                expression: expression.to_owned(),
-                reason: error.to_string(),
-            })
+            .map_err(|error| refused(error.to_string()))
     }
 }
 
 /// Which resources of a kind are meant; the default means all.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// One of these must hold, if there are any.
-    pub labels: Vec<LabelQuery>,
-    /// This must hold, if there is one.
-    pub id: Option<IdQuery>,
+    labels: Vec<LabelQuery>,
+    id: Option<IdQuery>,
 }
 
 impl Query {
+    /// One of `labels` must hold, if there are any; and `id`, if there is one. All terms together are at most
+    /// 64, with at most 64 values each, and 16 KiB.
+    ///
+    /// # Errors
+    /// [`StoreError::LabelQueryTooLarge`].
+    pub fn new(labels: Vec<LabelQuery>, id: Option<IdQuery>) -> Result<Query, StoreError> {
+        let refused = |limit: String| Err(StoreError::LabelQueryTooLarge { limit });
+        let mut terms = labels.iter().flatten();
+        // An alternative without terms holds always, and takes its place all the same.
+        if labels.len() > MOST_TERMS || terms.clone().count() > MOST_TERMS {
+            return refused(format!("more than {MOST_TERMS} terms"));
+        }
+        if terms.clone().any(|term| term.values.len() > MOST_TERMS) {
+            return refused(format!("more than {MOST_TERMS} values in a term"));
+        }
+        let bytes = terms.try_fold(0_usize, |sum, term| {
+            let values: usize = term.values.iter().map(String::len).sum();
+            let sum = sum + term.key.len() + values;
+            (sum <= LONGEST_TERMS).then_some(sum)
+        });
+        if bytes.is_none() {
+            return refused(format!(
+                "more than {LONGEST_TERMS} bytes of keys and values"
+            ));
+        }
+        Ok(Query { labels, id })
+    }
+
+    /// Whether nothing is left out.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.labels.is_empty() && self.id.is_none()
+    }
+
     /// Whether the resource is meant.
     #[must_use]
     pub fn matches(&self, resource: &Resource) -> bool {
@@ -118,10 +173,6 @@ impl Query {
                 .any(|query| query.iter().all(|term| term.matches(labels)));
         let id = &resource.metadata.pointer.id;
         by_labels && self.id.as_ref().is_none_or(|query| query.0.is_match(id))
-    }
-
-    pub(crate) fn is_all(&self) -> bool {
-        self.labels.is_empty() && self.id.is_none()
     }
 
     /// Those of `resources` that are meant.
@@ -206,5 +257,72 @@ mod tests {
         assert!(
             matches!(&error, StoreError::InvalidExpression { expression, .. } if expression == "a(b")
         );
+    }
+
+    #[test]
+    fn hostile_expressions_are_small_or_refused() {
+        for good in ["^eth[0-9]+$", "a|b|c", "^[a-z0-9-]{1,32}$"] {
+            IdQuery::new(good).unwrap();
+        }
+        // The longest that is taken, and the same with a letter more.
+        IdQuery::new(&"a".repeat(200)).unwrap();
+        let longest = "é".repeat(LONGEST_EXPRESSION / 2);
+        for bad in [
+            format!("{longest}a"),
+            "a{9999}".to_owned(),
+            "(?:(?:a{99}){99}){99}".to_owned(),
+            "(".repeat(LONGEST_EXPRESSION),
+            "[a-z]{999}".to_owned(),
+        ] {
+            let error = IdQuery::new(&bad).unwrap_err();
+            let text = error.to_string();
+            assert!(text.starts_with("id_query.regexp"), "{text}");
+            assert!(text.len() < 300, "{text}");
+        }
+        // Nothing, a thousand million times, must come to an end.
+        let _ = IdQuery::new("(?:){999999999}");
+    }
+
+    fn term(key: &str, values: &[String]) -> LabelTerm {
+        LabelTerm {
+            key: key.to_owned(),
+            operator: Operator::In,
+            values: values.to_vec(),
+            invert: false,
+        }
+    }
+
+    #[test]
+    fn hostile_label_queries_are_refused() {
+        let few = vec![vec![term("a", &["b".to_owned()])]; MOST_TERMS];
+        assert!(!Query::new(few, None).unwrap().is_all());
+        let long = "x".repeat(LONGEST_TERMS);
+        for (labels, word) in [
+            (vec![Vec::new(); MOST_TERMS + 1], "terms"),
+            (vec![vec![term("a", &[]); MOST_TERMS + 1]], "terms"),
+            (
+                vec![vec![term("a", &[]); 40], vec![term("a", &[]); 40]],
+                "terms",
+            ),
+            (
+                vec![vec![term("a", &vec![String::new(); MOST_TERMS + 1])]],
+                "values",
+            ),
+            (vec![vec![term("a", std::slice::from_ref(&long))]], "bytes"),
+            (vec![vec![term(&long, &[]), term("a", &[])]], "bytes"),
+        ] {
+            let error = Query::new(labels, None).unwrap_err().to_string();
+            assert!(error.starts_with("label_query: "), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_text_as_an_expression_never_panics(text in "\\PC*", id in "\\PC*") {
+            if let Ok(query) = IdQuery::new(&text) {
+                let _ = query.0.is_match(&id);
+            }
+        }
     }
 }

@@ -220,10 +220,8 @@ fn lists_and_watches_take_queries() {
         values: vec![],
         invert: false,
     };
-    let query = Query {
-        labels: vec![vec![term]],
-        id: Some(IdQuery::new("^.1$").unwrap()),
-    };
+    let id = IdQuery::new("^.1$").unwrap();
+    let query = Query::new(vec![vec![term]], Some(id)).unwrap();
     let found = store
         .list("test", Number::DEFINITION.type_name, &query)
         .unwrap();

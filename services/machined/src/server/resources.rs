@@ -83,7 +83,7 @@ impl State for Resources {
         let watcher = if id.is_none() {
             self.store
                 .watch_kind(pointer.namespace, pointer.type_name, query, start)
-        } else if query.labels.is_empty() && query.id.is_none() {
+        } else if query.is_all() {
             self.store.watch(&pointer, start)
         } else {
             Err(StoreError::SingleWatch)
@@ -168,6 +168,7 @@ fn refusal(error: StoreError) -> Status {
         | StoreError::FellBehind { .. } => Status::failed_precondition(text),
         StoreError::PhaseConflict { .. }
         | StoreError::InvalidExpression { .. }
+        | StoreError::LabelQueryTooLarge { .. }
         | StoreError::ManyStarts => Status::invalid_argument(text),
         StoreError::SingleWatch => Status::unimplemented(text),
         StoreError::TypeTaken(_) => Status::internal(text),
@@ -217,7 +218,7 @@ fn query(labels: Vec<api::LabelQuery>, id: Option<api::IdQuery>) -> Result<Query
     let id = id.filter(|query| !query.regexp.is_empty());
     let id = id.map(|query| IdQuery::new(&query.regexp)).transpose();
     let id = id.map_err(refusal)?;
-    Ok(Query { labels, id })
+    Query::new(labels, id).map_err(refusal)
 }
 
 /// A watcher as frames of up to `most` events; ends when the watch does.

@@ -244,13 +244,28 @@ async fn wrong_watches_are_refused_with_their_code() {
         }),
         ..Default::default()
     };
-    for (options, code) in [
-        (two, Code::InvalidArgument),
-        (gone, Code::FailedPrecondition),
-        (expression, Code::InvalidArgument),
+    let program = api::WatchOptions {
+        id_query: Some(api::IdQuery {
+            regexp: "(?:a{999}){999}".to_owned(),
+        }),
+        ..Default::default()
+    };
+    let terms = api::WatchOptions {
+        label_query: vec![api::LabelQuery {
+            terms: vec![api::LabelTerm::default(); 1000],
+        }],
+        ..Default::default()
+    };
+    for (options, code, word) in [
+        (two, Code::InvalidArgument, "choose one"),
+        (gone, Code::FailedPrecondition, "bookmark"),
+        (expression, Code::InvalidArgument, "id_query.regexp"),
+        (program, Code::InvalidArgument, "id_query.regexp"),
+        (terms, Code::InvalidArgument, "label_query"),
     ] {
         let status = client.watch(watching(options)).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(word), "{status}");
     }
 }
 
