@@ -1,7 +1,8 @@
 //! The contract between the operator's client and a node.
 //!
 //! Owns: the `.proto` files (`api/proto`), the Rust generated from them, the
-//! version, and the one table that says which role may call which method.
+//! version, the one table that says which role may call which method, and which
+//! kernel parameters no reader is shown.
 //! Never does: anything else. There is no I/O here.
 //! Talks to: nobody; every side of the API links it.
 //! On a laptop: `cargo test -p corten-api`.
@@ -11,6 +12,7 @@
 //! spoken inside a node. This crate does not opt in to the workspace's lint
 //! table, because generated code trips it.
 
+pub mod parameters;
 pub mod roles;
 
 /// The generated messages, clients and servers, a module per proto package.
@@ -69,8 +71,11 @@ pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
 /// Metadata keys with a meaning in the API.
 pub mod metadata {
-    /// One value per role of the caller; set by apid, believed from nobody else.
+    /// One value per role of the caller; set by apid. machined believes none that the caller's certificate has not.
     pub const ROLE: &str = "talos-role";
+    /// The certificates the caller has shown, leaf first, a value each: DER, in base64 without padding as gRPC has
+    /// it. Set by the apid he called, handed on by those behind it, verified by machined.
+    pub const CERTIFICATE: &str = "corten-certificate-bin";
     /// Ask exactly this node; the reply is passed on as it is.
     pub const NODE: &str = "node";
     /// Ask these nodes; the replies are merged.

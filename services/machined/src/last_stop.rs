@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use corten_api::parameters;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -276,6 +277,8 @@ fn take_kernel_log(pstore: &Path) -> Option<String> {
     }
     parts.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     let log: String = parts.into_iter().map(|(_, body)| body).collect();
+    // Readers see it; a panic soon after the start still has the kernel's command line.
+    let log = parameters::hide(&log);
     let start = log.floor_char_boundary(log.len().saturating_sub(KERNEL_LOG));
     let shown = log.get(start..).unwrap_or_default();
     (!shown.is_empty()).then(|| shown.to_owned())
@@ -412,12 +415,14 @@ mod tests {
         fs::write(watchdog.join("bootstatus"), "0\n").unwrap();
         let put = |name: &str, text: &[u8]| fs::write(pstore.join(name), text).unwrap();
         put("dmesg-efi_pstore-171", b"Panic#1 Part1\nlast\n");
-        put("dmesg-efi_pstore-170", b"Panic#1 Part2\nfirst\n");
+        let first = b"Panic#1 Part2\nfirst\n<5>[ 0.1] Command line: corten.config.inline=KLUv x\n";
+        put("dmesg-efi_pstore-170", first);
         put("dmesg-efi_pstore-172", b"Oops#2 Part1\nsurvived\n");
         put("console-ramoops-0", b"Panic#1 Part3\nnot a dump\n");
         put("dmesg-efi_pstore-173", b"\xff\xfe");
         let evidence = Evidence::collect(sysfs.path());
-        assert_eq!(evidence.kernel_log.as_deref(), Some("first\nlast\n"));
+        let expected = "first\n<5>[ 0.1] Command line: corten.config.inline=****** x\nlast\n";
+        assert_eq!(evidence.kernel_log.as_deref(), Some(expected));
         assert!(!evidence.watchdog);
         assert_eq!(fs::read_dir(&pstore).unwrap().count(), 0);
         fs::write(watchdog.join("bootstatus"), "32\n").unwrap();

@@ -6,6 +6,7 @@
 
 use crate::kmsg::Record;
 use crate::parse::{facility, severity};
+use corten_api::parameters;
 use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -29,11 +30,12 @@ pub struct Line<'a> {
 }
 
 /// A record as a line with its line feed. `boot` is when the kernel's clock was
-/// 0, in microseconds since 1970.
+/// 0, in microseconds since 1970. Secrets of the kernel's command line are left out
+/// here, before the line gets into a ring, onto a disk or to a destination.
 #[must_use]
 pub fn encode(record: &Record<'_>, boot: u64) -> Vec<u8> {
     let time = boot.saturating_add(record.microseconds);
-    let text = record.text.replace('\n', "\\n");
+    let text = parameters::hide(&record.text).replace('\n', "\\n");
     written(record.priority, record, time, &text)
 }
 
@@ -116,6 +118,15 @@ mod tests {
             b"syslog: warning: [2025-01-02T03:04:06.5Z]: 3 kernel messages were lost\n\
               kern: warning: [2025-01-02T03:04:06.5Z]: one\\ntwo\n"
         );
+    }
+
+    #[test]
+    fn a_config_in_the_kernels_parameters_is_in_no_line() {
+        let bytes = b"5,1,0,-;Kernel command line: quiet corten.config.inline=KLUv x=1\n";
+        let line = encode(&crate::kmsg::parse(bytes).unwrap(), BOOT);
+        let text = decode(line.trim_ascii_end()).unwrap().text.into_owned();
+        let expected = "Kernel command line: quiet corten.config.inline=****** x=1";
+        assert_eq!(text, expected);
     }
 
     #[test]

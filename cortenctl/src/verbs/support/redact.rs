@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
+use corten_api::parameters;
 use regex_lite::Regex;
 
 /// What stands in a secret's place.
-const HIDDEN: &str = "******";
+const HIDDEN: &str = parameters::HIDDEN;
 
 /// What looks like a secret, with the part before it and after it kept.
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
@@ -33,7 +34,7 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// The text without them.
 pub(super) fn redact(text: &str) -> String {
-    let mut text = text.to_owned();
+    let mut text = parameters::hide(text);
     for secret in SECRETS.iter() {
         let replacement = format!("${{1}}{HIDDEN}${{2}}");
         text = secret.replace_all(&text, replacement.as_str()).into_owned();
@@ -71,7 +72,11 @@ mod tests {
             ),
             (
                 "corten.config=https://c?token=abc x=1",
-                "corten.config=https://c?token=****** x=1",
+                "corten.config=https://c?****** x=1",
+            ),
+            (
+                "cmdline: quiet corten.config.inline=KLUv/QRY+A== x=1",
+                "cmdline: quiet corten.config.inline=****** x=1",
             ),
             (
                 r#"{"password": "hunter2", "a": 1}"#,

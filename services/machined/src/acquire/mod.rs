@@ -14,19 +14,20 @@ mod volume;
 use std::fs;
 use std::path::Path;
 
+use corten_api::parameters;
 use corten_config::{Document, Patch, Problems};
 
 use crate::cmdline::Cmdline;
-pub use url::Facts;
 use crate::network::seed::{Files, NAMES, Place};
 pub use patience::{PAUSES, look};
+pub use url::Facts;
 pub use volume::find as read_volume;
 
 /// No config is larger.
 const LARGEST: u64 = 8 << 20;
-
 /// Labels of a NoCloud seed's volume.
 pub const SEED_LABELS: &[&str] = &["cidata", "CIDATA"];
+
 /// Somebody who may have a config for this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -71,9 +72,9 @@ impl Sources {
     /// The text names the parameter and the remedy.
     pub fn read(cmdline: &Cmdline, serial: &str) -> Result<Sources, String> {
         Ok(Sources {
-            early: decode::parameter(cmdline, "config.early")?,
+            early: decode::parameter(cmdline, parameters::CONFIG_EARLY)?,
             platform: platform(cmdline, serial)?,
-            inline: decode::parameter(cmdline, "config.inline")?,
+            inline: decode::parameter(cmdline, parameters::CONFIG_INLINE)?,
         })
     }
 
@@ -83,13 +84,13 @@ impl Sources {
         *self == Sources::default()
     }
 
-    /// The config, once the platform has given its part.
     /// Whether the kernel's parameters hold a config, or parts of one, themselves.
     #[must_use]
     pub fn hold_some(&self) -> bool {
         self.early.is_some() || self.inline.is_some()
     }
 
+    /// The config, once the platform has given its part.
     ///
     /// # Errors
     /// What is wrong with it, with line and column.
@@ -114,7 +115,7 @@ impl Sources {
 
 fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
     let volume = |labels, file| Some(Source::Volume { labels, file });
-    match cmdline.ours("config") {
+    match cmdline.ours(parameters::CONFIG) {
         Some("" | "none") => return Ok(None),
         Some("metal-iso") => return Ok(volume(&["metal-iso"], "config.yaml")),
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
@@ -145,7 +146,6 @@ pub fn fetch(template: &str, facts: &Facts) -> Result<Vec<u8>, String> {
     decode::unpack(bytes)
 }
 
-/// A file's text, without its end of line; empty when there is none.
 /// Asks a server once for the files of a seed about the network, on a thread that may block. `base` ends in `/`.
 ///
 /// # Errors
@@ -165,6 +165,7 @@ pub fn shown(url: &str) -> String {
     url::shown(url)
 }
 
+/// A file's text, without its end of line; empty when there is none.
 pub(super) fn word(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
@@ -247,7 +248,6 @@ mod tests {
             ..Sources::default()
         };
         part.merge(None).unwrap_err();
-    }
         // Without a platform's part the parameters' own may be all of it.
         let alone = Sources {
             early: Some(whole.clone().into_bytes()),
@@ -257,4 +257,5 @@ mod tests {
         assert!(alone.hold_some() && !Sources::default().hold_some());
         let document = alone.merge(None).unwrap();
         assert_eq!(document.hostname(), Some("inline"));
+    }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corten_api::parameters;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 
@@ -46,6 +47,8 @@ impl Controller for Facts {
         context.put(Draft::new("boot-id", BootId { boot_id }))?;
         let cmdline = read(&self.root, "proc/cmdline")?;
         let line = Cmdline::parse(&cmdline);
+        // Readers see it, and a config may be in it.
+        let cmdline = parameters::hide(&cmdline);
         context.put(Draft::new(KernelCmdline::ID, KernelCmdline { cmdline }))?;
         context.put(Draft::new(PlatformMetadata::ID, self.platform(&line)))?;
         Ok(())
@@ -112,6 +115,14 @@ mod tests {
         let platform = platform.unwrap();
         assert_eq!((&*platform.platform, &*platform.hostname), ("metal", "n1"));
         assert_eq!(platform.instance_id, "4c4c4544-0050");
+    }
+
+    #[tokio::test]
+    async fn a_config_in_the_kernels_parameters_is_not_shown() {
+        let store = shown("quiet corten.config.inline=KLUv talos.config.early=KLUv x=1\n").await;
+        let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
+        let expected = "quiet corten.config.inline=****** talos.config.early=****** x=1";
+        assert_eq!(cmdline.cmdline, expected);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corten_api::parameters;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -28,7 +29,8 @@ pub(super) fn line(record: &[u8], booted: SystemTime) -> Option<Vec<u8>> {
     let code: usize = fields.next()?.parse().ok()?;
     let _sequence = fields.next()?;
     let since_boot: u64 = fields.next()?.parse().ok()?;
-    let message = rest.split('\n').next().unwrap_or_default();
+    // The kernel's command line is in it, and a config may be in that.
+    let message = parameters::hide(rest.split('\n').next().unwrap_or_default());
     let facility = FACILITIES.get(code / 8).copied().unwrap_or("unknown");
     let priority = PRIORITIES.get(code % 8).copied().unwrap_or("unknown");
     let at = booted.checked_add(Duration::from_micros(since_boot))?;
@@ -58,6 +60,19 @@ mod tests {
             worded("30,1,0,-;started; well").unwrap(),
             "daemon:    info: [2023-11-14T22:13:20Z]: started; well\n"
         );
+    }
+
+    #[test]
+    fn a_config_in_the_kernels_parameters_is_not_shown() {
+        for line in [
+            "Command line: quiet corten.config.inline=KLUvSECRET",
+            "Kernel command line: talos.config.early=KLUvSECRET x=1",
+            "Unknown kernel command line parameters \"corten.config.inline=KLUvSECRET\"",
+        ] {
+            let shown = worded(&format!("5,2,0,-;{line}\n")).unwrap();
+            assert!(shown.contains("=******"), "{shown}");
+            assert!(!shown.contains("SECRET"), "{shown}");
+        }
     }
 
     #[test]

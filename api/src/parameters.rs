@@ -1,0 +1,173 @@
+//! Kernel parameters that hold secrets, and how a text that quotes the command line is shown.
+//!
+//! The kernel writes its command line into its log and into `/proc/cmdline`, from where readers of the API, log
+//! destinations and bundles for support would get it.
+
+/// A machine config, or a part of one, under what the platform gives: `corten.config.early`, `talos.config.early`.
+pub const CONFIG_EARLY: &str = "config.early";
+/// The same, over what the platform gives.
+pub const CONFIG_INLINE: &str = "config.inline";
+/// Where the machine config is; the URL may hold a user, a password or a token.
+pub const CONFIG: &str = "config";
+
+/// What stands in a secret's place.
+pub const HIDDEN: &str = "******";
+
+/// What every parameter of ours begins with.
+const PREFIXES: [&str; 2] = ["corten.", "talos."];
+
+/// The text with the secret values of kernel parameters replaced by [`HIDDEN`]: the whole of
+/// [`CONFIG_EARLY`] and [`CONFIG_INLINE`]; of [`CONFIG`] what is before an `@` and after a `?`. A value ends as the
+/// kernel ends it: at a blank outside of double quotes; and at the end of the line, where a log may have cut it.
+#[must_use]
+pub fn hide(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((name_at, value_at, name)) = next_secret(rest) {
+        let (before, value) = rest.split_at(value_at);
+        let quoted = rest[..name_at].ends_with('"');
+        let (value, after) = value.split_at(end_of_value(value, quoted));
+        shown.push_str(before);
+        shown.push_str(&hidden(name, value));
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// The first secret parameter of the text: where its name begins, where its value does, and which it is.
+fn next_secret(text: &str) -> Option<(usize, usize, &'static str)> {
+    let mut from = 0;
+    loop {
+        let rest = &text[from..];
+        // The kernel does not tell `-` and `_` in names apart, but ours have none.
+        let found = PREFIXES.iter().filter_map(|prefix| rest.find(prefix));
+        let at = from + found.min()?;
+        let prefix = PREFIXES
+            .iter()
+            .find(|prefix| text[at..].starts_with(**prefix));
+        let name_at = at + prefix.map_or(0, |prefix| prefix.len());
+        for name in [CONFIG_EARLY, CONFIG_INLINE, CONFIG] {
+            if let Some(value) = text[name_at..]
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='))
+            {
+                return Some((at, text.len() - value.len(), name));
+            }
+        }
+        from = name_at;
+    }
+}
+
+/// How long the value is that the text begins with; `quoted` when a quote was opened before its name.
+fn end_of_value(text: &str, mut quoted: bool) -> usize {
+    for (at, character) in text.char_indices() {
+        match character {
+            '\n' => return at,
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn hidden(name: &str, value: &str) -> String {
+    let opening = if value.starts_with('"') { "\"" } else { "" };
+    let closing = if value.len() > 1 && value.ends_with('"') {
+        "\""
+    } else {
+        ""
+    };
+    let bare = &value[opening.len()..value.len() - closing.len()];
+    let shown = match name {
+        _ if bare.is_empty() => String::new(),
+        CONFIG => hidden_url(bare),
+        _ => HIDDEN.to_owned(),
+    };
+    format!("{opening}{shown}{closing}")
+}
+
+/// Whatever has an `@` behind it may be a password, whoever forgot to encode what is in it.
+fn hidden_url(url: &str) -> String {
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let (user, rest) = match rest.rsplit_once('@') {
+        Some((_, rest)) => (format!("{HIDDEN}@"), rest),
+        None => (String::new(), rest),
+    };
+    match rest.split_once('?') {
+        Some((address, _)) => format!("{scheme}{user}{address}?{HIDDEN}"),
+        None => format!("{scheme}{user}{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden_and_the_rest_stays() {
+        for (text, expected) in [
+            ("quiet console=ttyS0,115200", "quiet console=ttyS0,115200"),
+            ("", ""),
+            (
+                "a=1 corten.config.inline=KLUv/QRY+A== b=2",
+                "a=1 corten.config.inline=****** b=2",
+            ),
+            (
+                "talos.config.early=AAAA talos.config.early=BBBB",
+                "talos.config.early=****** talos.config.early=******",
+            ),
+            // As the kernel reads quotes, also with a blank in them.
+            (
+                "corten.config.inline=\"AA BB\" x=1",
+                "corten.config.inline=\"******\" x=1",
+            ),
+            (
+                "\"corten.config.inline=AA BB\" x=1",
+                "\"corten.config.inline=******\" x=1",
+            ),
+            // As the kernel's log has it, of which a record may be cut.
+            (
+                "Kernel command line: corten.config.inline=AAAA\nnext",
+                "Kernel command line: corten.config.inline=******\nnext",
+            ),
+            (
+                "Unknown kernel command line parameters \"corten.config.inline=AAAA\", will be",
+                "Unknown kernel command line parameters \"corten.config.inline=****** will be",
+            ),
+            ("corten.config.inline=\"AA", "corten.config.inline=\"******"),
+            ("corten.config.inline=", "corten.config.inline="),
+            ("corten.config.inline", "corten.config.inline"),
+            (
+                "corten.config=https://u:pw@h/c?token=a x=1",
+                "corten.config=https://******@h/c?****** x=1",
+            ),
+            (
+                "corten.config=https://u:p?w@h/c",
+                "corten.config=https://******@h/c",
+            ),
+            (
+                "corten.config=https://h/c.yaml x=u@h?q",
+                "corten.config=https://h/c.yaml x=u@h?q",
+            ),
+            ("corten.config=metal-iso", "corten.config=metal-iso"),
+            ("corten.platform=metal", "corten.platform=metal"),
+        ] {
+            assert_eq!(hide(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn hiding_twice_is_hiding_once() {
+        let text = "a corten.config.early=\"A B\" corten.config=http://u@h?x talos.config.inline=C";
+        let once = hide(text);
+        for secret in ["A B", "u@", "=C"] {
+            assert!(!once.contains(secret), "{once}");
+        }
+        assert_eq!(hide(&once), once);
+    }
+}
