@@ -1,19 +1,22 @@
 //! The audit log: a line for every call that a reader could not make, also for those refused.
 //!
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
-//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. What a caller sent beside its metadata is never in it.
+//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. What a caller sent beside its metadata is never in it. Calls that
+//! were refused, and so changed nothing, share lines when they repeat: `repeated=17` (`refusals.rs`).
 
 use std::fmt;
 use std::io::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use corten_api::metadata::{NODE, NODES, PROXY_FROM};
-use corten_api::roles::{Role, needs_more_than_reader};
+use corten_api::roles::{Role, is_listed, needs_more_than_reader};
 use http::HeaderMap;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, STRANGER};
+use crate::refusals::{Key, Refusals};
 
 /// Of a list of nodes, so many are named.
 const NODES_SHOWN: usize = 64;
@@ -22,7 +25,28 @@ const TEXT_SHOWN: usize = 253;
 
 /// Where the lines go.
 #[derive(Clone)]
-pub(crate) struct Audit(Arc<dyn Fn(&str) + Send + Sync>);
+pub(crate) struct Audit(Arc<Log>);
+
+struct Log {
+    say: Box<dyn Fn(&str) + Send + Sync>,
+    refusals: Mutex<Refusals>,
+}
+
+impl Log {
+    /// Says the lines that `of` gives of what was refused.
+    fn say_of_refused(&self, of: impl FnOnce(&mut Refusals) -> Vec<String>) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in of(&mut refusals) {
+            (self.say)(&line);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.say_of_refused(Refusals::end);
+    }
+}
 
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +56,10 @@ impl fmt::Debug for Audit {
 
 impl Audit {
     pub(crate) fn to(say: impl Fn(&str) + Send + Sync + 'static) -> Audit {
-        Audit(Arc::new(say))
+        Audit(Arc::new(Log {
+            say: Box::new(say),
+            refusals: Mutex::default(),
+        }))
     }
 
     /// To apid's log.
@@ -40,6 +67,11 @@ impl Audit {
         Audit::to(|line| {
             let _ = writeln!(std::io::stdout(), "apid: {line}");
         })
+    }
+
+    /// Says how often calls were refused again, where it is time to.
+    pub(crate) fn tell_repeated(&self, now: Instant) {
+        self.0.say_of_refused(|refusals| refusals.due(now));
     }
 
     /// Begins the line of a call, if it is to have one. It is written when the call is over.
@@ -53,7 +85,6 @@ impl Audit {
         if !needs_more_than_reader(path) {
             return None;
         }
-        let roles = list(roles.iter().map(|role| role.name()));
         let nodes = headers.get_all(NODES).iter().chain(headers.get_all(NODE));
         let nodes: Vec<String> = nodes.map(|value| shown(value.as_bytes())).collect();
         let named = list(nodes.iter().take(NODES_SHOWN).map(String::as_str));
@@ -61,21 +92,29 @@ impl Audit {
             0 => String::new(),
             more => format!("+{more}"),
         };
-        let via = headers
-            .get(PROXY_FROM)
-            .map_or_else(|| "-".to_owned(), |value| shown(value.as_bytes()));
+        let who = who(headers, roles, caller);
+        let method = shown(path.as_bytes());
+        // Names that nobody knows are many: they count as one.
+        let counted = if is_listed(path) { path } else { "" };
         Some(Line {
             audit: self.clone(),
-            text: format!(
-                "audit: method={} roles={roles} serial={} from={} via={via} nodes={named}{more}",
-                shown(path.as_bytes()),
-                caller.serial,
-                caller.from,
-            ),
+            key: (caller.serial.clone(), counted.to_owned()),
+            handed_on: false,
+            text: format!("audit: method={method} {who} nodes={named}{more}"),
             result: None,
             nodes: Nodes::default(),
         })
     }
+}
+
+/// Who calls: `roles=... serial=... from=... via=...`.
+pub(crate) fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
+    let roles = list(roles.iter().map(|role| role.name()));
+    let via = headers
+        .get(PROXY_FROM)
+        .map_or_else(|| "-".to_owned(), |value| shown(value.as_bytes()));
+    let Caller { serial, from, .. } = caller;
+    format!("roles={roles} serial={serial} from={from} via={via}")
 }
 
 fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
@@ -115,7 +154,9 @@ impl Nodes {
 pub(crate) struct Line {
     audit: Audit,
     text: String,
-    result: Option<tonic::Code>,
+    key: Key,
+    handed_on: bool,
+    result: Option<Code>,
     pub(crate) nodes: Nodes,
 }
 
@@ -124,11 +165,27 @@ impl Line {
     pub(crate) fn ended(&mut self, status: &Status) {
         self.result = Some(status.code());
     }
+
+    /// From now on somebody else may have done what was asked for.
+    pub(crate) fn is_handed_on(&mut self) {
+        self.handed_on = true;
+    }
+
+    /// Whether the call was refused as a whole, so that nothing can have changed by it. In maintenance a
+    /// stranger's call that fails counts as refused: he needs no certificate to make thousands.
+    fn is_refused(&self, result: Code, asked: usize) -> bool {
+        let refused = matches!(
+            result,
+            Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented
+        );
+        let strangers = self.key.0 == STRANGER && result != Code::Ok;
+        !self.handed_on || (asked == 0 && (refused || strangers))
+    }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let result = self.result.unwrap_or(tonic::Code::Cancelled);
+        let result = self.result.unwrap_or(Code::Cancelled);
         let asked = self.nodes.0.0.load(Ordering::Relaxed);
         let failed = self.nodes.0.1.load(Ordering::Relaxed);
         let line = if asked == 0 {
@@ -136,7 +193,13 @@ impl Drop for Line {
         } else {
             format!("{} result={result:?} failed={failed}/{asked}", self.text)
         };
-        self.audit.0(&line);
+        if self.is_refused(result, asked) {
+            let key = std::mem::take(&mut self.key);
+            let log = &self.audit.0;
+            log.say_of_refused(|refusals| refusals.note(key, line, Instant::now()));
+        } else {
+            (self.audit.0.say)(&line);
+        }
     }
 }
 

@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use corten_api::roles::Role;
 use corten_daemon::Peer;
+use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tonic::metadata::BinaryMetadataValue;
 
 use crate::identity::{Current, Identity};
 
@@ -20,17 +22,24 @@ const IDLE: Duration = Duration::from_secs(15 * 60);
 /// How often it is looked at whether a connection's certificate is still good.
 pub(crate) const RECHECK: Duration = Duration::from_secs(30);
 
+/// What a caller may show, in bytes as it is handed on; a client's own certificate has some 600.
+pub(crate) const LARGEST_CHAIN: usize = 8 * 1024;
+/// The serial number of who has shown no certificate: everybody in maintenance.
+pub(crate) const STRANGER: &str = "-";
+
 /// The caller of a connection.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// Roles of the certificate; readers' in maintenance.
     pub(crate) roles: Vec<Role>,
-    /// The certificate's serial number; `-` in maintenance.
+    /// The certificate's serial number, or [`STRANGER`].
     pub(crate) serial: String,
     pub(crate) from: SocketAddr,
     /// The address of ours that was reached.
     pub(crate) reached: IpAddr,
     certificate: Option<Certificate>,
+    /// The certificates as a call is handed on with them ([`corten_api::metadata::CERTIFICATE`]).
+    pub(crate) shown: Vec<HeaderValue>,
     calls: AtomicU64,
     /// Every call holds a clone.
     active: Arc<()>,
@@ -56,10 +65,11 @@ impl Caller {
     ) -> Result<Caller, String> {
         let mut caller = Caller {
             roles: vec![Role::Reader],
-            serial: "-".to_owned(),
+            serial: STRANGER.to_owned(),
             from,
             reached,
             certificate: None,
+            shown: Vec::new(),
             calls: AtomicU64::new(0),
             active: Arc::new(()),
             refused: Notify::new(),
@@ -81,6 +91,11 @@ impl Caller {
         let (_, until) = corten_pki::validity(leaf).map_err(unreadable)?;
         caller.roles = names.iter().filter_map(|name| Role::parse(name)).collect();
         caller.serial = corten_pki::serial(leaf).map_err(unreadable)?;
+        caller.shown = chain.iter().filter_map(|der| encoded(der)).collect();
+        let length: usize = caller.shown.iter().map(size).sum();
+        if length > LARGEST_CHAIN {
+            return Err(format!("certificates of more than {LARGEST_CHAIN} bytes"));
+        }
         caller.certificate = Some(Certificate {
             chain: chain.iter().map(|der| der.clone().into_owned()).collect(),
             until,
@@ -144,6 +159,16 @@ impl Caller {
             () = self.refused.notified() => {}
         }
     }
+}
+
+/// What a certificate counts of [`LARGEST_CHAIN`].
+pub(crate) fn size(shown: &HeaderValue) -> usize {
+    shown.len() + 32
+}
+
+/// As gRPC has bytes in metadata.
+fn encoded(der: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(BinaryMetadataValue::from_bytes(der).as_encoded_bytes()).ok()
 }
 
 impl Certificate {

@@ -19,10 +19,11 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use crate::audit::Nodes;
+use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
 use crate::link::Answer;
 use crate::merge;
-use crate::proxy::{Answerer, Forward, Proxy};
+use crate::proxy::{Answerer, Proxy};
 use crate::quota::Taken;
 use crate::replies::Reply;
 use crate::reply::{Body, BoxError, counted};

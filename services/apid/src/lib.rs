@@ -21,6 +21,7 @@
 mod audit;
 mod caller;
 mod fanout;
+mod forward;
 mod frames;
 mod identity;
 mod link;
@@ -31,6 +32,7 @@ mod peers;
 mod places;
 mod proxy;
 mod quota;
+mod refusals;
 mod replies;
 mod reply;
 mod server;
@@ -70,7 +72,8 @@ const CALL: usize = link::STREAM_WINDOW as usize
     + frames::SMALL
     + server::SEND_BUFFER
     + 16 * 1024
-    + proxy::METADATA;
+    + forward::METADATA
+    + caller::LARGEST_CHAIN;
 /// Bytes of long messages that are put together, for all callers and for one:
 /// while they are, they are here up to three times. What is longer is answered
 /// by one node alone, whose answer is passed on as it comes.

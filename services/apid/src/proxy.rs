@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, is_listed};
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::fanout::{self, FanOut};
+use crate::forward::Forward;
 use crate::identity::{Current, Identity};
 use crate::link::Answer;
 use crate::local;
@@ -27,9 +28,6 @@ use crate::quota::{Quota, Taken};
 use crate::reply::{Body, BoxError, counted, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
-
-/// What a call is handed on with, in bytes.
-pub(crate) const METADATA: usize = 8 * 1024;
 
 /// What every call needs.
 #[derive(Debug)]
@@ -114,6 +112,9 @@ impl Proxy {
         }
         let targets = targets::of(&head.headers, path, self.maintenance)?;
         let forward = Forward::of(&head, &roles, caller)?;
+        if let Some(line) = line {
+            line.is_handed_on();
+        }
         let answerer = |node: &str| answerer(node, caller, &head, &current);
         match targets {
             Targets::Here => {
@@ -207,60 +208,6 @@ fn answerer(
     ))
 }
 
-/// A call as its answerer gets it.
-#[derive(Debug, Clone)]
-pub(crate) struct Forward {
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    /// What the caller took us for: other nodes are told whom the call comes through.
-    from: HeaderValue,
-}
-
-impl Forward {
-    fn of(head: &Parts, roles: &[Role], caller: &Caller) -> Result<Forward, Status> {
-        let authority = head.uri.authority().map(http::uri::Authority::as_str);
-        let reached = caller.reached.to_string();
-        let from = HeaderValue::from_str(authority.unwrap_or(&reached));
-        Ok(Forward {
-            path: head.uri.path().to_owned(),
-            headers: forwarded(&head.headers, roles)?,
-            from: from.unwrap_or_else(|_| HeaderValue::from_static("apid")),
-        })
-    }
-
-    fn request(&self, answerer: &Answerer, body: Body) -> Result<Request<Body>, Status> {
-        let (scheme, authority) = match answerer {
-            Answerer::Here => ("http", "machined".to_owned()),
-            Answerer::Node(node, _) => ("https", authority(node)),
-        };
-        let uri = Uri::builder()
-            .scheme(scheme)
-            .authority(authority)
-            .path_and_query(self.path.as_str())
-            .build()
-            .map_err(|_| Status::invalid_argument("not a method's path, or not a node's name"))?;
-        let mut request = Request::new(body);
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = self.headers.clone();
-        if let Answerer::Node(..) = answerer {
-            let name = HeaderName::from_static(metadata::PROXY_FROM);
-            request.headers_mut().insert(name, self.from.clone());
-        }
-        Ok(request)
-    }
-}
-
-/// A node as the host of a URI (RFC 3986, 3.2.2).
-fn authority(node: &str) -> String {
-    let bare = local::bare(node);
-    if bare.contains(':') {
-        format!("[{bare}]:{}", corten_api::PORT)
-    } else {
-        format!("{bare}:{}", corten_api::PORT)
-    }
-}
-
 /// A certificate's roles; those in the metadata when it may speak for others.
 fn effective_roles(certificate: &[Role], headers: &HeaderMap) -> Vec<Role> {
     if !certificate.contains(&Role::Impersonator) {
@@ -271,48 +218,6 @@ fn effective_roles(certificate: &[Role], headers: &HeaderMap) -> Vec<Role> {
         .iter()
         .filter_map(|value| Role::parse(value.to_str().ok()?))
         .collect()
-}
-
-/// Headers of a call that are for us.
-const OWN: [&str; 6] = [
-    metadata::ROLE,
-    metadata::NODE,
-    metadata::NODES,
-    metadata::PROXY_FROM,
-    "host",
-    "content-length",
-];
-
-/// The caller's headers, with our word for his roles in place of his own.
-fn forwarded(all: &HeaderMap, roles: &[Role]) -> Result<HeaderMap, Status> {
-    let too_much = || Status::resource_exhausted("too much metadata");
-    let mut headers = HeaderMap::new();
-    let mut length = 0;
-    for (name, value) in all.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
-        // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
-        length += name.as_str().len() + value.len() + 32;
-        if length > METADATA {
-            return Err(Status::resource_exhausted(format!(
-                "more than {} KiB of metadata beside the nodes",
-                METADATA / 1024
-            )));
-        }
-        // A clone shares the memory of all headers that came together: who keeps one would keep all.
-        let copy = HeaderName::from_bytes(name.as_str().as_bytes())
-            .ok()
-            .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
-        let (name, mut copy) = copy.ok_or_else(too_much)?;
-        copy.set_sensitive(value.is_sensitive());
-        headers.try_append(name, copy).map_err(|_| too_much())?;
-    }
-    let name = HeaderName::from_static(metadata::ROLE);
-    for role in roles {
-        let value = HeaderValue::from_static(role.name());
-        headers
-            .try_append(name.clone(), value)
-            .map_err(|_| too_much())?;
-    }
-    Ok(headers)
 }
 
 /// An answer on its way. When it is at its end, the call's line of the audit log is written.
@@ -359,35 +264,9 @@ impl http_body::Body for Call {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
-
-    #[test]
-    fn nodes_are_hosts_of_uris() {
-        for (node, uri) in [
-            ("node1", "node1:50000"),
-            ("10.0.0.5", "10.0.0.5:50000"),
-            ("fd00::5", "[fd00::5]:50000"),
-            ("[fe80::1%eth0]", "[fe80::1]:50000"),
-        ] {
-            assert_eq!(authority(node), uri);
-            uri.parse::<http::uri::Authority>().unwrap();
-        }
-    }
-
-    #[test]
-    fn what_is_handed_on_holds_no_memory_of_what_is_not() {
-        let block = Bytes::from(vec![b'x'; 100 << 10]);
-        let mut headers = HeaderMap::new();
-        let value = HeaderValue::from_maybe_shared(block.slice(..4)).unwrap();
-        headers.append("x-small", value);
-        headers.append("host", HeaderValue::from_static("node"));
-        let kept = forwarded(&headers, &[Role::Reader]).unwrap();
-        drop(headers);
-        assert!(block.is_unique());
-        assert_eq!(kept["x-small"], "xxxx");
-        assert_eq!(kept["talos-role"], "os:reader");
-        assert_eq!(kept.len(), 2);
-    }
 
     #[test]
     fn who_speaks_for_others_has_their_roles_and_none_of_its_own() {

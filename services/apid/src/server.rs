@@ -10,7 +10,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -49,6 +49,8 @@ const STREAM_WINDOW: u32 = 32 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
 /// What of an answer waits for a caller that reads slowly; HTTP/2 takes one frame more.
 pub(crate) const SEND_BUFFER: usize = 16 * 1024;
+/// How often it is looked at whether calls that were refused again are to be told.
+const TELL_REPEATED: Duration = Duration::from_secs(60);
 /// After a failure to accept (no descriptors left) a pause, not a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,8 +73,16 @@ impl Server {
 
     /// Serves for ever.
     pub async fn run(&self, listener: TcpListener) {
+        let mut clock = interval(TELL_REPEATED);
         loop {
-            let (stream, from) = match listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                now = clock.tick() => {
+                    self.proxy.audit.tell_repeated(now.into_std());
+                    continue;
+                }
+            };
+            let (stream, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     eprintln!("apid: accept: {error}");

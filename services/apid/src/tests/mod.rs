@@ -1,5 +1,6 @@
 //! The daemon as a whole, on loopback ports, before machineds that do as they are told.
 
+mod callers;
 pub(crate) mod client;
 mod hostile;
 mod limits;

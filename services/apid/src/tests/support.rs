@@ -57,6 +57,10 @@ pub(crate) struct Seen {
     pub(crate) path: String,
     pub(crate) roles: String,
     pub(crate) proxied: bool,
+    /// Who calls, as machined is told.
+    pub(crate) caller: Option<String>,
+    /// How many certificates of his came with it, and the first.
+    pub(crate) certificates: (usize, Option<HeaderValue>),
     /// Length of the first message, if it was read.
     pub(crate) length: usize,
 }
@@ -111,12 +115,18 @@ impl Machined {
         let roles: Vec<_> = roles.map(|role| role.to_str().unwrap()).collect();
         let roles = roles.join(" ");
         let proxied = request.headers().contains_key("proxyfrom");
+        let caller = request.headers().get("corten-caller");
+        let caller = caller.map(|caller| caller.to_str().unwrap().to_owned());
+        let shown = request.headers().get_all("corten-certificate-bin");
+        let certificates = (shown.iter().count(), shown.iter().next().cloned());
         let body = request.into_body().collect().await?.to_bytes();
         let length = body.len().saturating_sub(5);
         let seen = Seen {
             path: path.clone(),
             roles: roles.clone(),
             proxied,
+            caller,
+            certificates,
             length,
         };
         self.seen.lock().unwrap().push(seen);

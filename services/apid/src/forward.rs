@@ -1,0 +1,221 @@
+//! A call as it is handed on: what of its metadata goes on, and what is said of its caller.
+
+use corten_api::metadata;
+use corten_api::roles::{Role, needs_more_than_reader};
+use http::header::HeaderName;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use tonic::Status;
+
+use crate::audit;
+use crate::caller::{self, Caller, LARGEST_CHAIN};
+use crate::local;
+use crate::proxy::Answerer;
+use crate::reply::Body;
+
+/// What a call is handed on with beside its caller's certificates, in bytes.
+pub(crate) const METADATA: usize = 8 * 1024;
+
+/// A call as its answerer gets it.
+#[derive(Debug, Clone)]
+pub(crate) struct Forward {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    /// What the caller took us for: other nodes are told whom the call comes through.
+    from: HeaderValue,
+    /// Who calls, for machined, of a call that is in the audit log.
+    who: Option<HeaderValue>,
+}
+
+impl Forward {
+    pub(crate) fn of(head: &Parts, roles: &[Role], caller: &Caller) -> Result<Forward, Status> {
+        let authority = head.uri.authority().map(http::uri::Authority::as_str);
+        let reached = caller.reached.to_string();
+        let from = HeaderValue::from_str(authority.unwrap_or(&reached));
+        let path = head.uri.path();
+        let who = needs_more_than_reader(path).then(|| audit::who(&head.headers, roles, caller));
+        Ok(Forward {
+            path: path.to_owned(),
+            who: who.and_then(|who| HeaderValue::try_from(who).ok()),
+            headers: forwarded(&head.headers, roles, caller)?,
+            from: from.unwrap_or_else(|_| HeaderValue::from_static("apid")),
+        })
+    }
+
+    pub(crate) fn request(&self, answerer: &Answerer, body: Body) -> Result<Request<Body>, Status> {
+        let (scheme, authority) = match answerer {
+            Answerer::Here => ("http", "machined".to_owned()),
+            Answerer::Node(node, _) => ("https", authority(node)),
+        };
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(authority)
+            .path_and_query(self.path.as_str())
+            .build()
+            .map_err(|_| Status::invalid_argument("not a method's path, or not a node's name"))?;
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        let (name, value) = match answerer {
+            Answerer::Node(..) => (metadata::PROXY_FROM, Some(&self.from)),
+            Answerer::Here => (metadata::CALLER, self.who.as_ref()),
+        };
+        if let Some(value) = value {
+            let name = HeaderName::from_static(name);
+            request.headers_mut().insert(name, value.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A node as the host of a URI (RFC 3986, 3.2.2).
+fn authority(node: &str) -> String {
+    let bare = local::bare(node);
+    if bare.contains(':') {
+        format!("[{bare}]:{}", corten_api::PORT)
+    } else {
+        format!("{bare}:{}", corten_api::PORT)
+    }
+}
+
+/// Headers of a call that are for us.
+const OWN: [&str; 7] = [
+    metadata::ROLE,
+    metadata::CALLER,
+    metadata::NODE,
+    metadata::NODES,
+    metadata::PROXY_FROM,
+    "host",
+    "content-length",
+];
+
+/// The caller's headers, with our word for his roles and the certificates he has shown in place of his own. Who
+/// speaks for others brings theirs.
+fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderMap, Status> {
+    let speaks_for_others = caller.roles.contains(&Role::Impersonator);
+    let is_ours = |name: &HeaderName| {
+        OWN.contains(&name.as_str())
+            || (name.as_str() == metadata::CERTIFICATE && !speaks_for_others)
+    };
+    let too_much = || Status::resource_exhausted("too much metadata");
+    let mut headers = HeaderMap::new();
+    let mut length = 0;
+    let mut shown = 0;
+    for (name, value) in all.iter().filter(|(name, _)| !is_ours(name)) {
+        // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
+        if name.as_str() == metadata::CERTIFICATE {
+            shown += caller::size(value);
+        } else {
+            length += name.as_str().len() + value.len() + 32;
+        }
+        if length > METADATA || shown > LARGEST_CHAIN {
+            return Err(Status::resource_exhausted(format!(
+                "more than {} KiB of metadata beside the nodes",
+                METADATA / 1024
+            )));
+        }
+        // A clone shares the memory of all headers that came together: who keeps one would keep all.
+        let copy = HeaderName::from_bytes(name.as_str().as_bytes())
+            .ok()
+            .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
+        let (name, mut copy) = copy.ok_or_else(too_much)?;
+        copy.set_sensitive(value.is_sensitive());
+        headers.try_append(name, copy).map_err(|_| too_much())?;
+    }
+    if !speaks_for_others {
+        // They share the memory of the connection's.
+        for value in &caller.shown {
+            let name = HeaderName::from_static(metadata::CERTIFICATE);
+            headers
+                .try_append(name, value.clone())
+                .map_err(|_| too_much())?;
+        }
+    }
+    let name = HeaderName::from_static(metadata::ROLE);
+    for role in roles {
+        let value = HeaderValue::from_static(role.name());
+        headers
+            .try_append(name.clone(), value)
+            .map_err(|_| too_much())?;
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::identity::Identity;
+    use crate::tests::support::{Cluster, write_identity};
+
+    #[test]
+    fn nodes_are_hosts_of_uris() {
+        for (node, uri) in [
+            ("node1", "node1:50000"),
+            ("10.0.0.5", "10.0.0.5:50000"),
+            ("fd00::5", "[fd00::5]:50000"),
+            ("[fe80::1%eth0]", "[fe80::1]:50000"),
+        ] {
+            assert_eq!(authority(node), uri);
+            uri.parse::<http::uri::Authority>().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_handed_on_holds_no_memory_of_what_is_not() {
+        let block = Bytes::from(vec![b'x'; 100 << 10]);
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_maybe_shared(block.slice(..4)).unwrap();
+        headers.append("x-small", value);
+        headers.append("host", HeaderValue::from_static("node"));
+        let caller = caller(&["os:reader"]);
+        let kept = forwarded(&headers, &[Role::Reader], &caller).unwrap();
+        drop(headers);
+        assert!(block.is_unique());
+        assert_eq!(kept["x-small"], "xxxx");
+        assert_eq!(kept["talos-role"], "os:reader");
+        assert_eq!(kept[metadata::CERTIFICATE], caller.shown[0]);
+        assert_eq!(kept.len(), 3);
+    }
+
+    /// Who has shown a certificate with these roles.
+    fn caller(roles: &[&str]) -> Caller {
+        let cluster = Cluster::new();
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path(), &cluster.ca, "node", true);
+        let identity = Identity::load(directory.path().into(), false).unwrap();
+        let own = cluster.certificate(roles);
+        let chain = corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 1));
+        Caller::new(Some(&chain), identity.current(), here, here.ip()).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_in_the_metadata_counts_only_from_who_speaks_for_others() {
+        let mut headers = HeaderMap::new();
+        let anothers = HeaderValue::from_static("YW5vdGhlcidz");
+        headers.append(metadata::CERTIFICATE, anothers.clone());
+        let values = |kept: &HeaderMap| {
+            let kept = kept.get_all(metadata::CERTIFICATE).iter().cloned();
+            kept.collect::<Vec<_>>()
+        };
+        for roles in [&["os:admin"][..], &["os:reader", "os:operator"], &[]] {
+            let caller = caller(roles);
+            let kept = forwarded(&headers, &caller.roles, &caller).unwrap();
+            assert_eq!(values(&kept), caller.shown);
+        }
+        let speaker = caller(&["os:impersonator"]);
+        let kept = forwarded(&headers, &[Role::Reader], &speaker).unwrap();
+        assert_eq!(values(&kept), [anothers]);
+        // Who brings none speaks for nobody.
+        let none = forwarded(&HeaderMap::new(), &[Role::Reader], &speaker).unwrap();
+        assert!(values(&none).is_empty());
+        let long = HeaderValue::from_bytes(&[b'A'; LARGEST_CHAIN + 1]).unwrap();
+        headers.append(metadata::CERTIFICATE, long);
+        forwarded(&headers, &[Role::Reader], &speaker).unwrap_err();
+    }
+}

@@ -1,0 +1,149 @@
+//! Refused calls in the audit log: the first of a certificate for a method has its line at once, those after it are
+//! counted, and their number is told once in an interval. So who may do nothing cannot push out of the log what
+//! others did. Pure: who calls tells the time and writes the lines.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Between one line of a certificate and a method and the next. A reader's certificate that calls all methods it may
+/// not, which are some fifty, writes 20 KiB in it; the log holds 512 KiB.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// Certificates and methods that are known at a time: what they take is at most a MiB.
+const KEPT: usize = 1024;
+/// Of a line that is kept until it is told, as many bytes.
+const LINE: usize = 512;
+
+/// Whose call to what: the certificate's serial number, and the method.
+pub(crate) type Key = (String, String);
+
+/// What was refused of late.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(HashMap<Key, Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    /// When a line of it was last written.
+    told: Instant,
+    /// Calls since then.
+    more: u64,
+    /// The last of them.
+    last: String,
+}
+
+impl Refused {
+    fn line(&self) -> Option<String> {
+        (self.more > 0).then(|| format!("{} repeated={}", self.last, self.more))
+    }
+}
+
+impl Refusals {
+    /// Notes a call that was refused; returns the lines that are to be written now.
+    pub(crate) fn note(&mut self, key: Key, line: String, now: Instant) -> Vec<String> {
+        if let Some(known) = self.0.get_mut(&key) {
+            known.more += 1;
+            known.last = line;
+            known.last.truncate(known.last.floor_char_boundary(LINE));
+            return self.due(now);
+        }
+        let mut lines = self.due(now);
+        if self.0.len() >= KEPT {
+            let oldest = self.0.iter().min_by_key(|(_, refused)| refused.told);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            let evicted = oldest.and_then(|key| self.0.remove(&key));
+            lines.extend(evicted.and_then(|refused| refused.line()));
+        }
+        let refused = Refused {
+            told: now,
+            more: 0,
+            last: String::new(),
+        };
+        self.0.insert(key, refused);
+        lines.push(line);
+        lines
+    }
+
+    /// The counts that are to be told now. Who was refused no more is forgotten.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.0.retain(|_, refused| {
+            if now.saturating_duration_since(refused.told) < INTERVAL {
+                return true;
+            }
+            let line = refused.line();
+            let goes_on = line.is_some();
+            lines.extend(line);
+            refused.told = now;
+            refused.more = 0;
+            goes_on
+        });
+        lines
+    }
+
+    /// All that is counted and not told yet.
+    pub(crate) fn end(&mut self) -> Vec<String> {
+        self.0
+            .drain()
+            .filter_map(|(_, refused)| refused.line())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(serial: &str, method: &str) -> Key {
+        (serial.to_owned(), method.to_owned())
+    }
+
+    #[test]
+    fn a_flood_is_one_line_and_a_count() {
+        let mut refusals = Refusals::default();
+        let start = Instant::now();
+        let mut note = |serial: &str, method: &str, line: &str, at: Duration| {
+            refusals.note(key(serial, method), line.to_owned(), start + at)
+        };
+        assert_eq!(note("1", "Reboot", "first", Duration::ZERO), ["first"]);
+        let second = Duration::from_secs(1);
+        let flood = (0..10_000).flat_map(|n| note("1", "Reboot", &format!("call {n}"), second));
+        assert_eq!(flood.count(), 0);
+        // Another certificate and another method have lines of their own.
+        assert_eq!(note("2", "Reboot", "other", second), ["other"]);
+        assert_eq!(note("1", "Reset", "reset", second), ["reset"]);
+        assert_eq!(
+            note("1", "Reboot", "late", INTERVAL),
+            ["late repeated=10001"]
+        );
+        assert!(note("1", "Reboot", "again", INTERVAL + second).is_empty());
+        // What is counted is told also when nobody calls any more, once.
+        assert_eq!(refusals.due(start + 2 * INTERVAL), ["again repeated=1"]);
+        assert!(refusals.due(start + 3 * INTERVAL).is_empty());
+        assert!(refusals.0.is_empty());
+    }
+
+    #[test]
+    fn hostile_certificates_by_the_thousand_take_little_and_lose_no_count() {
+        let mut refusals = Refusals::default();
+        let start = Instant::now();
+        let (calls, each) = (3 * KEPT, 3);
+        let mut told = 0;
+        let mut count = |lines: Vec<String>| {
+            for line in lines {
+                let repeated = line.rsplit_once(" repeated=");
+                told += repeated.map_or(1, |(_, number)| number.parse().unwrap());
+            }
+        };
+        for n in 0..calls {
+            let at = start + Duration::from_millis(u64::try_from(n).unwrap());
+            for _ in 0..each {
+                let line = "x".repeat(20_000);
+                count(refusals.note(key(&n.to_string(), "Reboot"), line, at));
+            }
+        }
+        assert_eq!(refusals.0.len(), KEPT);
+        let longest = refusals.0.values().map(|refused| refused.last.len()).max();
+        assert_eq!(longest, Some(LINE));
+        count(refusals.end());
+        assert_eq!(told, calls * each);
+    }
+}

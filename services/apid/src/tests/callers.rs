@@ -1,0 +1,70 @@
+//! Whose call machined gets, and what of refused calls is in the audit log.
+
+use std::time::Instant;
+
+use super::support::{Cluster, Manner, Node, Setup};
+
+const MEMORY: &str = "/machine.MachineService/Memory";
+const REBOOT: &str = "/machine.MachineService/Reboot";
+
+async fn node(cluster: &Cluster, name: &'static str, manner: Manner) -> Node {
+    let setup = Setup {
+        name,
+        manner,
+        ..Setup::default()
+    };
+    cluster.node(setup).await
+}
+
+#[tokio::test]
+async fn machined_gets_the_callers_certificate_through_any_node_and_no_other() {
+    let cluster = Cluster::new();
+    let (a, b) = (
+        node(&cluster, "a", Manner::Answer(1)).await,
+        node(&cluster, "b", Manner::Answer(2)).await,
+    );
+    let reader = cluster.client(&a, &["os:reader"]).await;
+    let shown = |node: &Node| node.machined.seen().pop().unwrap().certificates;
+    reader.call(MEMORY, &[], &[]).await;
+    let own = shown(&a);
+    assert_eq!(own.0, 1);
+    let forged = ("corten-certificate-bin", "YWRtaW4");
+    reader.call(MEMORY, &[forged], &[]).await;
+    assert_eq!(shown(&a), own);
+    reader.call(MEMORY, &[("node", "b"), forged], &[]).await;
+    assert_eq!(shown(&b), own);
+    reader.call(MEMORY, &[("nodes", "a,b")], &[]).await;
+    assert_eq!((shown(&a), shown(&b)), (own.clone(), own));
+}
+
+#[tokio::test]
+async fn calls_that_are_refused_again_and_again_share_a_line() {
+    let cluster = Cluster::new();
+    let a = node(&cluster, "a", Manner::Answer(1)).await;
+    let reader = cluster.client(&a, &["os:reader"]).await;
+    for n in 0..50 {
+        reader.call(REBOOT, &[], &[]).await;
+        let unheard_of = format!("/machine.MachineService/Nothing{n}");
+        reader.call(&unheard_of, &[], &[]).await;
+    }
+    let admin = cluster.client(&a, &["os:admin"]).await;
+    for _ in 0..3 {
+        admin.call(REBOOT, &[], &[]).await;
+    }
+    a.is_quiet().await;
+    let is_for = |line: &&String, part: &str| line.contains(part);
+    let lines = a.audit.lock().unwrap().clone();
+    let refused = lines
+        .iter()
+        .filter(|line| is_for(line, "result=PermissionDenied"));
+    assert_eq!(refused.count(), 2, "{lines:#?}");
+    // What was done has a line each.
+    let done = lines.iter().filter(|line| is_for(line, "roles=os:admin"));
+    assert_eq!(done.count(), 3, "{lines:#?}");
+    a.proxy
+        .audit
+        .tell_repeated(Instant::now() + crate::refusals::INTERVAL);
+    let lines = a.audit.lock().unwrap().clone();
+    let counted = lines.iter().filter(|line| is_for(line, " repeated=49"));
+    assert_eq!(counted.count(), 2, "{lines:#?}");
+}
