@@ -53,6 +53,12 @@ pub fn certificates_from_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
+/// A certificate as TLS has it. What is in it is looked at when it is verified.
+#[must_use]
+pub fn certificate_from_der(der: Vec<u8>) -> CertificateDer<'static> {
+    CertificateDer::from(der)
+}
+
 /// The first private key in a PEM text.
 ///
 /// # Errors

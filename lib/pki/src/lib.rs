@@ -30,7 +30,9 @@ pub use ca::{Algorithm, Ca, maintenance};
 pub use inspect::{
     fingerprint, has_exactly_client_auth, is_for, names, organizations, serial, validity,
 };
-pub use keys::{CertificateAndKey, certificates_from_pem, private_key_from_pem, to_pem};
+pub use keys::{
+    CertificateAndKey, certificate_from_der, certificates_from_pem, private_key_from_pem, to_pem,
+};
 pub use request::{new_key, request};
 pub use server_request::{MAX_NAMES, ServerRequest, server_request};
 pub use verify::{verify_client, verify_issued};

@@ -5,7 +5,8 @@ const KUBERNETES: &str = "Kubernetes";
 const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
 const INSTALLER: &str = "the installer";
-const USER_DISKS: &str = "disks and volumes beside the node's own";
+const LOGICAL_VOLUMES: &str = "logical volumes";
+const SOFTWARE_RAID: &str = "software RAID";
 
 /// A method's path, and what it waits for.
 pub(super) const ABSENT: &[(&str, &str)] = &[
@@ -24,17 +25,16 @@ pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.MachineService/EtcdSnapshot", ETCD),
     ("/machine.MachineService/EtcdStatus", ETCD),
     ("/machine.MachineService/Kubeconfig", KUBERNETES),
-    ("/cluster.ClusterService/HealthCheck", KUBERNETES),
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
     ("/machine.MachineService/Rollback", INSTALLER),
     ("/machine.MachineService/Upgrade", INSTALLER),
     ("/machine.LifecycleService/Install", INSTALLER),
     ("/machine.LifecycleService/Upgrade", INSTALLER),
-    ("/machine.LVMService/LogicalVolumeRemove", USER_DISKS),
-    ("/machine.LVMService/VolumeGroupRemove", USER_DISKS),
-    ("/machine.LVMService/PhysicalVolumeRemove", USER_DISKS),
-    ("/machine.MDService/Destroy", USER_DISKS),
+    ("/machine.LVMService/LogicalVolumeRemove", LOGICAL_VOLUMES),
+    ("/machine.LVMService/VolumeGroupRemove", LOGICAL_VOLUMES),
+    ("/machine.LVMService/PhysicalVolumeRemove", LOGICAL_VOLUMES),
+    ("/machine.MDService/Destroy", SOFTWARE_RAID),
 ];
 
 /// What the caller of a method that is not answered is told.

@@ -2,8 +2,9 @@
 //!
 //! apid has checked already; this is the second lock on the same door. A peer
 //! is known by the uid the kernel vouches for (`SO_PEERCRED`):
-//! - apid's uid: the roles are those in its `talos-role` metadata;
-//! - machined's own uid: the same, or `os:admin` when it names none;
+//! - apid's uid: the roles are those in its `talos-role` metadata that the
+//!   caller's certificate has, too (`callers.rs`);
+//! - machined's own uid: those it names, or `os:admin` when it names none;
 //! - anybody else is refused, whatever he says.
 //!
 //! A handler that panics is an answer, too: INTERNAL, for this one call.
@@ -21,6 +22,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
+use super::callers::Callers;
 use super::{absent, bug};
 use crate::node::{Node, Stage};
 use crate::panics::{caught, caught_here};
@@ -46,11 +48,13 @@ const STUB: &[u8] = b"Not yet implemented";
 #[derive(Clone)]
 pub(super) struct AccessLayer {
     node: Arc<dyn Node>,
+    callers: Arc<Callers>,
 }
 
 impl AccessLayer {
     pub(super) fn new(node: Arc<dyn Node>) -> AccessLayer {
-        AccessLayer { node }
+        let callers = Arc::default();
+        AccessLayer { node, callers }
     }
 }
 
@@ -61,6 +65,7 @@ impl<S> Layer<S> for AccessLayer {
         Access {
             inner,
             node: self.node.clone(),
+            callers: self.callers.clone(),
         }
     }
 }
@@ -70,6 +75,7 @@ impl<S> Layer<S> for AccessLayer {
 pub(super) struct Access<S> {
     inner: S,
     node: Arc<dyn Node>,
+    callers: Arc<Callers>,
 }
 
 impl<S> Service<Request<Body>> for Access<S>
@@ -93,8 +99,9 @@ where
             .map(|credentials| credentials.uid());
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
+        let vouched = || self.callers.roles(self.node.store(), request.headers());
         // Here a panic would end the connection, and so every call of apid's.
-        let checked = caught_here(|| check(peer, request.headers(), &path, maintenance));
+        let checked = caught_here(|| check(peer, request.headers(), vouched, &path, maintenance));
         match checked.unwrap_or_else(|_| Err(bug())) {
             Ok(roles) => drop(request.extensions_mut().insert(roles)),
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
@@ -109,9 +116,11 @@ where
     }
 }
 
+/// The roles of a call that may be made; `vouched` are those that apid can have a caller for.
 fn check(
     peer: Option<u32>,
     headers: &HeaderMap,
+    vouched: impl FnOnce() -> Result<Vec<Role>, String>,
     path: &str,
     maintenance: bool,
 ) -> Result<Roles, Status> {
@@ -122,7 +131,12 @@ fn check(
         .collect();
     let own = rustix::process::geteuid().as_raw();
     let roles = match peer {
-        Some(APID) => named,
+        Some(APID) => {
+            let mut vouched = vouched()
+                .map_err(|why| Status::permission_denied(format!("not authorized: {why}")))?;
+            vouched.retain(|role| named.contains(role));
+            vouched
+        }
         Some(uid) if uid == own && headers.contains_key(metadata::ROLE) => named,
         Some(uid) if uid == own => vec![Role::Admin],
         _ => Vec::new(),
@@ -157,6 +171,12 @@ fn explained(mut response: Response<Body>, path: &str) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use corten_api::roles::METHODS;
+    use corten_resources::Store;
+
+    use super::super::callers::tests::{accepting, new_ca, shown};
     use super::*;
 
     const VERSION: &str = "/machine.MachineService/Version";
@@ -170,34 +190,86 @@ mod tests {
         map
     }
 
+    /// What apid has somebody for.
+    fn vouched(roles: &[Role]) -> impl FnOnce() -> Result<Vec<Role>, String> {
+        let roles = roles.to_vec();
+        move || Ok(roles)
+    }
+
+    fn nobody() -> Result<Vec<Role>, String> {
+        Err("it came without the caller's certificate".to_owned())
+    }
+
     #[test]
-    fn only_apid_is_believed() {
+    fn only_apid_may_hand_on_calls() {
         let admin = headers(&["os:admin"]);
-        check(Some(APID), &admin, REBOOT, false).unwrap();
+        check(Some(APID), &admin, vouched(&[Role::Admin]), REBOOT, false).unwrap();
         for peer in [None, Some(52), Some(1000)] {
-            let refused = check(peer, &admin, VERSION, false).unwrap_err();
+            let refused = check(peer, &admin, vouched(&[Role::Admin]), VERSION, false).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         }
     }
 
     #[test]
+    fn a_role_that_apid_makes_up_counts_for_nothing() {
+        let admin = headers(&["os:admin", "os:reader"]);
+        let refused = check(Some(APID), &admin, nobody, VERSION, false).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert!(
+            refused
+                .message()
+                .contains("without the caller's certificate"),
+            "{refused}"
+        );
+        let reader = || vouched(&[Role::Reader]);
+        check(Some(APID), &admin, reader(), VERSION, false).unwrap();
+        check(Some(APID), &admin, reader(), REBOOT, false).unwrap_err();
+        // Nor does its right to speak for others, without somebody it speaks for.
+        let speaker = vouched(&[Role::Impersonator]);
+        check(Some(APID), &admin, speaker, VERSION, false).unwrap_err();
+    }
+
+    #[test]
+    fn apid_alone_may_call_nothing_and_sees_no_resource() {
+        let all = headers(&Role::ALL.map(Role::name));
+        for method in METHODS {
+            for maintenance in [false, true] {
+                check(Some(APID), &all, nobody, method.path, maintenance).unwrap_err();
+            }
+        }
+    }
+
+    #[test]
     fn roles_are_checked_again() {
-        check(Some(APID), &headers(&["os:reader"]), VERSION, false).unwrap();
-        check(Some(APID), &headers(&["os:reader"]), REBOOT, false).unwrap_err();
-        check(
-            Some(APID),
-            &headers(&["os:nothing", "os:operator"]),
-            REBOOT,
-            false,
-        )
-        .unwrap();
-        check(Some(APID), &headers(&[]), VERSION, false).unwrap_err();
+        let all = || vouched(&Role::ALL);
+        check(Some(APID), &headers(&["os:reader"]), all(), VERSION, false).unwrap();
+        check(Some(APID), &headers(&["os:reader"]), all(), REBOOT, false).unwrap_err();
+        let operator = headers(&["os:nothing", "os:operator"]);
+        check(Some(APID), &operator, all(), REBOOT, false).unwrap();
+        check(Some(APID), &headers(&[]), all(), VERSION, false).unwrap_err();
+    }
+
+    #[test]
+    fn what_comes_from_apid_is_verified_against_the_nodes_authorities() {
+        let ca = new_ca();
+        let store = Store::new();
+        accepting(&store, &[&ca]);
+        let callers = Callers::default();
+        let hour = Duration::from_secs(3600);
+        let reader = ca.client(&["os:reader"], SystemTime::now(), hour).unwrap();
+        let mut call = shown(&reader);
+        for role in ["os:reader", "os:admin"] {
+            call.append(metadata::ROLE, HeaderValue::from_static(role));
+        }
+        let vouched = || callers.roles(&store, &call);
+        check(Some(APID), &call, vouched, VERSION, false).unwrap();
+        check(Some(APID), &call, vouched, REBOOT, false).unwrap_err();
     }
 
     #[test]
     fn machined_itself_is_an_admin_unless_it_asks_for_less() {
         let own = Some(rustix::process::geteuid().as_raw());
-        check(own, &headers(&[]), REBOOT, false).unwrap();
-        check(own, &headers(&["os:reader"]), REBOOT, false).unwrap_err();
+        check(own, &headers(&[]), nobody, REBOOT, false).unwrap();
+        check(own, &headers(&["os:reader"]), nobody, REBOOT, false).unwrap_err();
     }
 }

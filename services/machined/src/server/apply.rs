@@ -9,8 +9,8 @@ use corten_config::Document;
 use tonic::Status;
 
 use super::actions::refused;
-use super::bug;
 use super::service::Machine;
+use super::{bug, duration};
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 
 /// Said when the config would not survive a reboot.
@@ -91,8 +91,7 @@ fn how(request: &api::ApplyConfigurationRequest, maintenance: bool) -> Result<Ap
         Mode::Try => {
             let patience = match request.try_mode_timeout {
                 None => TRY,
-                Some(timeout) => Duration::try_from(timeout)
-                    .ok()
+                Some(timeout) => duration(timeout)
                     .filter(|patience| !patience.is_zero() && *patience <= LONGEST_TRY)
                     .ok_or_else(|| {
                         Status::invalid_argument(

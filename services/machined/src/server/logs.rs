@@ -4,7 +4,7 @@ use std::path::Path;
 
 use corten_api::common::{ContainerDriver, Data};
 use corten_api::corten::v1::log_service_client::LogServiceClient;
-use corten_api::corten::v1::{LogChunk, LogListRequest, LogReadRequest};
+use corten_api::corten::v1::{LogChunk, LogInfo, LogListRequest, LogReadRequest};
 use corten_api::machine as api;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::BoxStream;
@@ -12,12 +12,15 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::Paths;
+use crate::node::ServiceView;
 use crate::unix;
 
 /// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
-/// what comes later; with `previous` what the boot before left of it.
+/// what comes later; with `previous` what the boot before left of it. The log of one of `services` is waited
+/// for before its first line.
 pub(super) async fn logs(
     paths: &Paths,
+    services: &[ServiceView],
     request: api::LogsRequest,
     previous: bool,
 ) -> Result<BoxStream<Data>, Status> {
@@ -31,6 +34,10 @@ pub(super) async fn logs(
         return Err(Status::invalid_argument(
             "the namespace must be system or k8s.io",
         ));
+    }
+    let may_come = || services.iter().any(|service| service.id == request.id);
+    if request.follow && !previous && !may_come() && !is_there(paths, &request.id).await? {
+        return Err(Status::not_found(format!("no log {:?}", request.id)));
     }
     let wanted = LogReadRequest {
         id: request.id,
@@ -72,22 +79,21 @@ async fn read(paths: &Paths, wanted: LogReadRequest) -> Result<BoxStream<Data>, 
     ))
 }
 
+async fn is_there(paths: &Paths, id: &str) -> Result<bool, Status> {
+    Ok(list(paths).await?.iter().any(|log| log.id == id))
+}
+
+async fn list(paths: &Paths) -> Result<Vec<LogInfo>, Status> {
+    let reply = client(&paths.syslogd).await?.list(LogListRequest {}).await;
+    Ok(reply.map_err(worded)?.into_inner().logs)
+}
+
 /// Every log's id.
 pub(super) async fn ids(paths: &Paths) -> Result<api::LogsContainersResponse, Status> {
-    let reply = client(&paths.syslogd)
-        .await?
-        .list(LogListRequest {})
-        .await
-        .map_err(worded)?;
-    let ids = reply
-        .into_inner()
-        .logs
-        .into_iter()
-        .map(|log| log.id)
-        .collect();
+    let logs = list(paths).await?;
     let container = api::LogsContainer {
         metadata: None,
-        ids,
+        ids: logs.into_iter().map(|log| log.id).collect(),
     };
     Ok(api::LogsContainersResponse {
         messages: vec![container],
@@ -162,7 +168,14 @@ mod tests {
         }
 
         async fn list(&self, _: Request<LogListRequest>) -> Result<Response<LogListReply>, Status> {
-            Err(Status::unimplemented("not asked"))
+            let apid = LogInfo {
+                id: "apid".to_owned(),
+                ..LogInfo::default()
+            };
+            Ok(Response::new(LogListReply {
+                logs: vec![apid],
+                refused: 0,
+            }))
         }
     }
 
@@ -171,29 +184,69 @@ mod tests {
         String::from_utf8(data.into_iter().flat_map(|data| data.bytes).collect()).unwrap()
     }
 
-    #[tokio::test]
-    async fn the_boot_before_is_asked_of_syslogd() {
-        let directory = tempfile::tempdir().unwrap();
-        let syslogd = directory.path().join("socket");
+    /// Where it answers, in a directory.
+    fn echo(directory: &Path) -> Paths {
+        let syslogd = directory.join("socket");
         let listener = UnixListener::bind(&syslogd).unwrap();
         let server = tonic::transport::Server::builder()
             .add_service(LogServiceServer::new(Echo))
             .serve_with_incoming(UnixListenerStream::new(listener));
         tokio::spawn(server);
-        let paths = Paths {
+        Paths {
             syslogd,
             ..Paths::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_log_that_is_there_or_can_come_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = echo(directory.path());
+        let at = std::time::SystemTime::UNIX_EPOCH;
+        let service = ServiceView {
+            id: "ext-late".to_owned(),
+            state: crate::node::ServiceState::Waiting,
+            pid: None,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: at,
+            events: Vec::new(),
         };
+        let follow = |id: &str| api::LogsRequest {
+            id: id.to_owned(),
+            follow: true,
+            ..api::LogsRequest::default()
+        };
+        for (id, is_followed) in [("apid", true), ("ext-late", true), ("wrong", false)] {
+            let services = std::slice::from_ref(&service);
+            match logs(&paths, services, follow(id), false).await {
+                Ok(_) => assert!(is_followed, "{id}"),
+                Err(status) => {
+                    assert!(!is_followed, "{id}");
+                    assert_eq!(status.code(), Code::NotFound);
+                    assert!(status.message().contains("\"wrong\""), "{status}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_boot_before_is_asked_of_syslogd() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = echo(directory.path());
         let apid = api::LogsRequest {
             id: "apid".to_owned(),
             tail_lines: 7,
             ..api::LogsRequest::default()
         };
         assert_eq!(
-            text(logs(&paths, apid.clone(), true).await).await,
+            text(logs(&paths, &[], apid.clone(), true).await).await,
             "apid 7 true"
         );
-        assert_eq!(text(logs(&paths, apid, false).await).await, "apid 7 false");
+        assert_eq!(
+            text(logs(&paths, &[], apid, false).await).await,
+            "apid 7 false"
+        );
         let mut kernel = api::DmesgRequest::default();
         assert_eq!(
             text(previous_dmesg(&paths, &kernel).await).await,

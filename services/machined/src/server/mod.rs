@@ -8,6 +8,7 @@ mod absent;
 mod access;
 mod actions;
 mod apply;
+mod callers;
 mod capture;
 mod clock;
 mod containers;
@@ -19,6 +20,7 @@ mod events;
 mod file_systems;
 mod files;
 mod frequency;
+mod health_check;
 mod images;
 mod inspect;
 mod kmsg;
@@ -38,11 +40,12 @@ mod tests;
 mod version;
 mod wipe;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_api::MAX_MESSAGE;
+use corten_api::cluster::cluster_service_server::ClusterServiceServer;
 use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
@@ -50,6 +53,7 @@ use corten_api::machine::machine_service_server::MachineServiceServer;
 use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemsServer;
 use corten_api::storage::storage_service_server::StorageServiceServer as DisksServer;
 use corten_api::time::time_service_server::TimeServiceServer;
+use corten_api::{MAX_MESSAGE, PORT};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -57,12 +61,14 @@ use tonic::transport::{Error, Server};
 
 use crate::node::Node;
 use crate::proc::Unreadable;
-use crate::services::CONTAINERD_SOCKET;
+use crate::services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use access::AccessLayer;
 use resources::Resources;
 use service::Machine;
 
-/// How long a peer may leave a ping of its connection unanswered.
+/// A peer with nothing to say is pinged so often, and dropped when it leaves a ping unanswered for so long: one
+/// that hangs holds its streams no longer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Calls on one connection at a time. apid has one connection for all callers.
 const STREAMS: u32 = 512;
@@ -84,6 +90,12 @@ pub struct Paths {
     pub containerd: PathBuf,
     /// The cgroup2 hierarchy.
     pub cgroups: PathBuf,
+    /// etcd's data.
+    pub etcd: PathBuf,
+    /// The socket that is served.
+    pub machined: PathBuf,
+    /// Where apid answers.
+    pub apid: SocketAddr,
 }
 
 impl Default for Paths {
@@ -96,6 +108,9 @@ impl Default for Paths {
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
             containerd: PathBuf::from(CONTAINERD_SOCKET),
             cgroups: PathBuf::from("/sys/fs/cgroup"),
+            etcd: PathBuf::from("/var/lib/etcd"),
+            machined: PathBuf::from(MACHINED_SOCKET),
+            apid: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
         }
     }
 }
@@ -103,6 +118,14 @@ impl Default for Paths {
 /// Said of a call that broke off; where it did is not the caller's to know.
 fn bug() -> Status {
     Status::internal("this call met a bug of machined, which its log names (`cortenctl logs machined`)")
+}
+
+/// A length of time as the wire has it; `None` for one below zero or out of its form. The library's own conversion
+/// overflows at the lowest.
+fn duration(asked: prost_types::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(asked.seconds).ok()?;
+    let nanos = u32::try_from(asked.nanos).ok()?;
+    (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
 impl From<Unreadable> for Status {
@@ -131,6 +154,7 @@ pub async fn serve_from(
     let images = ImageServiceServer::new(images::Images::new(&paths))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
+    let health = health_check::HealthChecks::new(node.clone(), paths.clone());
     let service = MachineServiceServer::new(Machine::new(node.clone(), paths))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -140,6 +164,7 @@ pub async fn serve_from(
     let clock = TimeServiceServer::new(clock::Clock::new(node.clone()));
     Server::builder()
         .max_concurrent_streams(STREAMS)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))
         .add_service(service)
@@ -148,6 +173,7 @@ pub async fn serve_from(
         .add_service(clock)
         .add_service(resources)
         .add_service(images)
+        .add_service(ClusterServiceServer::new(health))
         .add_service(InspectServiceServer::new(inspect::Inspect))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await

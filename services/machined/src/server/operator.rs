@@ -1,5 +1,8 @@
 //! What an operator asks of a control plane node: credentials, and the cluster's beginning.
 
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -8,11 +11,17 @@ use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_config::Document;
 use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
+use corten_resources::{Happened, Pointer, Start, Store};
+use tokio::time::timeout;
 use tonic::Status;
 
-use super::absent;
+use super::{absent, duration};
 use crate::certificates;
 use crate::node::{Node, Stage};
+use crate::resources::clock::TimeStatus;
+
+/// The time may be set just when the cluster is begun (the reference's number).
+pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client config with a new certificate of these roles, signed by the authority of the API. It names no
 /// endpoints: the node does not know by which of its addresses the caller reaches it.
@@ -46,8 +55,9 @@ pub(super) fn client_config(
     })
 }
 
-/// Why the cluster cannot be begun here and now.
-pub(super) fn bootstrap(node: &dyn Node) -> Status {
+/// Why the cluster cannot be begun here and now: etcd's data are at `data`, and `patience` is how long the time
+/// may take to be known.
+pub(super) async fn bootstrap(node: &dyn Node, data: &Path, patience: Duration) -> Status {
     if node.stage() != Stage::Running {
         return Status::failed_precondition(
             "bootstrap is not available yet: the node is not running",
@@ -61,7 +71,54 @@ pub(super) fn bootstrap(node: &dyn Node) -> Status {
     if etcd.is_none_or(|etcd| etcd.ca.is_none()) {
         return Status::invalid_argument("the machine config has no cluster.etcd.ca");
     }
+    // Certificates and leases of etcd would be of another time.
+    if !matches!(
+        timeout(patience, time_is_known(node.store())).await,
+        Ok(true)
+    ) {
+        return Status::failed_precondition(
+            "time is not in sync yet: `get timestatus` shows it, and machine.time.servers names the servers",
+        );
+    }
+    match has_entries(data) {
+        Ok(false) => {}
+        Ok(true) => {
+            return Status::already_exists(format!(
+                "{} is not empty: this node is a member of etcd already",
+                data.display()
+            ));
+        }
+        Err(error) => {
+            return Status::internal(format!("cannot read {}: {error}", data.display()));
+        }
+    }
     Status::unimplemented(absent::sentence("/machine.MachineService/Bootstrap"))
+}
+
+/// Waits until a server's time was taken over, or nobody wants it to be; `false` when that will not come.
+async fn time_is_known(store: &Store) -> bool {
+    let pointer = Pointer::of::<TimeStatus>(TimeStatus::ID);
+    let Ok(mut watch) = store.watch(&pointer, Start::default()) else {
+        return false;
+    };
+    loop {
+        let known = store.get_as::<TimeStatus>(TimeStatus::ID);
+        if known.is_some_and(|known| known.synced) {
+            return true;
+        }
+        match watch.next().await {
+            Some(event) if !matches!(event.happened, Happened::Errored(_)) => {}
+            _ => return false,
+        }
+    }
+}
+
+fn has_entries(directory: &Path) -> io::Result<bool> {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => Ok(entries.next().transpose()?.is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The config of a control plane node.
@@ -90,7 +147,7 @@ fn roles(asked: &[String]) -> Result<Vec<&'static str>, Status> {
 
 fn lifetime(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
     asked
-        .and_then(|asked| Duration::try_from(asked).ok())
+        .and_then(duration)
         .filter(|asked| !asked.is_zero() && *asked <= CA_LIFETIME)
         .ok_or_else(|| {
             let longest = CA_LIFETIME.as_secs() / 3600;

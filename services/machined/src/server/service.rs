@@ -177,7 +177,8 @@ impl MachineService for Machine {
 
     async fn logs(&self, request: Request<api::LogsRequest>) -> Answer<BoxStream<Data>> {
         let previous = asks_for_previous(&request);
-        logs::logs(&self.paths, request.into_inner(), previous)
+        let services = self.node.services();
+        logs::logs(&self.paths, &services, request.into_inner(), previous)
             .await
             .map(Response::new)
     }
@@ -309,7 +310,8 @@ impl MachineService for Machine {
     }
 
     async fn bootstrap(&self, _: Request<api::BootstrapRequest>) -> Answer<api::BootstrapResponse> {
-        Err(operator::bootstrap(self.node.as_ref()))
+        let patience = operator::TIME_PATIENCE;
+        Err(operator::bootstrap(self.node.as_ref(), &self.paths.etcd, patience).await)
     }
 
     async fn generate_client_configuration(

@@ -179,7 +179,8 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
             env: Vec::new(),
-            // Whoever takes it over gets what its callers may do, and no more.
+            // Whoever takes it over may do what those may whose certificates it sees: machined verifies
+            // them (docs/decisions/0005-apid-is-a-process.md).
             sandbox: Some(Sandbox {
                 sees: &[APID_PKI, MACHINED_SOCKET, NAMES],
                 links: &[

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::operator::etcd;
-use super::{World, config_text, world};
+use super::{World, config_text, set_time, world};
 use crate::node::{Apply, Node as _};
 use crate::server::absent::{ABSENT, sentence};
 
@@ -33,6 +33,7 @@ async fn every_method_is_answered_or_says_what_it_waits_for() {
     let world = world();
     let config = Document::parse((config_text() + &etcd()).as_bytes()).unwrap();
     world.node.apply_config(config, Apply::Now).unwrap();
+    set_time(&world.node, true);
     for method in METHODS {
         let answer = answer(&world, method.path).await;
         let is_absent = ABSENT.iter().any(|(path, _)| *path == method.path);

@@ -5,6 +5,7 @@ mod actions;
 mod config;
 mod devices;
 mod files;
+mod health;
 mod methods;
 mod network;
 mod operator;
@@ -14,8 +15,8 @@ mod services;
 mod wipe;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
@@ -24,7 +25,7 @@ use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_pki::{Algorithm, Ca};
-use corten_resources::Store;
+use corten_resources::{Draft, Store};
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -38,6 +39,7 @@ use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Actor, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
 };
+use crate::resources::clock::TimeStatus;
 use crate::volumes::DeviceWipe;
 
 /// A test that waits for so long waits for what does not come.
@@ -52,12 +54,12 @@ pub(super) struct Remembering {
     actors: Mutex<Vec<Actor>>,
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
+    /// Who asks for the services meets a bug.
+    has_a_bug: AtomicBool,
     store: Store,
     events: Events,
     pub(super) meta: Meta,
 }
-    /// Who asks for the services meets a bug.
-    has_a_bug: AtomicBool,
 
 impl Node for Remembering {
     fn stage(&self) -> Stage {
@@ -69,11 +71,11 @@ impl Node for Remembering {
     }
 
     fn services(&self) -> Vec<ServiceView> {
+        assert!(!self.has_a_bug.load(Ordering::SeqCst), "a bug");
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
         let event = ServiceEvent {
             message: "went".into(),
             state: ServiceState::Failed,
-        assert!(!self.has_a_bug.load(Ordering::SeqCst), "a bug");
             at,
         };
         let service = |id: &str| ServiceView {
@@ -104,11 +106,11 @@ impl Node for Remembering {
 
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
         match document.hostname() {
+            Some("buggy") => panic!("a bug"),
             Some("impossible") => Err(SubmitError::Refused("not that one".to_owned())),
             _ => Ok(()),
         }
     }
-            Some("buggy") => panic!("a bug"),
 
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError> {
         self.meta.change(tag, value)
@@ -196,6 +198,8 @@ pub(super) fn world() -> World {
     let paths = Paths {
         netns: netns.clone(),
         syslogd: PathBuf::from("/nowhere/syslogd.sock"),
+        etcd: directory.path().join("etcd"),
+        machined: socket.clone(),
         ..Paths::default()
     };
     tokio::spawn(serve_from(listener, node.clone(), paths));
@@ -209,7 +213,8 @@ pub(super) fn world() -> World {
     }
 }
 
-fn config_text() -> String {
+/// A control plane node's.
+pub(super) fn config_text() -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
@@ -218,6 +223,18 @@ fn config_text() -> String {
         STANDARD.encode(&ca.pem().crt),
         STANDARD.encode(&ca.pem().key)
     )
+}
+
+/// Makes the time known, or not.
+fn set_time(node: &Remembering, synced: bool) {
+    let status = TimeStatus {
+        synced,
+        epoch: 0,
+        sync_disabled: false,
+    };
+    node.store().register::<TimeStatus>().unwrap();
+    let draft = Draft::new(TimeStatus::ID, status);
+    node.store().put(draft, "time.SyncController").unwrap();
 }
 
 fn applying(text: &str, mode: Mode) -> api::ApplyConfigurationRequest {

@@ -1,14 +1,18 @@
 //! Credentials and the cluster's beginning over the wire.
 
+use std::fs;
 use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
 use corten_config::Document;
 use corten_pki::{certificates_from_pem, organizations, validity, verify_client};
+use corten_resources::Draft;
 use tonic::Code;
 
-use super::{World, config_text, world};
+use super::{DEADLINE, World, config_text, set_time, world};
 use crate::node::{Apply, Node as _};
+use crate::resources::clock::TimeStatus;
+use crate::server::operator;
 
 fn configured(text: &str) -> World {
     let world = world();
@@ -63,6 +67,7 @@ async fn credentials_that_cannot_be_are_refused_by_their_field() {
         (request(&["os:admin"], 0), "crt_ttl"),
         (request(&["os:admin"], -5), "crt_ttl"),
         (request(&["os:admin"], i64::MAX), "crt_ttl"),
+        (request(&["os:admin"], i64::MIN), "crt_ttl"),
         (request(&[], 60), "roles"),
         (request(&["root"], 60), "roles"),
         (
@@ -82,7 +87,7 @@ async fn credentials_that_cannot_be_are_refused_by_their_field() {
     assert_eq!(without.await.unwrap_err().code(), Code::Unimplemented);
 }
 
-async fn bootstrap(mut world: World) -> (Code, String) {
+async fn bootstrap(world: &mut World) -> (Code, String) {
     let request = api::BootstrapRequest::default();
     let refused = world.client.bootstrap(request).await.unwrap_err();
     (refused.code(), refused.message().to_owned())
@@ -90,14 +95,53 @@ async fn bootstrap(mut world: World) -> (Code, String) {
 
 #[tokio::test]
 async fn a_bootstrap_says_what_it_lacks() {
-    assert_eq!(bootstrap(world()).await.0, Code::FailedPrecondition);
-    let (code, text) = bootstrap(configured(&config_text())).await;
+    assert_eq!(bootstrap(&mut world()).await.0, Code::FailedPrecondition);
+    let (code, text) = bootstrap(&mut configured(&config_text())).await;
     assert_eq!(code, Code::InvalidArgument);
     assert!(text.contains("cluster.etcd.ca"), "{text}");
-    let with_etcd = config_text() + &etcd();
-    let (code, text) = bootstrap(configured(&with_etcd)).await;
+    let mut world = configured(&(config_text() + &etcd()));
+    set_time(&world.node, true);
+    let (code, text) = bootstrap(&mut world).await;
     assert_eq!(code, Code::Unimplemented);
     assert!(text.contains("waits for etcd"), "{text}");
+    // What etcd left makes the node a member.
+    let data = world.directory.path().join("etcd");
+    fs::create_dir(&data).unwrap();
+    assert_eq!(bootstrap(&mut world).await.0, Code::Unimplemented);
+    fs::create_dir(data.join("member")).unwrap();
+    let (code, text) = bootstrap(&mut world).await;
+    assert_eq!(code, Code::AlreadyExists);
+    assert!(text.contains("is not empty"), "{text}");
+}
+
+#[tokio::test]
+async fn a_bootstrap_waits_for_the_time_but_not_for_ever() {
+    let world = configured(&(config_text() + &etcd()));
+    let data = world.directory.path().join("etcd");
+    set_time(&world.node, false);
+    let bootstrap = |patience| operator::bootstrap(world.node.as_ref(), &data, patience);
+    let refused = bootstrap(Duration::ZERO).await;
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().starts_with("time is not in sync yet"),
+        "{refused}"
+    );
+    // It becomes known while somebody waits.
+    let (refused, ()) = tokio::join!(bootstrap(DEADLINE), async {
+        tokio::task::yield_now().await;
+        let status = TimeStatus {
+            synced: true,
+            epoch: 1,
+            sync_disabled: false,
+        };
+        let draft = Draft::new(TimeStatus::ID, status);
+        world
+            .node
+            .store()
+            .put(draft, "time.SyncController")
+            .unwrap();
+    });
+    assert_eq!(refused.code(), Code::Unimplemented);
 }
 
 /// An authority of etcd; here it is the API's.

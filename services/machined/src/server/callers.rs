@@ -1,0 +1,248 @@
+//! Whose call apid hands on: the roles are those of the certificate the caller showed, which machined verifies itself.
+//!
+//! apid says the roles, too, in `talos-role`; they can only take some away. So whoever takes apid over can pass for
+//! those whose certificates it has seen, and make up nobody.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use corten_api::metadata::CERTIFICATE;
+use corten_api::roles::Role;
+use corten_pki::{certificate_from_der, certificates_from_pem, validity, verify_client};
+use corten_resources::Store;
+use http::{HeaderMap, HeaderValue};
+
+use crate::resources::secrets::{ApiCertificates, Pem, joined};
+
+/// Certificates of one caller, in bytes as they come; apid hands on no more.
+const LARGEST_CHAIN: usize = 8 * 1024;
+/// Callers whose certificates are not verified again with each call.
+const KEPT: usize = 256;
+/// For so long: the clock may be set, and what signed them may expire.
+const GOOD_FOR: Duration = Duration::from_secs(30);
+
+/// Certificates that were verified.
+#[derive(Default)]
+pub(super) struct Callers(Mutex<Verified>);
+
+#[derive(Default)]
+struct Verified {
+    by: Vec<Pem>,
+    /// By what was shown.
+    of: HashMap<Vec<u8>, Known>,
+}
+
+struct Known {
+    roles: Vec<Role>,
+    until: SystemTime,
+    at: Instant,
+}
+
+impl Callers {
+    /// The roles of the caller whose certificate is in the metadata; a reader's while nobody can have one.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub(super) fn roles(&self, store: &Store, headers: &HeaderMap) -> Result<Vec<Role>, String> {
+        let accepted = store.get_as::<ApiCertificates>(ApiCertificates::ID);
+        let accepted = accepted.ok_or("the node has no authority yet")?;
+        if accepted.skip_verifying_client_cert {
+            return Ok(vec![Role::Reader]);
+        }
+        let shown = headers.get_all(CERTIFICATE).iter();
+        let shown: Vec<&[u8]> = shown.map(HeaderValue::as_bytes).collect();
+        if shown.is_empty() {
+            return Err("it came without the caller's certificate".to_owned());
+        }
+        if shown.iter().map(|one| one.len()).sum::<usize>() > LARGEST_CHAIN {
+            return Err(format!(
+                "the caller's certificates are more than {LARGEST_CHAIN} bytes"
+            ));
+        }
+        let key = shown.join(&b","[..]);
+        let (now, at) = (SystemTime::now(), Instant::now());
+        let mut verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.by != accepted.accepted_cas {
+            verified.by.clone_from(&accepted.accepted_cas);
+            verified.of.clear();
+        }
+        if let Some(known) = verified.of.get(&key)
+            && now <= known.until
+            && at.saturating_duration_since(known.at) < GOOD_FOR
+        {
+            return Ok(known.roles.clone());
+        }
+        let known = verify(&shown, &verified.by, now, at)?;
+        let roles = known.roles.clone();
+        // Who has that many callers at once verifies some of them once more.
+        if verified.of.len() >= KEPT {
+            verified.of.clear();
+        }
+        verified.of.insert(key, known);
+        Ok(roles)
+    }
+}
+
+fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<Known, String> {
+    let chain = shown.iter().map(|text| STANDARD_NO_PAD.decode(text));
+    let chain: Result<Vec<_>, _> = chain.map(|der| der.map(certificate_from_der)).collect();
+    let chain = chain.map_err(|error| format!("the caller's certificate is no base64: {error}"))?;
+    let why = |error: corten_pki::PkiError| {
+        format!("the caller's certificate: {}", crate::describe(&error))
+    };
+    let authorities = certificates_from_pem(joined(by).as_bytes()).map_err(why)?;
+    let names = verify_client(&chain, &authorities, now).map_err(why)?;
+    let leaf = chain
+        .first()
+        .ok_or("it came without the caller's certificate")?;
+    let (_, until) = validity(leaf).map_err(why)?;
+    Ok(Known {
+        roles: names.iter().filter_map(|name| Role::parse(name)).collect(),
+        until,
+        at,
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME};
+    use corten_resources::Draft;
+
+    use super::*;
+    use crate::resources::secrets::PemPair;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    pub(in crate::server) fn new_ca() -> Ca {
+        Ca::generate(
+            Algorithm::Ed25519,
+            "talos",
+            "",
+            SystemTime::now() - 100 * HOUR,
+        )
+        .unwrap()
+    }
+
+    /// A node whose apid lets in callers with certificates of these authorities; of none: anybody.
+    pub(in crate::server) fn accepting(store: &Store, authorities: &[&Ca]) {
+        let pem = |ca: &&Ca| Pem {
+            crt: ca.pem().crt.clone(),
+        };
+        let nobodys = CertificateAndKey {
+            crt: String::new(),
+            key: String::new(),
+        };
+        let certificates = ApiCertificates {
+            client: None,
+            server: PemPair::from(&nobodys),
+            accepted_cas: authorities.iter().map(pem).collect(),
+            skip_verifying_client_cert: authorities.is_empty(),
+        };
+        let _known = store.register::<ApiCertificates>();
+        let draft = Draft::new(ApiCertificates::ID, certificates);
+        store.put(draft, "").unwrap();
+    }
+
+    /// What apid adds to the call of who shows this.
+    pub(in crate::server) fn shown(certificate: &CertificateAndKey) -> HeaderMap {
+        let chain = certificates_from_pem(certificate.crt.as_bytes()).unwrap();
+        let mut headers = HeaderMap::new();
+        for der in chain {
+            let value = HeaderValue::try_from(STANDARD_NO_PAD.encode(der)).unwrap();
+            headers.append(CERTIFICATE, value);
+        }
+        headers
+    }
+
+    fn client(ca: &Ca, roles: &[&str]) -> HeaderMap {
+        shown(&ca.client(roles, SystemTime::now(), HOUR).unwrap())
+    }
+
+    #[test]
+    fn roles_are_those_of_a_certificate_of_an_accepted_authority() {
+        let (ca, other) = (new_ca(), new_ca());
+        let store = Store::new();
+        let callers = Callers::default();
+        let roles = |headers: &HeaderMap| callers.roles(&store, headers);
+        let admin = client(&ca, &["os:admin"]);
+        roles(&admin).unwrap_err();
+        accepting(&store, &[&ca]);
+        assert_eq!(roles(&admin).unwrap(), [Role::Admin]);
+        assert_eq!(roles(&admin).unwrap(), [Role::Admin]);
+        let two = client(&ca, &["os:reader", "os:etcd:backup"]);
+        assert_eq!(roles(&two).unwrap(), [Role::Reader, Role::EtcdBackup]);
+        assert_eq!(roles(&client(&ca, &["os:root"])).unwrap(), []);
+        // The authority is withdrawn: what was verified is so no more.
+        accepting(&store, &[&other]);
+        roles(&admin).unwrap_err();
+        accepting(&store, &[&other, &ca]);
+        assert_eq!(roles(&admin).unwrap(), [Role::Admin]);
+    }
+
+    #[test]
+    fn hostile_certificates_give_no_role() {
+        let (ca, other) = (new_ca(), new_ca());
+        let store = Store::new();
+        accepting(&store, &[&ca]);
+        let now = SystemTime::now();
+        let names = ["node".to_owned()];
+        let server = ca.server("node", &names, now, NODE_LIFETIME).unwrap();
+        let expired = ca.client(&["os:admin"], now - 10 * HOUR, HOUR).unwrap();
+        let own = CertificateAndKey {
+            crt: ca.pem().crt.clone(),
+            key: String::new(),
+        };
+        let value = |text: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.append(CERTIFICATE, HeaderValue::from_bytes(text).unwrap());
+            headers
+        };
+        let mut long = client(&ca, &["os:admin"]);
+        for _ in 0..LARGEST_CHAIN / 256 {
+            let one = long[CERTIFICATE].clone();
+            long.append(CERTIFICATE, one);
+        }
+        let callers = Callers::default();
+        for (headers, word) in [
+            (HeaderMap::new(), "without"),
+            (client(&other, &["os:admin"]), "certificate: "),
+            (shown(&server), "certificate: "),
+            (shown(&expired), "certificate: "),
+            (shown(&own), "certificate: "),
+            (value(b""), "certificate: "),
+            (value(b"AAAA"), "certificate: "),
+            (value(b"*"), "no base64"),
+            (value(&[0xff; 9]), "no base64"),
+            (value(&[b'A'; LARGEST_CHAIN + 1]), "more than"),
+            (long, "more than"),
+        ] {
+            let why = callers.roles(&store, &headers).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+        assert!(callers.0.lock().unwrap().of.is_empty());
+    }
+
+    #[test]
+    fn callers_by_the_thousand_take_little() {
+        let ca = new_ca();
+        let store = Store::new();
+        accepting(&store, &[&ca]);
+        let callers = Callers::default();
+        for _ in 0..KEPT + 10 {
+            callers.roles(&store, &client(&ca, &["os:reader"])).unwrap();
+        }
+        let kept = callers.0.lock().unwrap().of.len();
+        assert!((1..=KEPT).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn a_node_without_a_config_has_readers_only() {
+        let store = Store::new();
+        accepting(&store, &[]);
+        let roles = Callers::default().roles(&store, &HeaderMap::new());
+        assert_eq!(roles.unwrap(), [Role::Reader]);
+    }
+}

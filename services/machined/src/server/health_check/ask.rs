@@ -1,0 +1,358 @@
+//! What a node says of itself, and what of it is not as it should be.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use corten_api::cosi::resource::GetRequest;
+use corten_api::cosi::resource::state_client::StateClient;
+use corten_api::machine as api;
+use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_api::metadata;
+use corten_api::roles::Role;
+use corten_api::storage::Disk;
+use corten_api::storage::storage_service_client::StorageServiceClient;
+use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
+use corten_pki::{private_key_from_pem, to_pem};
+use corten_resources::Spec as _;
+use futures_util::{StreamExt as _, stream};
+use prost::Message as _;
+use tokio::time::timeout;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+
+use super::{Check, Nodes};
+use crate::certificates;
+use crate::node::Node;
+use crate::resources::runtime::MachineStatus;
+use crate::server::Paths;
+use crate::unix;
+use crate::volumes::SMALLEST_EPHEMERAL;
+
+/// Nodes asked at once.
+const AT_ONCE: usize = 8;
+/// A node that answers takes milliseconds; one that is away is known to apid after 5 s.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the certificate is good for that apid is shown: the connection is used for seconds.
+const LIFETIME: Duration = Duration::from_secs(10 * 60);
+/// An answer, in bytes: a list of services with their histories is the largest.
+const LARGEST_ANSWER: usize = 1 << 20;
+/// What the image boots in, in KiB, less what the kernel keeps for itself.
+const SMALLEST_MEMORY: u64 = 512 * 1024 * 4 / 5;
+/// What the boot partitions and STATE take of a disk, in bytes.
+const BESIDE_EPHEMERAL: u64 = 512 << 20;
+
+/// A node to be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// This one, at its socket.
+    Itself,
+    /// Another one, which apid knows how to reach.
+    Other(String),
+}
+
+/// The nodes of one health check.
+pub(super) struct Asking {
+    node: Arc<dyn Node>,
+    paths: Paths,
+    targets: Vec<Target>,
+}
+
+impl Asking {
+    pub(super) fn new(node: Arc<dyn Node>, paths: Paths, targets: Vec<Target>) -> Asking {
+        Asking {
+            node,
+            paths,
+            targets,
+        }
+    }
+
+    /// This node's apid, which is shown a reader's certificate, made for it.
+    async fn apid(&self) -> Result<Channel, String> {
+        let config = self.node.config().ok_or("the node has no config")?;
+        let authority = certificates::signer(&config).map_err(|error| crate::describe(&error))?;
+        let reader = authority
+            .client(&[Role::Reader.name()], SystemTime::now(), LIFETIME)
+            .map_err(|error| crate::describe(&error))?;
+        let key =
+            private_key_from_pem(reader.key.as_bytes()).map_err(|error| crate::describe(&error))?;
+        // By the only name that the library reads.
+        let key = to_pem("PRIVATE KEY", key.secret_der());
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&authority.pem().crt))
+            .identity(Identity::from_pem(reader.crt, key))
+            .domain_name(self.paths.apid.ip().to_string());
+        let failed = |error: tonic::transport::Error| {
+            format!("apid of this node: {}", crate::describe(&error))
+        };
+        Endpoint::from_shared(format!("https://{}", self.paths.apid))
+            .and_then(|endpoint| endpoint.tls_config(tls))
+            .map_err(failed)?
+            .connect_timeout(PATIENCE)
+            .connect()
+            .await
+            .map_err(failed)
+    }
+}
+
+impl Nodes for Asking {
+    /// Each round has connections of its own: authorities are replaced, and nodes come and go.
+    async fn lacking(&self, check: Check) -> Vec<String> {
+        let asks_others = self.targets.iter().any(|target| *target != Target::Itself);
+        let apid = if asks_others {
+            self.apid().await
+        } else {
+            Err(String::new())
+        };
+        let asked = self.targets.clone().into_iter().map(|target| {
+            let (apid, socket) = (apid.clone(), self.paths.machined.clone());
+            async move {
+                let (name, way) = match target {
+                    Target::Other(name) => (Some(name), apid),
+                    Target::Itself => {
+                        let way = unix::connect(&socket).await;
+                        (None, way.map_err(|_| "machined does not answer".to_owned()))
+                    }
+                };
+                let shown = name.clone().unwrap_or_else(|| "this node".to_owned());
+                let answer = match way {
+                    Ok(channel) => timeout(PATIENCE, ask(check, channel, name)).await,
+                    Err(why) => Ok(Err(why)),
+                };
+                let late = || format!("no answer within {} s", PATIENCE.as_secs());
+                let why = answer.unwrap_or_else(|_| Err(late())).err()?;
+                Some(format!("{shown}: {why}"))
+            }
+        });
+        let asked: Vec<_> = asked.collect();
+        let lacking = stream::iter(asked).buffered(AT_ONCE);
+        lacking.filter_map(std::future::ready).collect().await
+    }
+}
+
+/// Whether a node passes a check; `name` when the call is to be handed on to it.
+async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(), String> {
+    let machine = MachineServiceClient::new(channel.clone());
+    let mut machine = machine.max_decoding_message_size(LARGEST_ANSWER);
+    let name = name.as_deref();
+    match check {
+        Check::Apid => machine
+            .version(asking((), name)?)
+            .await
+            .map(drop)
+            .map_err(said),
+        Check::Memory => {
+            let answer = machine.memory(asking((), name)?).await.map_err(said)?;
+            let first = answer.into_inner().messages.into_iter().next();
+            memory(&first.and_then(|first| first.meminfo).unwrap_or_default())
+        }
+        Check::Disks => {
+            let mut storage = StorageServiceClient::new(channel);
+            let answer = storage.disks(asking((), name)?).await.map_err(said)?;
+            let first = answer.into_inner().messages.into_iter().next();
+            disks(&first.unwrap_or_default().disks)
+        }
+        Check::Services => {
+            let answer = machine.service_list(asking((), name)?).await;
+            let first = answer
+                .map_err(said)?
+                .into_inner()
+                .messages
+                .into_iter()
+                .next();
+            services(&first.unwrap_or_default().services)
+        }
+        Check::Boot => {
+            let definition = MachineStatus::DEFINITION;
+            let wanted = GetRequest {
+                namespace: definition.default_namespace.to_owned(),
+                r#type: definition.type_name.to_owned(),
+                id: MachineStatus::ID.to_owned(),
+                options: None,
+            };
+            let answer = StateClient::new(channel).get(asking(wanted, name)?).await;
+            let resource = answer.map_err(said)?.into_inner().resource;
+            let spec = resource
+                .and_then(|resource| resource.spec)
+                .unwrap_or_default();
+            let status = MachineStatusSpec::decode(spec.proto_spec.as_slice());
+            boot(&status.map_err(|error| format!("MachineStatus: {error}"))?)
+        }
+    }
+}
+
+/// A reader's request; apid hands it on to the node that is named.
+fn asking<T>(message: T, node: Option<&str>) -> Result<Request<T>, String> {
+    let mut request = Request::new(message);
+    let fields = request.metadata_mut();
+    let reader = tonic::metadata::MetadataValue::from_static(Role::Reader.name());
+    fields.insert(metadata::ROLE, reader);
+    if let Some(node) = node {
+        let node = node.parse().map_err(|_| "no name of a node".to_owned())?;
+        fields.insert(metadata::NODE, node);
+    }
+    Ok(request)
+}
+
+fn said(status: Status) -> String {
+    status.message().to_owned()
+}
+
+fn memory(info: &api::MemInfo) -> Result<(), String> {
+    if info.memtotal >= SMALLEST_MEMORY {
+        return Ok(());
+    }
+    Err(format!(
+        "{} MiB of memory, and the least is 512 MiB",
+        info.memtotal / 1024
+    ))
+}
+
+/// A node that was booted from a CD or the network is carried by no disk.
+fn disks(disks: &[Disk]) -> Result<(), String> {
+    let smallest = SMALLEST_EPHEMERAL + BESIDE_EPHEMERAL;
+    match disks.iter().find(|disk| disk.system_disk) {
+        Some(disk) if disk.size < smallest => Err(format!(
+            "its disk {} has {} MiB, and the least is {} MiB",
+            disk.device_name,
+            disk.size >> 20,
+            smallest >> 20
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn services(services: &[api::ServiceInfo]) -> Result<(), String> {
+    let why = |service: &api::ServiceInfo| {
+        let health = service.health.clone().unwrap_or_default();
+        match service.state.as_str() {
+            "Running" if health.unknown || health.healthy => None,
+            "Running" => Some(format!(
+                "{} is not healthy ({})",
+                service.id, health.last_message
+            )),
+            // Nobody wants it yet, or any more; what the node cannot do without keeps it from being ready.
+            "Initialized" | "Finished" | "Skipped" => None,
+            state => Some(format!("{} is {state}", service.id)),
+        }
+    };
+    let lacking: Vec<String> = services.iter().filter_map(why).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(lacking.join(", "))
+}
+
+fn boot(status: &MachineStatusSpec) -> Result<(), String> {
+    let health = status.status.clone().unwrap_or_default();
+    match status.stage() {
+        MachineStage::Running if health.ready => Ok(()),
+        MachineStage::Running => {
+            let unmet = health.unmet_conditions.iter();
+            let unmet: Vec<String> = unmet
+                .map(|unmet| format!("{} ({})", unmet.name, unmet.reason))
+                .collect();
+            Err(format!("not ready: {}", unmet.join(", ")))
+        }
+        MachineStage::Maintenance => Err("it waits for a machine config".to_owned()),
+        stage => {
+            let stage = stage.as_str_name().trim_start_matches("MACHINE_STAGE_");
+            Err(format!("it is in the stage {}", stage.to_lowercase()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_api::talos::resource::definitions::runtime::{MachineStatusStatus, UnmetCondition};
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_small_is_told_with_the_least() {
+        let total = |memtotal| api::MemInfo {
+            memtotal,
+            ..Default::default()
+        };
+        memory(&total(480 * 1024)).unwrap();
+        let why = memory(&total(250 * 1024)).unwrap_err();
+        assert_eq!(why, "250 MiB of memory, and the least is 512 MiB");
+        let disk = |size, system_disk| Disk {
+            size,
+            device_name: "/dev/vda".to_owned(),
+            system_disk,
+            ..Default::default()
+        };
+        disks(&[]).unwrap();
+        disks(&[disk(1 << 20, false), disk(4 << 30, true)]).unwrap();
+        let why = disks(&[disk(1 << 30, true)]).unwrap_err();
+        assert_eq!(
+            why,
+            "its disk /dev/vda has 1024 MiB, and the least is 2560 MiB"
+        );
+    }
+
+    #[test]
+    fn what_should_run_and_does_not_is_named() {
+        let service = |id: &str, state: &str, healthy, unknown| api::ServiceInfo {
+            id: id.to_owned(),
+            state: state.to_owned(),
+            events: None,
+            health: Some(api::ServiceHealth {
+                unknown,
+                healthy,
+                last_message: "no answer".to_owned(),
+                last_change: None,
+            }),
+        };
+        let good = [
+            service("a", "Running", true, false),
+            service("b", "Running", false, true),
+            service("c", "Finished", false, true),
+            service("d", "Initialized", false, true),
+        ];
+        services(&good).unwrap();
+        let bad = [
+            service("a", "Running", true, false),
+            service("b", "Running", false, false),
+            service("c", "Waiting", false, true),
+        ];
+        let why = services(&bad).unwrap_err();
+        assert_eq!(why, "b is not healthy (no answer), c is Waiting");
+    }
+
+    #[test]
+    fn a_boot_is_over_when_the_node_is_ready() {
+        let status = |stage: MachineStage, ready| MachineStatusSpec {
+            stage: stage.into(),
+            status: Some(MachineStatusStatus {
+                ready,
+                unmet_conditions: vec![UnmetCondition {
+                    name: "network".to_owned(),
+                    reason: "no address yet".to_owned(),
+                }],
+            }),
+        };
+        boot(&status(MachineStage::Running, true)).unwrap();
+        for (stage, ready, why) in [
+            (
+                MachineStage::Running,
+                false,
+                "not ready: network (no address yet)",
+            ),
+            (
+                MachineStage::Maintenance,
+                true,
+                "it waits for a machine config",
+            ),
+            (MachineStage::Booting, false, "it is in the stage booting"),
+        ] {
+            assert_eq!(boot(&status(stage, ready)).unwrap_err(), why);
+        }
+        // A message of a newer node, with a stage nobody knows yet.
+        let unknown = MachineStatusSpec {
+            stage: 99,
+            status: None,
+        };
+        assert_eq!(boot(&unknown).unwrap_err(), "it is in the stage unknown");
+    }
+}

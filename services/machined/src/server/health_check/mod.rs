@@ -1,0 +1,244 @@
+//! `cluster.ClusterService`: whether nodes are well, as far as this one can ask them.
+//!
+//! The checks follow each other; each asks every node again and again until none lacks anything, and tells what
+//! changes meanwhile. It is a caller like others: in the role of a reader, of other nodes through this node's apid.
+
+mod ask;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corten_api::cluster::cluster_service_server::ClusterService;
+use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Paths, duration, stream};
+use crate::node::Node;
+use crate::resources::secrets::CertSans;
+use ask::{Asking, Target};
+
+/// Health checks at a time.
+const AT_A_TIME: usize = 16;
+/// Nodes of one, as many as apid takes.
+const MOST_NODES: usize = 1024;
+/// Between one round of questions and the next.
+const PAUSE: Duration = Duration::from_secs(2);
+/// What the reference's client asks for.
+const USUAL_PATIENCE: Duration = Duration::from_secs(20 * 60);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Messages between the checks and the connection.
+const QUEUE: usize = 4;
+/// Of what nodes lack, as much is told at once: nodes, and characters of each.
+const TOLD: usize = 8;
+const TOLD_EACH: usize = 200;
+
+/// What the reference checks beside, and who asks may take for checked.
+const NOT_HERE: [&str; 3] = ["etcd", "kubelet", "Kubernetes"];
+
+/// What is checked, in this order; the words are the reference's where it has the check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Apid,
+    Memory,
+    Disks,
+    Services,
+    Boot,
+}
+
+impl Check {
+    const ALL: [Check; 5] = [
+        Check::Apid,
+        Check::Memory,
+        Check::Disks,
+        Check::Services,
+        Check::Boot,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Check::Apid => "apid to be ready",
+            Check::Memory => "all nodes memory sizes",
+            Check::Disks => "all nodes disk sizes",
+            Check::Services => "all services to be healthy",
+            Check::Boot => "all nodes to finish boot sequence",
+        }
+    }
+}
+
+/// Who knows how the nodes are.
+trait Nodes: Send + Sync {
+    /// What those that do not pass a check lack, each with its name.
+    fn lacking(&self, check: Check) -> impl Future<Output = Vec<String>> + Send;
+}
+
+type Sender = mpsc::Sender<Result<HealthCheckProgress, Status>>;
+
+/// The service.
+pub(super) struct HealthChecks {
+    node: Arc<dyn Node>,
+    paths: Paths,
+    places: Arc<Semaphore>,
+}
+
+impl HealthChecks {
+    pub(super) fn new(node: Arc<dyn Node>, paths: Paths) -> HealthChecks {
+        HealthChecks {
+            node,
+            paths,
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
+        }
+    }
+
+    /// Who is asked: the nodes that are named, or this one.
+    fn targets(&self, info: &ClusterInfo) -> Result<Vec<Target>, Status> {
+        let named = [
+            ("control_plane_nodes", &info.control_plane_nodes),
+            ("worker_nodes", &info.worker_nodes),
+        ];
+        if named.iter().map(|(_, names)| names.len()).sum::<usize>() > MOST_NODES {
+            let text = format!("cluster_info: more than {MOST_NODES} nodes");
+            return Err(Status::invalid_argument(text));
+        }
+        let sans = self.node.store().get_as::<CertSans>(CertSans::ID);
+        let own = sans.map(|sans| sans.names()).unwrap_or_default();
+        let config = self.node.config();
+        let asks_others = config.is_some_and(|config| config.machine.kind.is_control_plane());
+        let mut targets = Vec::new();
+        for (field, names) in named {
+            for name in names {
+                if !is_host(name) {
+                    return Err(Status::invalid_argument(format!(
+                        "cluster_info.{field}: {name:?} is no host name or IP address"
+                    )));
+                }
+                let target = if own.contains(name) {
+                    Target::Itself
+                } else if asks_others {
+                    Target::Other(name.clone())
+                } else {
+                    return Err(Status::failed_precondition(format!(
+                        "cluster_info.{field}: this node is not of the control plane, so it cannot ask {name}; \
+                         use one that is as endpoint"
+                    )));
+                };
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        if targets.is_empty() {
+            targets.push(Target::Itself);
+        }
+        Ok(targets)
+    }
+}
+
+/// A host name or an IP address, without a port.
+fn is_host(text: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_name = (1..=253).contains(&text.len()) && text.chars().all(usual);
+    is_name || text.parse::<IpAddr>().is_ok()
+}
+
+fn patience(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    let Some(asked) = asked else {
+        return Ok(USUAL_PATIENCE);
+    };
+    duration(asked)
+        .filter(|asked| !asked.is_zero() && *asked <= LONGEST_PATIENCE)
+        .ok_or_else(|| {
+            Status::invalid_argument("wait_timeout: must be more than 0 and at most 24h")
+        })
+}
+
+#[async_trait]
+impl ClusterService for HealthChecks {
+    async fn health_check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<BoxStream<HealthCheckProgress>>, Status> {
+        let request = request.into_inner();
+        let patience = patience(request.wait_timeout)?;
+        let targets = self.targets(&request.cluster_info.unwrap_or_default())?;
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            let text = format!("{AT_A_TIME} health checks are under way: try again later");
+            Status::resource_exhausted(text)
+        })?;
+        let nodes = Asking::new(self.node.clone(), self.paths.clone(), targets);
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        stream::task(sender.clone(), async move {
+            let _place = place;
+            tokio::select! {
+                () = checks(&nodes, &sender, patience, PAUSE) => {}
+                () = sender.closed() => {}
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// Makes the checks, and ends the stream: with an error when they took too long.
+async fn checks(nodes: &impl Nodes, sender: &Sender, patience: Duration, pause: Duration) {
+    let mut waiting = String::new();
+    let ended = timeout(patience, pass(nodes, sender, pause, &mut waiting)).await;
+    if ended.is_err() {
+        let text = format!(
+            "no end within {} s: waiting for {waiting}",
+            patience.as_secs()
+        );
+        let _ = sender.send(Err(Status::deadline_exceeded(text))).await;
+    }
+}
+
+/// Returns when all checks have passed, or nobody listens; `waiting` is for what it waits, and why.
+async fn pass(nodes: &impl Nodes, sender: &Sender, pause: Duration, waiting: &mut String) {
+    for check in Check::ALL {
+        let name = check.name();
+        *waiting = format!("{name}: ...");
+        say(sender, format!("waiting for {waiting}")).await;
+        loop {
+            let lacking = nodes.lacking(check).await;
+            if lacking.is_empty() {
+                break;
+            }
+            let now = format!("{name}: {}", summary(&lacking));
+            if now != *waiting {
+                *waiting = now;
+                say(sender, format!("waiting for {waiting}")).await;
+            }
+            sleep(pause).await;
+        }
+        say(sender, format!("waiting for {name}: OK")).await;
+    }
+    for part in NOT_HERE {
+        say(sender, format!("{part}: not part of this version")).await;
+    }
+    say(sender, "all checks that this version has are OK".to_owned()).await;
+}
+
+/// Waits until the caller has room for it. When he is gone, what makes the checks is ended from outside.
+async fn say(sender: &Sender, message: String) {
+    let metadata = None;
+    let _ = sender
+        .send(Ok(HealthCheckProgress { metadata, message }))
+        .await;
+}
+
+fn summary(lacking: &[String]) -> String {
+    let told = lacking.iter().take(TOLD).map(|text| {
+        let end = text.floor_char_boundary(TOLD_EACH);
+        text.get(..end).unwrap_or_default()
+    });
+    let mut summary = told.collect::<Vec<_>>().join("; ");
+    if let Some(more @ 1..) = lacking.len().checked_sub(TOLD) {
+        summary.push_str(&format!("; and {more} more"));
+    }
+    summary
+}
