@@ -45,6 +45,7 @@ impl Layer {
         match self {
             Layer::Default => 0,
             Layer::Cmdline => 1,
+            Layer::Platform => 2,
             Layer::Operator => 3,
             Layer::Configuration => 4,
         }
@@ -167,7 +168,6 @@ impl LinkSpec {
 
 impl Spec for LinkSpec {
     const DEFINITION: Definition = secret("LinkSpecs.net.talos.dev");
-}
 
     type Message = wire::LinkSpecSpec;
 
@@ -201,6 +201,7 @@ impl Spec for LinkSpec {
             veth: self.veth.as_ref().map(Veth::message),
         }
     }
+}
 
 /// An address of a link; its id is `<link>/<address>/<prefix length>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -223,7 +224,6 @@ pub struct AddressSpec {
 
 impl Spec for AddressSpec {
     const DEFINITION: Definition = open("AddressSpecs.net.talos.dev", NAMESPACE, &[], &[]);
-}
 
     type Message = wire::AddressSpecSpec;
 
@@ -237,6 +237,7 @@ impl Spec for AddressSpec {
             priority: self.priority,
         }
     }
+}
 
 /// A route; its id is `[<table>/][<link>/]<family>/<gateway>/<destination>/<metric>`, with the link for
 /// IPv6 and without the table for the main one.
@@ -277,7 +278,6 @@ pub struct RouteSpec {
 
 impl Spec for RouteSpec {
     const DEFINITION: Definition = open("RouteSpecs.net.talos.dev", NAMESPACE, &[], &[]);
-}
 
     type Message = wire::RouteSpecSpec;
 
@@ -298,6 +298,7 @@ impl Spec for RouteSpec {
             mtu: self.mtu,
         }
     }
+}
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
@@ -346,7 +347,6 @@ mod tests {
              masterName: bond0\nlayer: default\n"
         );
         assert_eq!(link.master(), Some("bond0"));
-    }
         let message = link.message();
         assert_eq!(
             (&*message.name, message.r#type, message.up),
@@ -397,6 +397,7 @@ mod tests {
             (100, 1, 16)
         );
         assert_eq!(message.config_layer, 3);
+    }
 
     #[test]
     fn a_tunnel_has_its_keys_in_the_spec_and_in_no_log() {
@@ -430,11 +431,11 @@ mod tests {
             "{debug}"
         );
         assert_eq!(debug.matches("<secret>").count(), 2, "{debug}");
-        assert_eq!(LinkSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
         let message = link.message().wireguard.unwrap();
         assert!(message.private_key.starts_with("AQEB") && message.public_key.is_empty());
         assert!(message.peers[0].preshared_key.starts_with("AwMD"));
         assert_eq!(message.peers[0].endpoint, "[fd00::9]:51820");
+        assert_eq!(LinkSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }
 
     #[test]
