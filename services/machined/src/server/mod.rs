@@ -70,6 +70,8 @@ use service::Machine;
 /// that hangs holds its streams no longer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Metadata of one call, in bytes: of the caller's own apid hands on 8 KiB, and as much of certificates.
+const HEADERS: u32 = 32 * 1024;
 /// Calls on one connection at a time. apid has one connection for all callers.
 const STREAMS: u32 = 512;
 
@@ -164,6 +166,7 @@ pub async fn serve_from(
     let clock = TimeServiceServer::new(clock::Clock::new(node.clone()));
     Server::builder()
         .max_concurrent_streams(STREAMS)
+        .http2_max_header_list_size(HEADERS)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))

@@ -38,6 +38,24 @@ async fn what_is_missing_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
+async fn as_much_metadata_as_apid_hands_on_is_taken() {
+    let World {
+        directory: _directory,
+        mut client,
+        ..
+    } = world();
+    let mut request = Request::new(());
+    let (most, some) = ("x".repeat(8 * 1024), "y".repeat(8 * 1024));
+    request
+        .metadata_mut()
+        .insert("x-most", most.parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("corten-caller", some.parse().unwrap());
+    client.version(request).await.unwrap();
+}
+
+#[tokio::test]
 async fn roles_are_checked_on_the_socket() {
     let World {
         directory: _directory,
