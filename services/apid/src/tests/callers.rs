@@ -38,6 +38,39 @@ async fn machined_gets_the_callers_certificate_through_any_node_and_no_other() {
 }
 
 #[tokio::test]
+async fn machined_is_told_who_asks_in_the_words_of_the_audit_log_and_of_readers_calls_nothing() {
+    let cluster = Cluster::new();
+    let (a, b) = (
+        node(&cluster, "a", Manner::Answer(1)).await,
+        node(&cluster, "b", Manner::Answer(2)).await,
+    );
+    let operator = cluster.client(&a, &["os:operator"]).await;
+    // Nobody names himself.
+    let who = "roles=os:admin serial=1 from=1.2.3.4:5 via=-";
+    let claimed = [("corten-caller", who)];
+    operator.call(MEMORY, &claimed, &[]).await;
+    operator.call(REBOOT, &claimed, &[]).await;
+    operator.call(REBOOT, &[("node", "b")], &[]).await;
+    let callers = |node: &Node| {
+        let seen = node.machined.seen().into_iter();
+        seen.map(|seen| seen.caller).collect::<Vec<_>>()
+    };
+    let [none, here] = callers(&a).try_into().unwrap();
+    let [there] = callers(&b).try_into().unwrap();
+    assert_eq!(none, None);
+    for (node, caller) in [(&a, here.unwrap()), (&b, there.unwrap())] {
+        node.is_quiet().await;
+        let lines = node.audit.lock().unwrap().clone();
+        assert!(caller.starts_with("roles=os:operator serial="), "{caller}");
+        let own = format!(" {caller} nodes=");
+        assert!(
+            lines.iter().any(|line| line.contains(&own)),
+            "{own} {lines:#?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn calls_that_are_refused_again_and_again_share_a_line() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
