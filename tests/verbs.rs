@@ -146,6 +146,15 @@ fn verbs_that_look_are_answered_by_a_node() {
     let total = node.ask(&admin, &["memory", "-v"], SOON);
     assert!(total.contains("\nMemTotal: "), "{total}");
 
+    let health = node.ask(&admin, &["health", "--wait-timeout", "1m"], SOON);
+    for line in [
+        "waiting for apid to be ready: OK",
+        "waiting for all nodes to finish boot sequence: OK",
+        "etcd: not part of this version",
+    ] {
+        assert!(health.lines().any(|told| told == line), "{health}");
+    }
+
     let graph = node.ask(&admin, &["inspect", "dependencies"], SOON);
     assert!(graph.starts_with("digraph "), "{graph}");
     let release = node.ask(&admin, &["read", "/etc/os-release"], SOON);
