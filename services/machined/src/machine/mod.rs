@@ -9,8 +9,8 @@ mod images;
 mod loading;
 mod overlay;
 mod runtime;
-mod storage;
 mod seed;
+mod storage;
 mod tell;
 mod trial;
 
@@ -36,8 +36,8 @@ use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
 use crate::mount_table;
-use crate::network::{Network, Setup};
 use crate::network::seed::Seed;
+use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::power_button;
 use crate::services::{
@@ -81,9 +81,9 @@ struct Machine {
     network: Network,
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
-    machine_id: Mutex<String>,
     /// What a NoCloud seed says of the network, once it is read.
     seed: watch::Sender<Option<Arc<Seed>>>,
+    machine_id: Mutex<String>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
     /// Told when it can be opened, from the start.
@@ -117,8 +117,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         presses,
         network,
         setup: watch::Sender::new(None),
-        machine_id: Mutex::new(String::new()),
         seed: watch::Sender::new(None),
+        machine_id: Mutex::new(String::new()),
         awaits_config: AtomicBool::new(false),
         restart: Notify::new(),
         extensions: extensions::Extensions::default(),
@@ -127,8 +127,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     });
     machine.run_controllers()?;
     tokio::spawn(machine.clone().load_extensions());
-    tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
     tokio::spawn(machine.clone().follow_seed());
+    tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
@@ -162,6 +162,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
             Some(()) = pressed.recv() => {
                 break of_itself(Action::Shutdown, "the power button was pressed");
             }
+            why = machine.supervisor.lost() => return Err(Fatal(why)),
             () = machine.restart.notified() => {
                 break of_itself(Action::Reboot, "the config says how EPHEMERAL is opened");
             }
@@ -214,6 +215,7 @@ impl Machine {
             config: self.node.configs(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
+            seed: self.seed.subscribe(),
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),
@@ -227,7 +229,6 @@ impl Machine {
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
         tokio::spawn(controllers::run(runtime));
-            seed: self.seed.subscribe(),
         Ok(())
     }
 
