@@ -147,6 +147,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use bytes::Bytes;
+    use tonic::metadata::MetadataMap;
 
     use super::*;
     use crate::identity::Identity;
@@ -207,6 +208,11 @@ mod tests {
             let caller = caller(roles);
             let kept = forwarded(&headers, &caller.roles, &caller).unwrap();
             assert_eq!(values(&kept), caller.shown);
+            // As gRPC reads it, it is the certificate.
+            let read = MetadataMap::from_headers(kept);
+            let der = read.get_bin(metadata::CERTIFICATE).unwrap().to_bytes();
+            let names = corten_pki::organizations(&der.unwrap()).unwrap();
+            assert_eq!(names, roles);
         }
         let speaker = caller(&["os:impersonator"]);
         let kept = forwarded(&headers, &[Role::Reader], &speaker).unwrap();
