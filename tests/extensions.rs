@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
-use qemu::{Arch, Disk, DiskMode};
+use qemu::{Disk, DiskMode};
 use serde_json::json;
 use tests::chaos::{self, Agent};
 use tests::client::Table;
@@ -41,13 +41,6 @@ restart: always
 ";
 const WAITS_FOR: &str = "Waiting for service \"ext-nobody\" to be \"up\", the path /var/nothing";
 
-fn architecture() -> &'static str {
-    match images::arch() {
-        Arch::Arm64 => "arm64",
-        _ => "amd64",
-    }
-}
-
 /// The image of an extension which has a file of its name, and its digest.
 fn image(name: &str) -> (Image, String) {
     let manifest = format!("version: v1alpha1\nmetadata: {{name: {name}, version: v1.2.3}}\n");
@@ -59,7 +52,10 @@ fn image(name: &str) -> (Image, String) {
         members.push(file("rootfs/usr/local/etc/containers/waits.yaml", WAITS));
     }
     let mut image = Image::default();
-    let digest = image.add(architecture(), &[(PLAIN, tar(&members))]);
+    let digest = image.add(
+        images::builder_arch().names().oci,
+        &[(PLAIN, tar(&members))],
+    );
     (image, digest)
 }
 
