@@ -24,7 +24,10 @@ fn config_by_api_makes_the_node_its_owners() {
     }
 
     // What needs a config is refused, by name and not by silence.
-    let refused = node.insecure().call(&["reboot"]).unwrap_err();
+    let refused = node
+        .insecure()
+        .call(&["reboot", "--wait=false"])
+        .unwrap_err();
     assert!(refused.to_lowercase().contains("permission"), "{refused}");
     // Nonsense is refused and changes nothing.
     let nonsense = node.vm.dir().join("nonsense.yaml");
