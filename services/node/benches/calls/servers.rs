@@ -27,7 +27,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use machined::events::Events;
 use machined::node::{
-    Action, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
+    Action, Actor, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
 };
 use machined::server::{Paths, serve_from};
 use prost::Message as _;
@@ -280,7 +280,7 @@ impl Node for Still {
         Err(refused())
     }
 
-    fn submit(&self, _: Action, _: &str) -> Result<(), SubmitError> {
+    fn submit(&self, _: Action, _: Actor) -> Result<(), SubmitError> {
         Err(refused())
     }
 }
