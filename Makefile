@@ -86,6 +86,11 @@ test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without
 	CORTEN_ARCH=arm64 cargo test --locked --package tests --test boot --test rootfs --test formats -- \
 	    --ignored --test-threads=1 --skip _bios
 
+test-containerd: build ## The container runner against the containerd of the image; as root
+	go=$$($(MKIMAGE) plan --arch $(ARCH) --format json | sed -n 's/.*"step":"go","key":"\([0-9a-f]*\)".*/\1/p'); \
+	CORTEN_GO=$${CORTEN_CACHE:-$$HOME/.cache/corten}/steps/go-$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
+	    cargo test --locked --workspace --lib -- --ignored containerd::real_tests
+
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
 
@@ -98,4 +103,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 fuzz repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd fuzz repro bench clean

@@ -65,12 +65,12 @@ texts! {
     HostOrAddress = "a name or an IP address",
         |text| text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text);
     /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
+    LinkName = "the name of a network link, at most 15 characters", is_link_name;
     /// The names of network links: `*`, `?` and `[abc]` stand for other characters.
     LinkPattern = "the name of a network link, which may have *, ? and [abc] in it",
         |text| text.len() <= 64
             && text.chars().all(|c| c.is_ascii_graphic() && c != '/')
             && glob::Pattern::new(text).is_ok();
-    LinkName = "the name of a network link, at most 15 characters", is_link_name;
     /// A URL with a scheme and a host.
     Url = "a URL such as https://example.org", is_url;
     /// An `https` URL.
