@@ -7,9 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::{
-    Context, Controller, Dependency, Failure, GraphError, Input, Notice, Output, Runtime,
-};
+use super::{Context, Controller, Dependency, Failure, GraphError, Input, Notice, Output, Runtime};
 use crate::error::StoreError;
 use crate::metadata::Pointer;
 use crate::resource::{Definition, Draft, Sensitivity, Spec};

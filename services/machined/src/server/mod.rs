@@ -119,7 +119,9 @@ impl Default for Paths {
 
 /// Said of a call that broke off; where it did is not the caller's to know.
 fn bug() -> Status {
-    Status::internal("this call met a bug of machined, which its log names (`cortenctl logs machined`)")
+    Status::internal(
+        "this call met a bug of machined, which its log names (`cortenctl logs machined`)",
+    )
 }
 
 /// A length of time as the wire has it; `None` for one below zero or out of its form. The library's own conversion

@@ -37,7 +37,8 @@ use super::{Paths, serve_from};
 use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Actor, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage, SubmitError,
+    Action, Actor, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
+    SubmitError,
 };
 use crate::resources::clock::TimeStatus;
 use crate::volumes::DeviceWipe;
