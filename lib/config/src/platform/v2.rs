@@ -157,7 +157,7 @@ section! {
     /// How a card is found.
     pub struct Match [check_match] {
         Acted "macaddress" mac: Option<Mac> = "The address it was built with";
-        Acted "name" name: Option<LinkPattern> = "Its name, in which * ? and [abc] stand for others";
+        Acted "name" name: Option<LinkPattern> = "Its name, in which `*`, `?` and `[abc]` stand for other characters";
         Later "driver" driver: Option<Object> = "Its driver";
     }
 }
