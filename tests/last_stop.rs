@@ -34,13 +34,21 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let none = node.admin().call(&["get", "laststop", "last"]);
     assert!(none.is_err(), "the first boot has one before it: {none:?}");
 
-    // A service without memory is killed, and comes back when there is some.
-    node.apply_patch("machine: {sysfs: {fs/cgroup/system/trustd/memory.max: '65536'}}\n");
+    // A service without memory is killed, and comes back when there is some. This one waits for the time, which
+    // nobody tells in QEMU's own network.
+    node.apply_patch("machine: {time: {disabled: true}}\n");
+    node.until("trustd running", SOON, || {
+        let status = node.admin().call(&["service", "trustd"])?;
+        status.contains("Running").then_some(()).ok_or(status)
+    });
+    node.apply_patch(
+        "machine: {time: {disabled: true}, sysfs: {fs/cgroup/system/trustd/memory.max: '65536'}}\n",
+    );
     let killed = node
         .vm
         .wait_console("of service trustd was killed at", SOON);
     killed.unwrap_or_else(|error| panic!("{error}"));
-    node.apply_patch("machine: {sysfs: {}}\n");
+    node.apply_patch("machine: {time: {disabled: true}}\n");
     node.expect_reset(SOON, || {
         // The connection may end before the answer.
         let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
