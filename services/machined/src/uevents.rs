@@ -14,6 +14,8 @@ use crate::panics::caught;
 
 /// Where udevd repeats the kernel's messages.
 const UDEVD_GROUP: u32 = 2;
+/// How much the kernel may keep for us; a limit, not a use. A machine with a thousand devices tells of 2 MiB.
+const RECEIVE_BUFFER: usize = 8 * 1024 * 1024;
 /// Devices come in bunches; so long one waits for the rest of it.
 const BUNCH: Duration = Duration::from_millis(500);
 /// After messages were lost.
@@ -29,6 +31,13 @@ impl Uevents {
     /// The kernel's.
     pub fn listen() -> io::Result<Uevents> {
         let mut socket = TokioSocket::new(NETLINK_KOBJECT_UEVENT)?;
+        // Beyond the system's limit for all, as udevd does: coldplug tells of every device at once.
+        let buffer = rustix::net::sockopt::set_socket_recv_buffer_size_force;
+        if let Err(error) = buffer(socket.socket_ref(), RECEIVE_BUFFER) {
+            console::warn(&format!(
+                "devices: the buffer for messages stays small: {error}"
+            ));
+        }
         socket.socket_mut().bind(&SocketAddr::new(0, UDEVD_GROUP))?;
         Ok(Uevents(socket))
     }

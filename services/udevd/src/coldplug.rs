@@ -15,6 +15,51 @@ pub fn ask(path: &Path, action: &str) {
     }
 }
 
+/// When a device is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// What a network card is plugged into, the card, its interface: until it is there nobody reaches the node.
+    Network,
+    /// All others.
+    Any,
+    /// Mapped devices: what they are made of is then known.
+    Mapped,
+}
+
+impl Turn {
+    fn of(path: &Path, network: &[PathBuf]) -> Self {
+        let text = path.to_string_lossy();
+        let related = |card: &PathBuf| card.starts_with(path) || path.starts_with(card);
+        if text.contains("/block/dm-") || text.contains("/block/md") {
+            Self::Mapped
+        } else if network.iter().any(related) {
+            Self::Network
+        } else {
+            Self::Any
+        }
+    }
+}
+
+/// The network cards on PCI buses (base class 02 of the PCI Code and ID Assignment Specification), whose driver may
+/// still have to be loaded, and the interfaces of devices.
+fn network(sysfs: &Sysfs) -> Vec<PathBuf> {
+    let all = |directory: &'static str| {
+        let names = sysfs.names(directory).into_iter();
+        names.map(move |name| format!("{directory}/{name}"))
+    };
+    let is_card = |pci: &String| {
+        sysfs
+            .text(pci, "class")
+            .is_some_and(|class| class.starts_with("0x02"))
+    };
+    let is_devices = |interface: &String| sysfs.path(interface).join("device").exists();
+    all("/bus/pci/devices")
+        .filter(is_card)
+        .chain(all("/class/net").filter(is_devices))
+        .filter_map(|device| sysfs.path(&device).canonicalize().ok())
+        .collect()
+}
+
 /// Devices still to be asked for, parents before their children.
 #[derive(Debug, Default)]
 pub struct Coldplug {
@@ -31,15 +76,9 @@ impl Coldplug {
             .scan_devices()?
             .map(|device| device.syspath().to_owned())
             .collect();
-        // A parent's path is the beginning of its child's. Mapped devices come
-        // last: what they are made of is then known.
-        devices.sort_by_key(|path| {
-            let text = path.to_string_lossy();
-            (
-                text.contains("/block/dm-") || text.contains("/block/md"),
-                path.clone(),
-            )
-        });
+        let network = network(sysfs);
+        // A parent's path is the beginning of its child's.
+        devices.sort_by_cached_key(|path| (Turn::of(path, &network), path.clone()));
         let buses = sysfs
             .names("/bus")
             .into_iter()
@@ -59,5 +98,66 @@ impl Coldplug {
     /// Whether all were asked for.
     pub fn is_done(&self) -> bool {
         self.left.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Turn, network};
+    use crate::sysfs::Sysfs;
+    use crate::testing::Tree;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn network_cards_and_their_interfaces_are_found() {
+        let tree = Tree::new();
+        let (card, disk) = (
+            "/devices/pci0000:00/0000:00:02.0",
+            "/devices/pci0000:00/0000:00:03.0",
+        );
+        let interface = format!("{card}/virtio0/net/eth0");
+        tree.attribute(card, "class", "0x020000\n")
+            .attribute(disk, "class", "0x010000\n")
+            .attribute(&interface, "device/uevent", "")
+            .attribute("/devices/virtual/net/lo", "uevent", "");
+        let link = |directory: &str, device: &str| {
+            let place = tree.path().join(directory);
+            fs::create_dir_all(&place).unwrap();
+            let target = tree.path().join(device.trim_start_matches('/'));
+            symlink(&target, place.join(target.file_name().unwrap())).unwrap();
+        };
+        link("bus/pci/devices", card);
+        link("bus/pci/devices", disk);
+        link("class/net", &interface);
+        link("class/net", "/devices/virtual/net/lo");
+        let root = tree.path().canonicalize().unwrap();
+        let place = |device: &str| root.join(device.trim_start_matches('/'));
+        assert_eq!(
+            network(&Sysfs::new(&root)),
+            [place(card), place(&interface)]
+        );
+    }
+
+    #[test]
+    fn the_network_comes_first_and_what_is_mapped_last() {
+        let card = PathBuf::from("/sys/devices/pci0000:00/0000:00:02.0");
+        let turn = |path: &str| Turn::of(Path::new(path), std::slice::from_ref(&card));
+        for path in [
+            "/sys/devices/pci0000:00",
+            "/sys/devices/pci0000:00/0000:00:02.0",
+            "/sys/devices/pci0000:00/0000:00:02.0/virtio0/net/eth0",
+        ] {
+            assert_eq!(turn(path), Turn::Network, "{path}");
+        }
+        for path in [
+            "/sys/devices/pci0000:00/0000:00:02",
+            "/sys/devices/virtual/tty/tty1",
+        ] {
+            assert_eq!(turn(path), Turn::Any, "{path}");
+        }
+        assert_eq!(turn("/sys/devices/virtual/block/dm-0"), Turn::Mapped);
+        assert!(Turn::Network < Turn::Any && Turn::Any < Turn::Mapped);
     }
 }
