@@ -4,22 +4,30 @@
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
+use serde_json_path::JsonPath;
 
 use crate::answers::Answers;
 use crate::failure::Failure;
 use crate::path;
 use crate::table::{Rows, harmless, print};
 
-/// The form of what is printed.
+/// How answers are printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Columns or text, for people.
     #[default]
     Table,
+    /// Documents, for programs.
+    Document(Form),
+}
+
+/// The form of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Form {
     Yaml,
     Json,
     /// A line for each answer: what the expression selects of it.
-    Jsonpath(String),
+    Jsonpath(JsonPath),
 }
 
 impl FromStr for Format {
@@ -27,35 +35,32 @@ impl FromStr for Format {
 
     fn from_str(text: &str) -> Result<Format, String> {
         match text.split_once('=') {
-            Some(("jsonpath", path)) => {
-                path::check(path)?;
-                Ok(Format::Jsonpath(path.to_owned()))
-            }
+            Some(("jsonpath", path)) => Ok(Format::Document(Form::Jsonpath(path::parse(path)?))),
             None if text == "table" => Ok(Format::Table),
-            None if text == "yaml" => Ok(Format::Yaml),
-            None if text == "json" => Ok(Format::Json),
+            None if text == "yaml" => Ok(Format::Document(Form::Yaml)),
+            None if text == "json" => Ok(Format::Document(Form::Json)),
             _ => Err("give table, yaml, json or jsonpath=EXPRESSION".to_owned()),
         }
     }
 }
 
-impl Format {
+impl Form {
     /// All answers together: a list with an item for each.
     pub(crate) fn list(&self, items: Vec<Value>) -> Result<String, Failure> {
         match self {
-            Format::Jsonpath(path) => Ok(items.iter().map(|item| line(item, path)).collect()),
-            Format::Table | Format::Yaml | Format::Json => self.document(&Value::Array(items)),
+            Form::Jsonpath(path) => Ok(items.iter().map(|item| line(item, path)).collect()),
+            Form::Yaml | Form::Json => self.document(&Value::Array(items)),
         }
     }
 
-    /// An answer that comes alone; `Table` has no such form and gives JSON.
+    /// An answer that comes alone.
     pub(crate) fn document(&self, value: &Value) -> Result<String, Failure> {
         match self {
-            Format::Jsonpath(path) => Ok(line(value, path)),
-            Format::Yaml => serde_saphyr::to_string(value)
+            Form::Jsonpath(path) => Ok(line(value, path)),
+            Form::Yaml => serde_saphyr::to_string(value)
                 .map(|text| harmless(&text))
                 .map_err(|error| Failure::call(format!("cannot write YAML: {error}"))),
-            Format::Table | Format::Json => {
+            Form::Json => {
                 let text = serde_json::to_string_pretty(value).map_err(no_json)?;
                 Ok(harmless(&text) + "\n")
             }
@@ -66,9 +71,9 @@ impl Format {
     /// a YAML list that is written bit by bit, or an object on a line of its own.
     pub(crate) fn part(&self, value: Value) -> Result<String, Failure> {
         match self {
-            Format::Yaml => self.document(&Value::Array(vec![value])),
-            Format::Jsonpath(_) => self.document(&value),
-            Format::Table | Format::Json => {
+            Form::Yaml => self.document(&Value::Array(vec![value])),
+            Form::Jsonpath(_) => self.document(&value),
+            Form::Json => {
                 let text = serde_json::to_string(&value).map_err(no_json)?;
                 Ok(harmless(&text) + "\n")
             }
@@ -80,8 +85,8 @@ fn no_json(error: serde_json::Error) -> Failure {
     Failure::call(format!("cannot write JSON: {error}"))
 }
 
-fn line(value: &Value, path: &str) -> String {
-    format!("{}\n", path::text(value, path))
+fn line(value: &Value, path: &JsonPath) -> String {
+    format!("{}\n", path::select(path, value))
 }
 
 /// Prints what nodes answered, as text or as a list with an item per node, and
@@ -96,10 +101,10 @@ pub(crate) fn show<M>(
     if !answers.good.is_empty() || answers.failed.is_empty() {
         let text = match format {
             Format::Table => text(&answers.good),
-            Format::Yaml | Format::Json | Format::Jsonpath(_) => {
+            Format::Document(form) => {
                 let items = answers.good.iter();
                 let items = items.map(|(node, message)| with_node(node, item(message)));
-                format.list(items.collect())?
+                form.list(items.collect())?
             }
         };
         print(&text)?;
@@ -142,11 +147,14 @@ impl<'a> Items<'a> {
         item: impl FnOnce() -> Value,
     ) -> Result<(), Failure> {
         self.used = true;
-        if *self.format == Format::Table {
-            self.rows.row(row());
-            return Ok(print(&self.rows.render_many())?);
-        }
-        Ok(print(&self.format.part(with_node(node, item()))?)?)
+        let text = match self.format {
+            Format::Table => {
+                self.rows.row(row());
+                self.rows.render_many()
+            }
+            Format::Document(form) => form.part(with_node(node, item()))?,
+        };
+        Ok(print(&text)?)
     }
 
     /// Whether there was an answer.
@@ -171,14 +179,18 @@ mod tests {
 
     const FORMATS: [&str; 3] = ["yaml", "json", "jsonpath={.a}"];
 
-    fn format(text: &str) -> Format {
-        text.parse().unwrap()
+    fn form(text: &str) -> Form {
+        match text.parse().unwrap() {
+            Format::Document(form) => form,
+            Format::Table => panic!("{text} is a table"),
+        }
     }
 
     #[test]
     fn forms_have_names() {
-        assert_eq!(format("table"), Format::Table);
-        assert_eq!(format("jsonpath={.a}"), Format::Jsonpath("{.a}".into()));
+        assert_eq!("table".parse(), Ok(Format::Table));
+        let path = path::parse("{.a}").unwrap();
+        assert_eq!(form("jsonpath={.a}"), Form::Jsonpath(path));
         for wrong in ["wide", "json=x", "jsonpath", ""] {
             let refusal = wrong.parse::<Format>().unwrap_err();
             assert!(refusal.contains("jsonpath=EXPRESSION"), "{refusal}");
@@ -191,11 +203,11 @@ mod tests {
     fn hostile_documents_steer_no_terminal() {
         let value = json!({ "a": "x\u{1b}[2J\u{9b}2J\ny" });
         for name in FORMATS {
-            let format = format(name);
+            let form = form(name);
             for text in [
-                format.list(vec![value.clone()]).unwrap(),
-                format.document(&value).unwrap(),
-                format.part(value.clone()).unwrap(),
+                form.list(vec![value.clone()]).unwrap(),
+                form.document(&value).unwrap(),
+                form.part(value.clone()).unwrap(),
             ] {
                 let steers = |c: char| c.is_control() && c != '\n';
                 assert!(!text.contains(steers), "{name}: {text:?}");
@@ -207,12 +219,12 @@ mod tests {
     fn lists_can_be_read_back() {
         let items = vec![json!({"node": "a", "total": 1, "free": 0.5}), json!({})];
         let all = Value::Array(items.clone());
-        let yaml = format("yaml").list(items.clone()).unwrap();
+        let yaml = form("yaml").list(items.clone()).unwrap();
         assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), all);
-        let json = format("json").list(items.clone()).unwrap();
+        let json = form("json").list(items.clone()).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), all);
         assert!(json.ends_with("]\n"));
-        let lines = format("jsonpath={.total}").list(items).unwrap();
+        let lines = form("jsonpath={.total}").list(items).unwrap();
         assert_eq!(lines, "1\n\n");
     }
 
@@ -223,8 +235,8 @@ mod tests {
             json!({"id": "b", "of": []}),
         ];
         let written = |name: &str| -> String {
-            let format = format(name);
-            let parts = items.iter().map(|item| format.part(item.clone()).unwrap());
+            let form = form(name);
+            let parts = items.iter().map(|item| form.part(item.clone()).unwrap());
             parts.collect()
         };
         let yaml: Value = serde_saphyr::from_str(&written("yaml")).unwrap();

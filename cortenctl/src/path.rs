@@ -17,27 +17,20 @@ pub(crate) fn column(value: &Value, path: &str) -> String {
     if path.contains("..") || path.contains(',') {
         return String::new();
     }
-    text(value, path)
+    parse(path).map_or_else(|_| String::new(), |path| select(&path, value))
 }
 
-/// What a path selects. Nothing selected is an empty text.
-pub(crate) fn text(value: &Value, path: &str) -> String {
-    let Ok(path) = parse(path) else {
-        return String::new();
-    };
+/// What a path selects, with a blank between two values. Nothing selected is an empty text.
+pub(crate) fn select(path: &JsonPath, value: &Value) -> String {
     let cells: Vec<String> = path.query(value).iter().map(|found| cell(found)).collect();
     cells.join(" ")
 }
 
-/// Whether a user's path can be read.
+/// Reads a path.
 ///
 /// # Errors
 /// A sentence for the user.
-pub(crate) fn check(path: &str) -> Result<(), String> {
-    parse(path).map(|_| ())
-}
-
-fn parse(path: &str) -> Result<JsonPath, String> {
+pub(crate) fn parse(path: &str) -> Result<JsonPath, String> {
     let inner = path.trim().trim_start_matches('{').trim_end_matches('}');
     let rooted = match inner.strip_prefix('$') {
         Some(rest) => format!("${rest}"),
@@ -89,19 +82,20 @@ mod tests {
         ] {
             assert_eq!(column(&spec, path), expected, "{path}");
         }
-        assert!(text(&spec, "{.}").starts_with(r#"{"stage":"running""#));
+        let whole = select(&parse("{.}").unwrap(), &spec);
+        assert!(whole.starts_with(r#"{"stage":"running""#), "{whole}");
     }
 
     #[test]
     fn a_hostile_path_is_refused() {
-        check("{.spec.x}").unwrap();
-        assert!(check("{.a[}").unwrap_err().contains("is not a path"));
+        parse("{.spec.x}").unwrap();
+        assert!(parse("{.a[}").unwrap_err().contains("is not a path"));
         let deep = format!("{{.a{}}}", "[?(@.b".repeat(100_000));
-        assert!(check(&deep).unwrap_err().contains("longer than"));
+        assert!(parse(&deep).unwrap_err().contains("longer than"));
         let busy = "{.a[*,*][*,*]}";
         assert_eq!(column(&json!({ "a": [[1]] }), busy), "");
         for hostile in [json!({ "a": "x\u{1b}[2J" }), json!({ "a": ["x\u{9b}2J"] })] {
-            let text = text(&hostile, "{.a}");
+            let text = column(&hostile, "{.a}");
             assert!(!text.contains(char::is_control), "{text:?}");
         }
     }

@@ -114,13 +114,13 @@ fn contexts(config: &ClientConfig, output: &Output) -> Result<(), Failure> {
         let mark = if *name == config.context { "*" } else { "" };
         (mark, name, &context.endpoints, &context.nodes)
     });
-    if output.output == Format::Table {
+    let Format::Document(form) = &output.output else {
         let mut table = Table::new(HEADER);
         for (mark, name, endpoints, nodes) in rows {
             table.row([mark, name, &endpoints.join(","), &nodes.join(",")]);
         }
         return Ok(table::print(&table.render())?);
-    }
+    };
     let items = rows.map(|(mark, name, endpoints, nodes)| {
         serde_json::json!({
             "name": name,
@@ -129,7 +129,7 @@ fn contexts(config: &ClientConfig, output: &Output) -> Result<(), Failure> {
             "nodes": nodes,
         })
     });
-    Ok(table::print(&output.output.list(items.collect())?)?)
+    Ok(table::print(&form.list(items.collect())?)?)
 }
 
 fn remove(search: &Search, args: &ConfigRemove) -> Result<(), Failure> {

@@ -39,9 +39,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure
         };
         let text = match format {
             Format::Table => told.line(node),
-            Format::Yaml | Format::Json | Format::Jsonpath(_) => {
-                format.part(with_node(node, told.fields()))?
-            }
+            Format::Document(form) => form.part(with_node(node, told.fields()))?,
         };
         Ok(print(&text)?)
     })

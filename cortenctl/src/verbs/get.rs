@@ -10,7 +10,7 @@ use crate::cli::Get;
 use crate::clients::State;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::output::{Form, Format};
 use crate::path;
 use crate::resources::{definition, document, list, one, spec};
 use crate::stream::{Node, Trouble, drain, each, only_one};
@@ -128,15 +128,15 @@ impl<'a> Shown<'a> {
     ) -> Result<(), Trouble> {
         let spec = spec(&resource)?;
         let metadata = resource.metadata.unwrap_or_default();
-        if *self.format == Format::Table {
+        let Format::Document(form) = self.format else {
             self.rows
                 .row(cells(node, definition, metadata, event, &spec));
             return Ok(());
-        }
+        };
         let event = event.map(|event| event.as_str_name().to_lowercase());
         let document = document(node, event.as_deref(), &metadata, spec);
-        let text = self.format.document(&document)?;
-        let separated = self.documents > 0 && *self.format == Format::Yaml;
+        let text = form.document(&document)?;
+        let separated = self.documents > 0 && *form == Form::Yaml;
         self.documents += 1;
         let separator = if separated { "---\n" } else { "" };
         Ok(print(&format!("{separator}{text}"))?)

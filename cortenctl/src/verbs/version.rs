@@ -19,24 +19,32 @@ pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> 
     if *format == Format::Table {
         print(&client(&own, args.tags))?;
     }
-    let answers = if args.client {
-        Answers::default()
-    } else {
-        let call = |mut client: Machine, request| async move { client.version(request).await };
-        ask(routes(global).await?, (), call).await?
+    // What this client is can be said even when no node can be asked.
+    let (answers, ended) = match nodes(global, args).await {
+        Ok(answers) => (answers, Ok(())),
+        Err(failure) => (Answers::default(), Err(failure)),
     };
     match format {
         Format::Table if answers.good.is_empty() => {}
         Format::Table => print(&servers(&answers.good, args.tags))?,
-        Format::Yaml | Format::Json | Format::Jsonpath(_) => {
+        Format::Document(form) => {
             let nodes = answers.good.iter();
             let nodes = nodes.map(|(node, message)| with_node(node, fields(message, args.tags)));
             let mut items = vec![Value::Object(info(&own, args.tags))];
             items.extend(nodes);
-            print(&format.list(items)?)?;
+            print(&form.list(items)?)?;
         }
     }
+    ended?;
     answers.finish()
+}
+
+async fn nodes(global: &Global, args: &Version) -> Result<Answers<Answer>, Failure> {
+    if args.client {
+        return Ok(Answers::default());
+    }
+    let call = |mut client: Machine, request| async move { client.version(request).await };
+    ask(routes(global).await?, (), call).await
 }
 
 fn own() -> VersionInfo {

@@ -21,7 +21,7 @@ pub(super) fn run(
     let identity = context.identity()?;
     let roles = tls::roles(&identity);
     let expires = expires(&identity);
-    if output.output != Format::Table {
+    if let Format::Document(form) = &output.output {
         let all = json!({
             "context": name,
             "nodes": context.nodes,
@@ -29,7 +29,7 @@ pub(super) fn run(
             "roles": roles,
             "certificateExpires": expires.map(|end| prost_types::Timestamp::from(end).to_string()),
         });
-        return Ok(table::print(&output.output.document(&all)?)?);
+        return Ok(table::print(&form.document(&all)?)?);
     }
     let listed = |items: &[String]| match items {
         [] => "not defined".to_owned(),
