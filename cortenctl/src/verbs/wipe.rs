@@ -66,8 +66,11 @@ async fn count(ways: Vec<Route>, devices: &[String]) -> Infallible {
     std::future::pending().await
 }
 
-/// The bytes that nodes have written to these devices since they started.
+/// The bytes that nodes have written to these devices since they started. A device is
+/// named as it is to the node: `vdb` or `/dev/vdb`.
 fn written(answers: &Answers<DiskStats>, devices: &[String]) -> u64 {
+    let bare = |device: &String| device.strip_prefix("/dev/").unwrap_or(device).to_owned();
+    let devices: Vec<String> = devices.iter().map(bare).collect();
     let all = answers.good.iter().flat_map(|(_, stats)| &stats.devices);
     let wanted = all.filter(|device| devices.contains(&device.name));
     let sectors = wanted.fold(0_u64, |sum, device| {
@@ -149,7 +152,12 @@ mod tests {
             good,
             ..Answers::default()
         };
-        assert_eq!(written(&answers, &["vdb".to_owned()]), 10 * SECTOR);
+        for name in ["vdb", "/dev/vdb"] {
+            assert_eq!(written(&answers, &[name.to_owned()]), 10 * SECTOR, "{name}");
+        }
+        // The same device twice is one.
+        let twice = ["vdb".to_owned(), "/dev/vdb".to_owned()];
+        assert_eq!(written(&answers, &twice), 10 * SECTOR);
         assert_eq!(written(&answers, &["vdc".to_owned()]), 0);
         let hostile = stats(vec![device("vdb", u64::MAX)]);
         answers.good.push(("n3".to_owned(), hostile));
