@@ -92,12 +92,22 @@ impl Output {
             }
             Output::Lines(packets) => {
                 packets.push(bytes);
-                let mut text = String::new();
-                while let Some(packet) = packets.next().map_err(Trouble::Said)? {
-                    text.push_str(&summary::line(&packet));
-                }
-                Ok(print(&text)?)
+                let (text, ended) = lines(packets);
+                print(&text)?;
+                ended.map_err(Trouble::Said)
             }
+        }
+    }
+}
+
+/// A line for each packet that is whole, and why no more can follow, if that is so.
+fn lines(packets: &mut Packets) -> (String, Result<(), String>) {
+    let mut text = String::new();
+    loop {
+        match packets.next() {
+            Ok(Some(packet)) => text.push_str(&summary::line(&packet)),
+            Ok(None) => return (text, Ok(())),
+            Err(why) => return (text, Err(why)),
         }
     }
 }
@@ -155,6 +165,23 @@ fn parse_number(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_came_before_a_broken_packet_is_shown() {
+        let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 96, 1];
+        // A packet of four bytes, and one that is larger than any.
+        let first = [5, 7, 4, 4, 0];
+        let broken = [5, 7, u32::MAX, 4];
+        let numbers = [&header[..], &first, &broken].concat();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
+        let mut packets = Packets::default();
+        packets.push(&bytes);
+        let (text, ended) = lines(&mut packets);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.ends_with(", 4 bytes\n"), "{text}");
+        let why = ended.unwrap_err();
+        assert!(why.contains("a packet of 4294967295 bytes"), "{why}");
+    }
 
     #[test]
     fn filters_of_tcpdump_are_read() {
