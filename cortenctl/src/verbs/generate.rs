@@ -29,6 +29,10 @@ use secrets::Secrets;
 /// The role of the client config made here.
 pub(super) const ROLE: &str = "os:admin";
 
+/// What is said when [`flags::loses_secrets`].
+const SECRETS_LOST: &str = "the cluster's secrets are new, and none of the files written has all of them: no node and \
+    no client can be added to this cluster later; keep them with `gen secrets`, and give them with --with-secrets";
+
 /// The files of a cluster.
 struct Files {
     controlplane: String,
@@ -53,8 +57,12 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
     // Before any secret is made: all or nothing.
     let mut paths = places.iter().filter_map(|(_, path)| path.as_ref());
     if let Some(path) = paths.find(|path| !args.force && path.exists()) {
+        let instead = match args.output.as_ref() {
+            Some(output) if output == path => "name another file with --output",
+            _ => "choose another directory with --output-dir",
+        };
         return Err(Failure::call(format!(
-            "{} exists; choose another directory with --output-dir, or overwrite it and lose its secrets with --force",
+            "{} exists; {instead}, or overwrite it and lose its secrets with --force",
             path.display()
         )));
     }
@@ -64,6 +72,9 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
         None => Secrets::generate(now)?,
     };
     let made = generate(&cluster, &secrets, args, now)?;
+    if flags::loses_secrets(args) {
+        eprintln!("warning: {SECRETS_LOST}");
+    }
     for (kind, path) in places {
         let text = made.text(kind);
         match path {

@@ -38,6 +38,13 @@ pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
     compatible(args.talos_version.as_deref())
 }
 
+/// Whether what is made is written to no file that has every secret: only the config of
+/// control plane nodes does. The reference's client writes such files too, and scripts
+/// ask for them, so that is not refused.
+pub(super) fn loses_secrets(args: &GenConfig) -> bool {
+    args.with_secrets.is_none() && !args.output_types.contains(&OutputType::ControlPlane)
+}
+
 /// The same of `gen secrets`.
 pub(super) fn check_secrets(args: &GenSecrets) -> Result<(), Failure> {
     if args.from_kubernetes_pki.is_some() || args.kubernetes_bootstrap_token.is_some() {

@@ -288,7 +288,36 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
         fs::read_dir(directory.path().join("new")).unwrap().count(),
         1
     );
-    assert!(message(config(&one).unwrap_err()).contains("--force"));
+    let refusal = message(config(&one).unwrap_err());
+    let expected = "alone.yaml exists; name another file with --output, or";
+    assert!(refusal.contains(expected), "{refusal}");
+    let here = GenConfig {
+        output: None,
+        output_dir: Some(target),
+        ..one
+    };
+    let refusal = message(config(&here).unwrap_err());
+    let expected = "worker.yaml exists; choose another directory with --output-dir, or";
+    assert!(refusal.contains(expected), "{refusal}");
+}
+
+#[test]
+fn secrets_are_lost_only_without_a_control_plane_config_and_a_file_of_them() {
+    use OutputType::{ClientConfig, ControlPlane, Worker};
+    for (output_types, with_secrets, lost) in [
+        (vec![Worker], None, true),
+        (vec![Worker, ClientConfig], None, true),
+        (vec![ClientConfig], Some("secrets.yaml".into()), false),
+        (vec![ControlPlane], None, false),
+        (vec![Worker, ControlPlane], None, false),
+    ] {
+        let args = GenConfig {
+            output_types,
+            with_secrets,
+            ..args(Path::new("."))
+        };
+        assert_eq!(flags::loses_secrets(&args), lost, "{args:?}");
+    }
 }
 
 #[test]
