@@ -3,13 +3,14 @@
 
 use crate::Document;
 use crate::MachineType;
+use crate::Secret;
 use crate::kinds::{
     DiscoveryIdentityConfig, DiscoveryServiceConfig, Kind as _, KubeAPIServerCAConfig,
-    KubeClusterConfig, KubeNetworkConfig,
+    KubeAggregatorCAConfig, KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
 };
 use crate::problem::{Mark, Notes};
 use crate::tree::{Content, Node};
-use crate::values::Cidr;
+use crate::values::{Cidr, KeyPair, PemKeyPair};
 
 /// Kinds that say something of the control plane, and so nothing to a worker.
 const CONTROL_PLANE_ONLY: &[&str] = &[
@@ -28,6 +29,35 @@ const CONTROL_PLANE_ONLY: &[&str] = &[
     "KubeServiceAccountConfig",
     "KubeTalosAPIAccessConfig",
 ];
+
+/// An authority that signs, in either form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IssuingCa<'a> {
+    /// Where the config says it, for messages.
+    pub field: &'static str,
+    /// Its certificate, PEM.
+    pub crt: &'a str,
+    /// Its private key, PEM; empty where only the certificate is known.
+    pub key: &'a Secret,
+}
+
+impl<'a> IssuingCa<'a> {
+    fn of_kind(field: &'static str, pair: &'a PemKeyPair) -> IssuingCa<'a> {
+        IssuingCa {
+            field,
+            crt: &pair.crt,
+            key: &pair.key,
+        }
+    }
+
+    fn of_root(field: &'static str, pair: &'a KeyPair) -> IssuingCa<'a> {
+        IssuingCa {
+            field,
+            crt: &pair.crt,
+            key: &pair.key,
+        }
+    }
+}
 
 impl Document {
     /// The cluster's name; the old form may have none.
@@ -53,6 +83,44 @@ impl Document {
         by_kind
             .map(|config| &*config.id)
             .or(self.cluster.id.as_deref())
+    }
+
+    /// Encrypts what is told to the discovery service: base64 of 32 bytes; empty: there is none.
+    #[must_use]
+    pub fn cluster_secret(&self) -> &Secret {
+        let by_kind = self.all::<DiscoveryIdentityConfig>().next();
+        by_kind.map_or(&self.cluster.secret, |config| &config.secret)
+    }
+
+    /// The authority of the Kubernetes API.
+    #[must_use]
+    pub fn kubernetes_ca(&self) -> Option<IssuingCa<'_>> {
+        let mut by_kind = self.all::<KubeAPIServerCAConfig>();
+        let by_kind = by_kind.find_map(|config| config.issuing_ca.as_ref());
+        let root = self.cluster.ca.as_ref();
+        by_kind
+            .map(|pair| IssuingCa::of_kind("KubeAPIServerCAConfig.issuingCA", pair))
+            .or_else(|| root.map(|pair| IssuingCa::of_root("cluster.ca", pair)))
+    }
+
+    /// The authority of Kubernetes' aggregation layer.
+    #[must_use]
+    pub fn aggregator_ca(&self) -> Option<IssuingCa<'_>> {
+        let by_kind = self.all::<KubeAggregatorCAConfig>().next();
+        let root = self.cluster.aggregator_ca.as_ref();
+        by_kind
+            .map(|config| &config.issuing_ca)
+            .map(|pair| IssuingCa::of_kind("KubeAggregatorCAConfig.issuingCA", pair))
+            .or_else(|| root.map(|pair| IssuingCa::of_root("cluster.aggregatorCA", pair)))
+    }
+
+    /// The key that signs Kubernetes' service account tokens, PEM; empty: there is none.
+    #[must_use]
+    pub fn service_account_key(&self) -> &Secret {
+        match self.all::<KubeServiceAccountConfig>().next() {
+            Some(config) => &config.issuer.private_key,
+            None => &self.cluster.service_account.key,
+        }
     }
 
     /// Addresses of pods.

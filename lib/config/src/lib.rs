@@ -49,6 +49,7 @@ mod tests;
 
 pub use diff::diff;
 pub use document::{Document, HostDnsWishes, Mode};
+pub use forms::IssuingCa;
 
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};

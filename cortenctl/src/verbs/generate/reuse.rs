@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use corten_config::kinds::{
-    DiscoveryIdentityConfig, KubeAPIServerCAConfig, KubeAggregatorCAConfig,
-    KubeEtcdEncryptionConfig, KubeServiceAccountConfig,
-};
-use corten_config::{Document, KeyPair};
+use corten_config::kinds::KubeEtcdEncryptionConfig;
+use corten_config::{Document, IssuingCa, KeyPair};
 use corten_pki::Ca;
 use serde_json::Value;
 
@@ -30,41 +27,25 @@ fn secrets(document: &Document) -> anyhow::Result<Secrets> {
         "machine.type: only a control plane node has every secret"
     );
     let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.ca.as_ref());
-    let api_server = document
-        .all::<KubeAPIServerCAConfig>()
-        .find_map(|config| config.issuing_ca.as_ref());
-    let kubernetes = match api_server {
-        Some(pair) => authority("KubeAPIServerCAConfig", &pair.crt, pair.key.expose())?,
-        None => of_pair("cluster.ca", cluster.ca.as_ref())?,
-    };
-    let aggregator = match document.all::<KubeAggregatorCAConfig>().next() {
-        Some(KubeAggregatorCAConfig {
-            issuing_ca: pair, ..
-        }) => authority("KubeAggregatorCAConfig", &pair.crt, pair.key.expose())?,
-        None => of_pair("cluster.aggregatorCA", cluster.aggregator_ca.as_ref())?,
-    };
-    let service_account = match document.all::<KubeServiceAccountConfig>().next() {
-        Some(config) => config.issuer.private_key.expose(),
-        None => cluster.service_account.key.expose(),
-    };
-    let identity = document.all::<DiscoveryIdentityConfig>().next();
-    let cluster_secret = identity.map_or(&cluster.secret, |config| &config.secret);
     let secretbox = match document.all::<KubeEtcdEncryptionConfig>().next() {
         Some(config) => secretbox(config)?,
         None => cluster.secretbox_encryption_secret.expose().to_owned(),
     };
     Ok(Secrets {
         cluster_id: given("cluster.id", document.cluster_id().unwrap_or_default())?,
-        cluster_secret: given("cluster.secret", cluster_secret.expose())?,
+        cluster_secret: given("cluster.secret", document.cluster_secret().expose())?,
         bootstrap_token: given("cluster.token", cluster.token.expose())?,
         machine_token: given("machine.token", machine.token.expose())?,
         secretbox,
         aescbc: cluster.aescbc_encryption_secret.expose().to_owned(),
         os: of_pair("machine.ca", machine.ca.as_ref())?,
         etcd: of_pair("cluster.etcd.ca", etcd)?,
-        kubernetes,
-        aggregator,
-        service_account_key: given("cluster.serviceAccount.key", service_account)?,
+        kubernetes: issuing("cluster.ca", document.kubernetes_ca())?,
+        aggregator: issuing("cluster.aggregatorCA", document.aggregator_ca())?,
+        service_account_key: given(
+            "cluster.serviceAccount.key",
+            document.service_account_key().expose(),
+        )?,
     })
 }
 
@@ -76,6 +57,12 @@ fn given(field: &str, text: &str) -> anyhow::Result<String> {
 fn of_pair(field: &str, pair: Option<&KeyPair>) -> anyhow::Result<Ca> {
     let pair = pair.with_context(|| format!("{field} is missing"))?;
     authority(field, &pair.crt, pair.key.expose())
+}
+
+/// `field` is what is missed when neither form has it.
+fn issuing(field: &str, ca: Option<IssuingCa<'_>>) -> anyhow::Result<Ca> {
+    let ca = ca.with_context(|| format!("{field} is missing"))?;
+    authority(ca.field, ca.crt, ca.key.expose())
 }
 
 fn authority(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
@@ -108,6 +95,8 @@ fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::{bundle, tests};
     use super::*;
     use crate::cli::GenConfig;
@@ -151,13 +140,84 @@ mod tests {
         assert_eq!(bundle::value(&found), expected);
     }
 
+    /// The documents with a kind that say what `cluster` says of these secrets.
+    fn by_kind(secrets: &Secrets) -> [Value; 5] {
+        let pair = |ca: &Ca| json!({ "cert": ca.pem().crt, "key": ca.pem().key });
+        let fields = [
+            (
+                "KubeAPIServerCAConfig",
+                json!({ "issuingCA": pair(&secrets.kubernetes) }),
+            ),
+            (
+                "KubeAggregatorCAConfig",
+                json!({ "issuingCA": pair(&secrets.aggregator) }),
+            ),
+            (
+                "KubeServiceAccountConfig",
+                json!({ "issuer": {
+                    "privateKey": secrets.service_account_key,
+                    "issuerURL": "https://10.0.0.1:6443",
+                } }),
+            ),
+            (
+                "DiscoveryIdentityConfig",
+                json!({ "clusterID": secrets.cluster_id, "clusterSecret": secrets.cluster_secret }),
+            ),
+            (
+                "KubeEtcdEncryptionConfig",
+                json!({ "config": { "resources": [{
+                    "resources": ["secrets"],
+                    "providers": [
+                        { "secretbox": { "keys": [{ "name": "key1", "secret": secrets.secretbox }] } },
+                    ],
+                }] } }),
+            ),
+        ];
+        fields.map(|(kind, fields)| {
+            let mut document = json!({ "apiVersion": "v1alpha1", "kind": kind });
+            let (all, more) = (
+                document.as_object_mut().unwrap(),
+                fields.as_object().unwrap(),
+            );
+            all.extend(more.clone());
+            document
+        })
+    }
+
     #[test]
     fn the_other_form_is_read_too() {
+        let made = Secrets::generate(std::time::SystemTime::now()).unwrap();
         let found = reread(|text| {
-            let more = "---\napiVersion: v1alpha1\nkind: KubeEtcdEncryptionConfig\nconfig:\n  resources:\n  - resources: [secrets]\n    providers:\n    - secretbox: {keys: [{name: key1, secret: hunter2}]}\n";
-            without(&text, "secretboxEncryptionSecret") + more
+            let mut root: Value = crate::yaml::parse(&text).unwrap();
+            let cluster = root["cluster"].as_object_mut().unwrap();
+            for field in [
+                "ca",
+                "aggregatorCA",
+                "serviceAccount",
+                "id",
+                "secret",
+                "secretboxEncryptionSecret",
+            ] {
+                assert!(cluster.remove(field).is_some(), "{field}");
+            }
+            let mut text = crate::yaml::render(&root).unwrap();
+            for document in by_kind(&made) {
+                text.push_str("---\n");
+                text.push_str(&crate::yaml::render(&document).unwrap());
+            }
+            text
         });
-        assert_eq!(found.unwrap().secretbox, "hunter2");
+        let (found, expected) = (bundle::value(&found.unwrap()), bundle::value(&made));
+        for field in [
+            "/cluster",
+            "/secrets/secretboxencryptionsecret",
+            "/certs/k8s",
+            "/certs/k8saggregator",
+            "/certs/k8sserviceaccount",
+        ] {
+            let expected = expected.pointer(field).unwrap();
+            assert_eq!(found.pointer(field), Some(expected), "{field}");
+        }
     }
 
     #[test]
