@@ -26,7 +26,7 @@ pub(crate) struct Version {
 /// `memory`.
 #[derive(Debug, Args)]
 pub(crate) struct Memory {
-    /// Everything the kernel counts, in kB
+    /// All 48 numbers of the API, in kB; four are numbers of huge pages
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -228,17 +228,17 @@ pub(crate) struct Health {
     /// How long the cluster has to become healthy
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
-    /// The control plane's nodes, instead of those the node knows
+    /// Nodes of the control plane to check; without any name only the nodes that are called
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// The workers, instead of those the node knows
+    /// Workers to check; without any name only the nodes that are called
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
-    /// Where Kubernetes answers, instead of where the config says
-    #[arg(long, value_name = "URL", default_value = "")]
+    /// Where Kubernetes answers; taken and not used, as there are no checks of it yet
+    #[arg(long, hide = true, value_name = "URL", default_value = "")]
     pub(crate) k8s_endpoint: String,
-    /// The node makes the checks; the client has none of its own
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_value_t = true,
+    /// The node that is called asks the others; with =false each makes the checks of itself
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) server: bool,
 }

@@ -1,21 +1,36 @@
-//! `health`: the checks a control plane node makes of its cluster.
+//! `health`: the checks a node makes of itself, and one of the control plane of others.
+
+use std::time::{Duration, Instant};
 
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
+use tokio::time::sleep;
+use tonic::Code;
 
-use crate::answers::finish;
-use crate::cli::Health;
+use crate::answers::{failure_of, finish, node_of};
+use crate::cli::{Global, Health};
 use crate::clients::Cluster;
-use crate::connect::Route;
+use crate::connect::{Session, Target, Unreached, routes};
 use crate::failure::Failure;
-use crate::stream::stream;
+use crate::messages::Message as _;
+use crate::stream::{Failed, Trouble, drain, sessions, stream};
 use crate::table::{print, printable};
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Health) -> Result<(), Failure> {
-    if !args.server {
-        return Err(Failure::usage(
-            "the checks are made by a control plane node; leave --server=false out",
-        ));
-    }
+/// Between two calls of a node that is away.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The check that a node is there, in the words of a node that checks others.
+const APID: &str = "apid to be ready";
+
+pub(crate) async fn run(global: &Global, args: &Health) -> Result<(), Failure> {
+    let failed = if args.server {
+        by_one(global, args).await?
+    } else {
+        themselves(global, args).await?
+    };
+    finish(&failed)
+}
+
+/// The node that is called checks those that are named, or itself.
+async fn by_one(global: &Global, args: &Health) -> Result<Failed, Failure> {
     let body = HealthCheckRequest {
         wait_timeout: prost_types::Duration::try_from(args.wait_timeout).ok(),
         cluster_info: Some(ClusterInfo {
@@ -25,13 +40,128 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Health) -> Result<(), Failure
         }),
     };
     let call = |mut client: Cluster, request| async move { client.health_check(request).await };
-    let failed = stream(routes, body, call, |_, progress: HealthCheckProgress| {
-        // The first frame only says that the stream has begun.
-        if progress.message.is_empty() {
-            return Ok(());
+    let take = |_: &str, progress: HealthCheckProgress| Ok(tell("", &progress.message)?);
+    stream(routes(global).await?, body, call, take).await
+}
+
+/// Each node that is named, or called, checks itself. One that is away is waited for.
+async fn themselves(global: &Global, args: &Health) -> Result<Failed, Failure> {
+    let mut target = Target::of(global)?;
+    let named = [&args.control_plane_nodes[..], &args.worker_nodes].concat();
+    if !named.is_empty() {
+        target.nodes = named;
+    }
+    let end = Instant::now().checked_add(args.wait_timeout);
+    let end = end.ok_or_else(|| Failure::usage("--wait-timeout is too long"))?;
+    let left = || end.saturating_duration_since(Instant::now());
+    let mut failed = Failed::new();
+    let mut before = Failed::new();
+    loop {
+        let mut now = round(&target, left()).await?;
+        failed.append(&mut now.failed);
+        for one in now.away.iter().filter(|one| !before.contains(one)) {
+            tell(&one.0, &format!("waiting for {APID}: {}", one.1))?;
         }
-        Ok(print(&format!("{}\n", printable(&progress.message)))?)
+        before = now.away;
+        if before.is_empty() || left() <= PAUSE {
+            break;
+        }
+        if !target.nodes.is_empty() {
+            target.nodes = before.iter().map(|(node, _)| node.clone()).collect();
+        }
+        sleep(PAUSE).await;
+    }
+    let late = |why| format!("no end within --wait-timeout: waiting for {APID}: {why}");
+    failed.extend(before.into_iter().map(|(node, why)| (node, late(why))));
+    Ok(failed)
+}
+
+/// What came of a call of all nodes.
+#[derive(Default)]
+struct Round {
+    /// Those that cannot be reached, or went away meanwhile.
+    away: Failed,
+    /// Those that do not pass, or refuse to check.
+    failed: Failed,
+}
+
+/// Has the nodes of a target check themselves, all at once.
+async fn round(target: &Target, limit: Duration) -> Result<Round, Failure> {
+    let mut round = Round::default();
+    let opened = match target.open().await {
+        Ok(opened) => opened,
+        Err(Failure::Call(error)) => {
+            let unreached: Unreached = error.downcast()?;
+            let endpoint = target.endpoints.first().map(|one| one.host().to_owned());
+            round.lose(&target.nodes, endpoint.as_deref(), &unreached.to_string());
+            return Ok(round);
+        }
+        Err(other) => return Err(other),
+    };
+    let body = HealthCheckRequest {
+        wait_timeout: prost_types::Duration::try_from(limit).ok(),
+        cluster_info: None,
+    };
+    let refused = sessions(opened, async |name, session, _| {
+        match call(session, name, &body, &mut round).await {
+            Err(Trouble::Call(status)) if status.code() == Code::Unavailable => {
+                round.lose(&target.nodes, Some(name), status.message());
+                Ok(())
+            }
+            other => other,
+        }
     })
     .await?;
-    finish(&failed)
+    round.failed.extend(refused);
+    Ok(round)
+}
+
+impl Round {
+    /// The way to the nodes is lost: nobody knows more of those that did not fail before.
+    /// `itself` is who was called when nobody was named.
+    fn lose(&mut self, nodes: &[String], itself: Option<&str>, why: &str) {
+        let nodes = nodes.iter().map(String::as_str);
+        let itself = itself.filter(|_| nodes.len() == 0);
+        for node in nodes.chain(itself) {
+            let known = self.failed.iter().chain(&self.away);
+            if known.into_iter().all(|(other, _)| other != node) {
+                self.away.push((node.to_owned(), why.to_owned()));
+            }
+        }
+    }
+}
+
+async fn call(
+    session: &Session,
+    name: &str,
+    body: &HealthCheckRequest,
+    round: &mut Round,
+) -> Result<(), Trouble> {
+    let request = session.request(body.clone());
+    let mut client: Cluster = session.client();
+    let mut frames = client.health_check(request).await?.into_inner();
+    drain(&mut frames, |progress: HealthCheckProgress| {
+        let node = node_of(&progress, name);
+        let status = progress.metadata().and_then(|one| one.status.as_ref());
+        match (status, failure_of(&progress)) {
+            (Some(status), _) if Code::from(status.code) == Code::Unavailable => {
+                round.away.push((node, status.message.clone()));
+            }
+            (_, Some(why)) => round.failed.push((node, why)),
+            (_, None) => tell(&node, &progress.message)?,
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Prints a line, of a node if it is named. The first message of a stream only says that
+/// it has begun.
+fn tell(node: &str, message: &str) -> std::io::Result<()> {
+    let (node, message) = (printable(node), printable(message));
+    match (node.as_str(), message.as_str()) {
+        (_, "") => Ok(()),
+        ("", message) => print(&format!("{message}\n")),
+        (node, message) => print(&format!("{node}: {message}\n")),
+    }
 }

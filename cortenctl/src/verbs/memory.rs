@@ -114,7 +114,7 @@ fn everything(messages: &[(String, Memory)]) -> String {
     text
 }
 
-/// The same by the kernel's names, in bytes; pages are counted.
+/// The same by the same names, in bytes; pages are counted.
 fn all_fields(info: &MemInfo) -> Value {
     let bytes = KILOBYTES
         .iter()

@@ -84,7 +84,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,
         Verb::Time(args) => time::run(routes(&global).await?, &args).await,
-        Verb::Health(args) => health::run(routes(&global).await?, &args).await,
+        Verb::Health(args) => health::run(&global, &args).await,
         Verb::Image(what) => image::run(routes(&global).await?, &what).await,
         Verb::Inspect(Inspect::Dependencies) => inspect::dependencies(routes(&global).await?).await,
         Verb::Disks(_) => Err(gone("disks")),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{HealthCheckProgress, HealthCheckRequest};
+use corten_api::common::Metadata;
+use corten_api::google::rpc;
 use corten_api::inspect::inspect_service_server::InspectService;
 use corten_api::inspect::{
     ControllerDependencyEdge, ControllerRuntimeDependenciesResponse, ControllerRuntimeDependency,
@@ -148,11 +150,39 @@ impl ClusterService for Fake {
             "waiting for etcd to be healthy: ...".to_owned(),
             "waiting for etcd to be healthy: \u{1b}[1mOK".to_owned(),
         ];
-        let messages = lines.map(|message| HealthCheckProgress {
-            metadata: None,
-            message,
+        let said = |metadata: Option<Metadata>| {
+            let frame = |message| HealthCheckProgress {
+                metadata: metadata.clone(),
+                message,
+            };
+            lines.clone().map(frame).to_vec()
+        };
+        let asked = names(&request, "nodes");
+        if asked.is_empty() {
+            return Ok(frames(said(None)));
+        }
+        let of_each = asked.into_iter().flat_map(|hostname| {
+            let refusal = match hostname.as_str() {
+                "down" => Some(Status::unavailable("no route to host")),
+                "strict" => Some(Status::permission_denied("not authorized")),
+                _ => None,
+            };
+            let metadata = Some(Metadata {
+                hostname,
+                error: String::new(),
+                status: refusal.as_ref().map(|refusal| rpc::Status {
+                    code: refusal.code().into(),
+                    message: refusal.message().to_owned(),
+                    details: Vec::new(),
+                }),
+            });
+            let message = String::new();
+            match refusal {
+                Some(_) => vec![HealthCheckProgress { metadata, message }],
+                None => said(metadata),
+            }
         });
-        Ok(frames(messages.to_vec()))
+        Ok(frames(of_each.collect()))
     }
 }
 
