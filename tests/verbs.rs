@@ -9,16 +9,15 @@
 )]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use tests::client::{Client, Table};
+use tests::client::{CALL, Client, Table, run, until};
 use tests::disk::NodeDisk;
+use tests::images;
 use tests::node::{BOOT, Node, SOON};
-use tests::{images, workspace};
 
 /// Verbs with a table, and its headers with bars between them.
 const TABLES: [(&[&str], &str); 17] = [
@@ -135,8 +134,13 @@ fn verbs_that_look_are_answered_by_a_node() {
     }
     for (arguments, _) in TABLES {
         let json = [arguments, &["--output", "json"]].concat();
+        // The image that was booted has none; whatever else is asked for is there.
+        let may_be_empty = arguments == ["get", "extensions"];
+        let all_there = |found: &[Value]| {
+            found.iter().all(|one| one["node"].is_string()) && (may_be_empty || !found.is_empty())
+        };
         match admin.call(&json).map(|text| documents(&text)) {
-            Ok(Ok(found)) if found.iter().all(|one| one["node"].is_string()) => {}
+            Ok(Ok(found)) if all_there(&found) => {}
             other => wrong.push(format!("{json:?} ends with {other:?}")),
         }
     }
@@ -177,27 +181,13 @@ fn verbs_that_look_are_answered_by_a_node() {
     assert!(zip.starts_with(b"PK"), "no zip");
 }
 
-/// The client with its input and output in our hands.
-fn client(node: &Node, arguments: &[&str]) -> Command {
-    let mut command = Command::new(workspace::cortenctl());
-    command
-        .arg("--cortenconfig")
-        .arg(node.configs().join("cortenconfig"))
-        .args(["-e", &node.vm.api().to_string()])
-        .args(arguments);
-    command
-}
-
-/// The first lines of a verb that goes on for ever.
-fn begins_with(node: &Node, arguments: &[&str], lines: usize) -> Vec<String> {
-    let mut child = client(node, arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the client");
-    let output = BufReader::new(child.stdout.take().expect("its output"));
-    let found = output.lines().take(lines).collect::<Result<_, _>>();
-    child.kill().and_then(|()| child.wait()).expect("its end");
-    found.expect("text")
+/// The first line of a verb that goes on for ever.
+fn first_line(client: &Client, arguments: &[&str]) -> String {
+    let text = until(SOON, client.command(arguments), "", |text| {
+        text.contains('\n')
+    });
+    let text = text.unwrap_or_else(|error| panic!("{error}"));
+    text.lines().take(1).collect()
 }
 
 /// The kernel parameter that the test changes.
@@ -216,22 +206,17 @@ fn verbs_that_act_are_done_by_a_node() {
     // QEMU's own network has no time server, and a node is not ready before it knows the time.
     node.apply_patch("machine: {time: {disabled: true}}");
     let admin = node.admin();
-    let done = |arguments: &[&str]| {
-        admin
-            .call(arguments)
-            .unwrap_or_else(|error| panic!("{error}"))
-    };
 
-    done(&["meta", "write", "0x4d", "kept by META"]);
+    admin.must(&["meta", "write", "0x4d", "kept by META"]);
     let shown = ["get", "meta", "-o", "jsonpath={.spec.value}"];
-    assert!(done(&shown).contains("kept by META"));
-    done(&["meta", "delete", "77"]);
-    assert!(!done(&shown).contains("kept by META"));
+    assert!(admin.must(&shown).contains("kept by META"));
+    admin.must(&["meta", "delete", "77"]);
+    assert!(!admin.must(&shown).contains("kept by META"));
     let again = admin.call(&["meta", "delete", "77"]);
     let again = again.expect_err("it is deleted already");
     assert!(said(&again).contains("0x4d"), "{again}");
 
-    done(&[
+    admin.must(&[
         "patch",
         "mc",
         "-p",
@@ -245,12 +230,9 @@ fn verbs_that_act_are_done_by_a_node() {
     let script = "#!/bin/sh\nsed -i 's/\\(vm.swappiness: *\\).*/\\1\"12\"/' \"$1\"\n";
     fs::write(&editor, script).expect("an editor");
     fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).expect("an editor");
-    let edited = client(&node, &["edit", "mc"])
-        .env_remove("VISUAL")
-        .env("EDITOR", &editor)
-        .output()
-        .expect("the client");
-    assert!(edited.status.success(), "{edited:?}");
+    let mut edit = admin.command(&["edit", "mc"]);
+    edit.env_remove("VISUAL").env("EDITOR", &editor);
+    run(edit, CALL).unwrap_or_else(|error| panic!("{error}"));
     node.until("what was edited", SOON, || match swappiness(&node) {
         found if found == "12" => Ok(()),
         other => Err(other),
@@ -258,7 +240,7 @@ fn verbs_that_act_are_done_by_a_node() {
 
     let reader = node.vm.dir().join("reader");
     let path = reader.display().to_string();
-    done(&[
+    admin.must(&[
         "config",
         "new",
         &path,
@@ -281,37 +263,38 @@ fn verbs_that_act_are_done_by_a_node() {
     streams_are_shown_as_they_come(&node);
     the_dashboard_is_drawn(&node);
 
-    // It ends when the node is back, and ready.
+    // It ends when the node is back, and ready: nothing is asked twice.
+    let boot = ["get", "bootid", "-o", "jsonpath={.spec.bootID}"];
+    let before = admin.must(&boot);
     let rebooted = admin.call_within(BOOT, &["reboot"]);
     rebooted.unwrap_or_else(|error| panic!("{error}"));
+    let after = admin.must(&boot);
+    assert!(
+        !before.trim().is_empty() && before != after,
+        "{before}{after}"
+    );
+    admin.must(&["version"]);
 }
 
 /// Events as objects on lines of their own; packets as text and as a file.
 fn streams_are_shown_as_they_come(node: &Node) {
     let admin = node.admin();
-    let done = |arguments: &[&str]| {
-        admin
-            .call(arguments)
-            .unwrap_or_else(|error| panic!("{error}"))
-    };
-    let [event] = &begins_with(node, &["events", "--tail", "-1", "-o", "json"], 1)[..] else {
-        panic!("there were no events");
-    };
-    let event: Value = serde_json::from_str(event).expect("JSON on one line");
+    let event = first_line(&admin, &["events", "--tail", "-1", "-o", "json"]);
+    let event: Value = serde_json::from_str(&event).expect("JSON on one line");
     assert!(
         event["id"].is_string() && event["event"].is_string(),
         "{event}"
     );
 
     // The answers themselves are packets.
-    let links = done(&["get", "addresses", "-o", "jsonpath={.spec.linkName}"]);
+    let links = admin.must(&["get", "addresses", "-o", "jsonpath={.spec.linkName}"]);
     let link = links.lines().find(|name| !matches!(*name, "" | "lo"));
     let link = link.unwrap_or_else(|| panic!("only {links:?} have addresses"));
-    let line = begins_with(node, &["pcap", "-i", link], 1).concat();
+    let line = first_line(&admin, &["pcap", "-i", link]);
     assert!(line.contains(" > ") && line.ends_with(" bytes"), "{line}");
     let file = node.vm.dir().join("packets.pcap");
     let path = file.display().to_string();
-    done(&["pcap", "-i", link, "--duration", "5s", "-o", &path]);
+    admin.must(&["pcap", "-i", link, "--duration", "5s", "-o", &path]);
     let packets = fs::read(&file).expect("a pcap file");
     assert!(packets.len() > 24, "{} bytes", packets.len());
     assert_eq!(packets[..4], 0xa1b2_c3d4_u32.to_ne_bytes());
@@ -319,35 +302,19 @@ fn streams_are_shown_as_they_come(node: &Node) {
 
 /// On a terminal that `script` (util-linux) makes.
 fn the_dashboard_is_drawn(node: &Node) {
-    let config = node.configs().join("cortenconfig");
-    let line = format!(
-        "stty rows 40 cols 120 && exec {} --cortenconfig {} -e {} dashboard",
-        workspace::cortenctl().display(),
-        config.display(),
-        node.vm.api()
-    );
-    let mut child = Command::new("script")
+    let dashboard = node.admin().command(&["dashboard"]);
+    let words = std::iter::once(dashboard.get_program()).chain(dashboard.get_args());
+    let words: Vec<String> = words
+        .map(|word| format!("'{}'", word.to_string_lossy()))
+        .collect();
+    let line = format!("stty rows 40 cols 120 && exec {}", words.join(" "));
+    let mut terminal = Command::new("script");
+    terminal
         .args(["--quiet", "--return", "--flush", "--command", &line])
         .arg("/dev/null")
         .env("TERM", "xterm")
-        .env("SHELL", "/bin/sh")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script");
-    let mut keys = child.stdin.take().expect("its keys");
-    let mut screen = BufReader::new(child.stdout.take().expect("its screen"));
-    let mut seen = Vec::new();
+        .env("SHELL", "/bin/sh");
     // The node's version is drawn when it has answered.
-    while !String::from_utf8_lossy(&seen).contains("+corten") {
-        let part = screen.fill_buf().expect("a picture").to_vec();
-        assert!(!part.is_empty(), "{}", String::from_utf8_lossy(&seen));
-        screen.consume(part.len());
-        seen.extend(part);
-    }
-    keys.write_all(b"q")
-        .and_then(|()| keys.flush())
-        .expect("a key");
-    std::io::copy(&mut screen, &mut std::io::sink()).expect("its end");
-    assert!(child.wait().expect("its end").success());
+    let drawn = until(SOON, terminal, "q", |screen| screen.contains("+corten"));
+    drawn.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,14 +1,16 @@
 //! `cortenctl`, driven as an operator drives it.
 
+use std::io::{Read, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::workspace;
 
 /// One call never takes longer: a client that hangs is a failure.
-const CALL: Duration = Duration::from_secs(60);
+pub const CALL: Duration = Duration::from_secs(60);
 
 /// How to reach a node, and as whom.
 #[derive(Debug, Clone)]
@@ -49,6 +51,21 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub fn call_within(&self, limit: Duration, arguments: &[&str]) -> Result<String, String> {
+        run(self.command(arguments), limit)
+    }
+
+    /// Runs one command that must succeed; what it printed.
+    ///
+    /// # Panics
+    /// With what [`Client::call`] says when it does not.
+    pub fn must(&self, arguments: &[&str]) -> String {
+        self.call(arguments)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The program with a command line, for [`run`] or [`until`].
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(workspace::cortenctl());
         command
             .args(arguments)
@@ -60,7 +77,7 @@ impl Client {
             Some(file) => command.arg("--cortenconfig").arg(file).args(["-e", &node]),
             None => command.args(["--insecure", "-n", &node]),
         };
-        run(command, limit)
+        command
     }
 }
 
@@ -88,47 +105,163 @@ pub fn generate_config_with(directory: &Path, endpoint: &str, more: &[&str]) {
     run(command, CALL).expect("cortenctl gen config");
 }
 
-fn run(mut command: Command, limit: Duration) -> Result<String, String> {
-    let shown = format!("{command:?}");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{shown}: {error}"))?;
-    // Both streams are read while the child runs, or it could block on one.
-    let out = drain(child.stdout.take());
-    let err = drain(child.stderr.take());
-    let end = Instant::now() + limit;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            Ok(None) => {
-                let _ended = child.kill().and_then(|()| child.wait());
-                return Err(format!("{shown}: no end within {} s", limit.as_secs()));
-            }
-            Err(error) => return Err(format!("{shown}: {error}")),
+/// Runs a command to its end; what it wrote to standard output.
+///
+/// # Errors
+/// What it wrote when it failed, or that it took longer than `limit`.
+pub fn run(command: Command, limit: Duration) -> Result<String, String> {
+    Run::start(command, limit, Stdio::null())?.finish()
+}
+
+/// Runs a command until `enough` is true of what it has written to standard output, and
+/// gives that back. Then `keys` are pressed and its end is waited for; without keys it is
+/// killed.
+///
+/// # Errors
+/// What it wrote when it ended before that or failed, or that it took longer than `limit`.
+pub fn until(
+    limit: Duration,
+    command: Command,
+    keys: &str,
+    enough: impl Fn(&str) -> bool,
+) -> Result<String, String> {
+    let mut run = Run::start(command, limit, Stdio::piped())?;
+    while !enough(&text(&run.out)) {
+        if !run.read()? {
+            return Err(run.wrong("it ended too early"));
         }
-    };
-    let out = out.join().unwrap_or_default();
-    let err = err.join().unwrap_or_default();
-    if status.success() {
-        Ok(out)
-    } else {
-        Err(format!("{shown}: {status}: {out}{}", err.trim()))
+    }
+    let seen = text(&run.out);
+    if keys.is_empty() {
+        return Ok(seen);
+    }
+    // It stays open: a terminal whose keys have ended is another one.
+    if let Some(stdin) = &mut run.child.stdin {
+        let pressed = stdin.write_all(keys.as_bytes());
+        pressed.map_err(|error| run.wrong(&format!("it takes no keys: {error}")))?;
+    }
+    run.finish().map(|_| seen)
+}
+
+/// A command that runs, and what it has written.
+struct Run {
+    /// The command, for messages.
+    shown: String,
+    child: Child,
+    /// Pieces of both outputs. They are read while the command runs, or it could block on one.
+    pieces: Receiver<(Stream, Vec<u8>)>,
+    out: Vec<u8>,
+    err: Vec<u8>,
+    limit: Duration,
+    /// The end of the limit.
+    end: Instant,
+}
+
+/// An output of a command.
+#[derive(Debug, Clone, Copy)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Run {
+    fn start(mut command: Command, limit: Duration, stdin: Stdio) -> Result<Run, String> {
+        let shown = format!("{command:?}");
+        let mut child = command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{shown}: {error}"))?;
+        let (sender, pieces) = channel();
+        read(Stream::Stdout, child.stdout.take(), sender.clone());
+        read(Stream::Stderr, child.stderr.take(), sender);
+        Ok(Run {
+            shown,
+            child,
+            pieces,
+            out: Vec::new(),
+            err: Vec::new(),
+            limit,
+            end: Instant::now() + limit,
+        })
+    }
+
+    /// Waits for the next piece; false: both outputs are closed.
+    fn read(&mut self) -> Result<bool, String> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        match self.pieces.recv_timeout(left) {
+            Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            // What waits already is handed over without a look at the time.
+            Ok(_) if left.is_zero() => return Err(self.late()),
+            Err(RecvTimeoutError::Timeout) => return Err(self.late()),
+            Ok((Stream::Stdout, piece)) => self.out.extend(piece),
+            Ok((Stream::Stderr, piece)) => self.err.extend(piece),
+        }
+        Ok(true)
+    }
+
+    fn finish(mut self) -> Result<String, String> {
+        while self.read()? {}
+        let status = self.wait()?;
+        if status.success() {
+            return Ok(text(&self.out));
+        }
+        Err(self.wrong(&status.to_string()))
+    }
+
+    /// Waits for the end of a command that has closed its outputs.
+    fn wait(&mut self) -> Result<ExitStatus, String> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if Instant::now() < self.end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Ok(None) => return Err(self.late()),
+                Err(error) => return Err(self.wrong(&error.to_string())),
+            }
+        }
+    }
+
+    fn late(&mut self) -> String {
+        self.kill();
+        self.wrong(&format!("no end within {} s", self.limit.as_secs()))
+    }
+
+    /// The sentence for a run that went wrong, with what the command wrote.
+    fn wrong(&self, why: &str) -> String {
+        let (out, err) = (text(&self.out), text(&self.err));
+        format!("{}: {why}: {out}{}", self.shown, err.trim())
+    }
+
+    fn kill(&mut self) {
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-fn drain(stream: Option<impl std::io::Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+impl Drop for Run {
+    /// Whatever went wrong, the command does not outlive the test.
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn read(stream: Stream, from: Option<impl Read + Send + 'static>, to: Sender<(Stream, Vec<u8>)>) {
     std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut stream) = stream {
-            // What was read before an error is still worth showing.
-            let _partial = stream.read_to_end(&mut bytes);
+        let mut buffer = [0; 4096];
+        let Some(mut from) = from else { return };
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let piece = buffer.get(..count).unwrap_or_default().to_vec();
+            if to.send((stream, piece)).is_err() {
+                break;
+            }
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    });
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A table as the client prints it: columns start where their headers do.
@@ -185,6 +318,56 @@ fn cells(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_command_is_run_to_its_end() {
+        assert_eq!(run(shell("echo a; echo b >&2"), CALL), Ok("a\n".to_owned()));
+        let error = run(shell("echo a; echo b >&2; exit 3"), CALL).unwrap_err();
+        assert!(error.ends_with(": exit status: 3: a\nb"), "{error}");
+    }
+
+    #[test]
+    fn what_goes_on_for_ever_is_ended() {
+        let lines = |text: &str| text.lines().count() >= 2;
+        let forever = "echo a; echo b; exec sleep 1000";
+        assert_eq!(
+            until(CALL, shell(forever), "", lines),
+            Ok("a\nb\n".to_owned())
+        );
+        // Also when it writes all the time, or has closed its outputs.
+        let short = Duration::from_millis(50);
+        for forever in [
+            "while :; do echo a; done",
+            "while :; do echo a >&2; done",
+            "exec sleep 1000",
+            "exec >&- 2>&-; exec sleep 1000",
+        ] {
+            let error = run(shell(forever), short).unwrap_err();
+            assert!(error.contains("no end within 0 s"), "{error}");
+        }
+        let error = until(short, shell("exec sleep 1000"), "q", lines).unwrap_err();
+        assert!(error.contains("no end within 0 s"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_pressed_once_there_is_enough() {
+        let ready = |text: &str| text.contains("ready");
+        let program = "echo ready; read key; [ $key = q ]";
+        assert_eq!(
+            until(CALL, shell(program), "q\n", ready),
+            Ok("ready\n".to_owned())
+        );
+        let error = until(CALL, shell(program), "x\n", ready).unwrap_err();
+        assert!(error.contains("exit status: 1"), "{error}");
+        let error = until(CALL, shell("echo a"), "q\n", ready).unwrap_err();
+        assert!(error.contains("it ended too early: a\n"), "{error}");
+    }
 
     #[test]
     fn tables_are_read_by_header() {
