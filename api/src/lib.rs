@@ -69,8 +69,14 @@ pub const IMAGE_CACHE_PORT: u16 = 3172;
 /// The largest message accepted in either direction, in bytes (32 MiB).
 pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
-/// Metadata keys with a meaning in the API.
+/// Metadata keys with a meaning in the API, and how much apid hands on with a call, in bytes as HTTP/2 counts
+/// metadata (RFC 9113, section 10.5.1).
 pub mod metadata {
+    /// What it hands on of the caller's own, beside the nodes and certificates.
+    pub const LARGEST_OWN: usize = 8 * 1024;
+    /// What it hands on of the caller's certificates ([`CERTIFICATE`]), keys not counted; one has some 600.
+    pub const LARGEST_CHAIN: usize = 8 * 1024;
+
     /// One value per role of the caller; set by apid. machined believes none that the caller's certificate has not.
     pub const ROLE: &str = "talos-role";
     /// The certificates the caller has shown, leaf first, a value each: DER, in base64 without padding as gRPC has

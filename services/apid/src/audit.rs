@@ -92,15 +92,15 @@ impl Audit {
             0 => String::new(),
             more => format!("+{more}"),
         };
-        let who = who(headers, roles, caller);
-        let method = shown(path.as_bytes());
         // Names that nobody knows are many: they count as one.
         let counted = if is_listed(path) { path } else { "" };
         Some(Line {
             audit: self.clone(),
             key: (caller.serial.clone(), counted.to_owned()),
             handed_on: false,
-            text: format!("audit: method={method} {who} nodes={named}{more}"),
+            method: shown(path.as_bytes()),
+            who: who(headers, roles, caller),
+            named: format!("{named}{more}"),
             result: None,
             nodes: Nodes::default(),
         })
@@ -108,7 +108,7 @@ impl Audit {
 }
 
 /// Who calls: `roles=... serial=... from=... via=...`.
-pub(crate) fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
+fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
     let roles = list(roles.iter().map(|role| role.name()));
     let via = headers
         .get(PROXY_FROM)
@@ -153,14 +153,22 @@ impl Nodes {
 #[derive(Debug)]
 pub(crate) struct Line {
     audit: Audit,
-    text: String,
     key: Key,
+    method: String,
+    who: String,
+    /// The nodes the call names.
+    named: String,
     handed_on: bool,
     result: Option<Code>,
     pub(crate) nodes: Nodes,
 }
 
 impl Line {
+    /// Who calls, in the words of the line.
+    pub(crate) fn who(&self) -> &str {
+        &self.who
+    }
+
     /// How the call ended. Without this, its caller went away before.
     pub(crate) fn ended(&mut self, status: &Status) {
         self.result = Some(status.code());
@@ -188,11 +196,13 @@ impl Drop for Line {
         let result = self.result.unwrap_or(Code::Cancelled);
         let asked = self.nodes.0.0.load(Ordering::Relaxed);
         let failed = self.nodes.0.1.load(Ordering::Relaxed);
-        let line = if asked == 0 {
-            format!("{} result={result:?}", self.text)
-        } else {
-            format!("{} result={result:?} failed={failed}/{asked}", self.text)
-        };
+        let Line {
+            method, who, named, ..
+        } = self;
+        let mut line = format!("audit: method={method} {who} nodes={named} result={result:?}");
+        if asked > 0 {
+            line.push_str(&format!(" failed={failed}/{asked}"));
+        }
         if self.is_refused(result, asked) {
             let key = std::mem::take(&mut self.key);
             let log = &self.audit.0;

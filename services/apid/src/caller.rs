@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use corten_api::metadata::LARGEST_CHAIN;
 use corten_api::roles::Role;
 use corten_daemon::Peer;
 use http::HeaderValue;
@@ -22,8 +23,6 @@ const IDLE: Duration = Duration::from_secs(15 * 60);
 /// How often it is looked at whether a connection's certificate is still good.
 pub(crate) const RECHECK: Duration = Duration::from_secs(30);
 
-/// What a caller may show, in bytes as it is handed on; a client's own certificate has some 600.
-pub(crate) const LARGEST_CHAIN: usize = 8 * 1024;
 /// The serial number of who has shown no certificate: everybody in maintenance.
 pub(crate) const STRANGER: &str = "-";
 

@@ -1,20 +1,16 @@
 //! A call as it is handed on: what of its metadata goes on, and what is said of its caller.
 
-use corten_api::metadata;
-use corten_api::roles::{Role, needs_more_than_reader};
+use corten_api::metadata::{self, LARGEST_CHAIN, LARGEST_OWN};
+use corten_api::roles::Role;
 use http::header::HeaderName;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tonic::Status;
 
-use crate::audit;
-use crate::caller::{self, Caller, LARGEST_CHAIN};
+use crate::caller::{self, Caller};
 use crate::local;
 use crate::proxy::Answerer;
 use crate::reply::Body;
-
-/// What a call is handed on with beside its caller's certificates, in bytes.
-pub(crate) const METADATA: usize = 8 * 1024;
 
 /// A call as its answerer gets it.
 #[derive(Debug, Clone)]
@@ -28,15 +24,19 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn of(head: &Parts, roles: &[Role], caller: &Caller) -> Result<Forward, Status> {
+    /// The call as it came; `who` calls, in the words of its line in the audit log, if it has one.
+    pub(crate) fn of(
+        head: &Parts,
+        roles: &[Role],
+        caller: &Caller,
+        who: Option<&str>,
+    ) -> Result<Forward, Status> {
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
         let reached = caller.reached.to_string();
         let from = HeaderValue::from_str(authority.unwrap_or(&reached));
-        let path = head.uri.path();
-        let who = needs_more_than_reader(path).then(|| audit::who(&head.headers, roles, caller));
         Ok(Forward {
-            path: path.to_owned(),
-            who: who.and_then(|who| HeaderValue::try_from(who).ok()),
+            path: head.uri.path().to_owned(),
+            who: who.and_then(|who| HeaderValue::from_str(who).ok()),
             headers: forwarded(&head.headers, roles, caller)?,
             from: from.unwrap_or_else(|_| HeaderValue::from_static("apid")),
         })
@@ -109,10 +109,10 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
         } else {
             length += name.as_str().len() + value.len() + 32;
         }
-        if length > METADATA || shown > LARGEST_CHAIN {
+        if length > LARGEST_OWN || shown > LARGEST_CHAIN {
             return Err(Status::resource_exhausted(format!(
                 "more than {} KiB of metadata beside the nodes",
-                METADATA / 1024
+                LARGEST_OWN / 1024
             )));
         }
         // A clone shares the memory of all headers that came together: who keeps one would keep all.

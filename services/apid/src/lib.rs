@@ -48,6 +48,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
 
 use audit::Audit;
 use identity::Identity;
@@ -72,8 +73,8 @@ const CALL: usize = link::STREAM_WINDOW as usize
     + frames::SMALL
     + server::SEND_BUFFER
     + 16 * 1024
-    + forward::METADATA
-    + caller::LARGEST_CHAIN;
+    + LARGEST_OWN
+    + LARGEST_CHAIN;
 /// Bytes of long messages that are put together, for all callers and for one:
 /// while they are, they are here up to three times. What is longer is answered
 /// by one node alone, whose answer is passed on as it comes.

@@ -111,7 +111,7 @@ impl Proxy {
             return Err(Status::unimplemented(format!("no method {path}")));
         }
         let targets = targets::of(&head.headers, path, self.maintenance)?;
-        let forward = Forward::of(&head, &roles, caller)?;
+        let forward = Forward::of(&head, &roles, caller, line.as_ref().map(Line::who))?;
         if let Some(line) = line {
             line.is_handed_on();
         }

@@ -37,15 +37,18 @@ impl Refused {
 }
 
 impl Refusals {
-    /// Notes a call that was refused; returns the lines that are to be written now.
+    /// Notes a call that was refused; returns the lines that are to be written at once. What is counted is told by
+    /// [`Refusals::due`].
     pub(crate) fn note(&mut self, key: Key, line: String, now: Instant) -> Vec<String> {
         if let Some(known) = self.0.get_mut(&key) {
             known.more += 1;
             known.last = line;
             known.last.truncate(known.last.floor_char_boundary(LINE));
-            return self.due(now);
+            // A line with all its nodes has 16 KiB.
+            known.last.shrink_to_fit();
+            return Vec::new();
         }
-        let mut lines = self.due(now);
+        let mut lines = Vec::new();
         if self.0.len() >= KEPT {
             let oldest = self.0.iter().min_by_key(|(_, refused)| refused.told);
             let oldest = oldest.map(|(key, _)| key.clone());
@@ -100,22 +103,21 @@ mod tests {
     fn a_flood_is_one_line_and_a_count() {
         let mut refusals = Refusals::default();
         let start = Instant::now();
-        let mut note = |serial: &str, method: &str, line: &str, at: Duration| {
-            refusals.note(key(serial, method), line.to_owned(), start + at)
+        let mut note = |serial: &str, method: &str, line: &str| {
+            refusals.note(key(serial, method), line.to_owned(), start)
         };
-        assert_eq!(note("1", "Reboot", "first", Duration::ZERO), ["first"]);
-        let second = Duration::from_secs(1);
-        let flood = (0..10_000).flat_map(|n| note("1", "Reboot", &format!("call {n}"), second));
+        assert_eq!(note("1", "Reboot", "first"), ["first"]);
+        let flood = (0..10_000).flat_map(|n| note("1", "Reboot", &format!("call {n}")));
         assert_eq!(flood.count(), 0);
         // Another certificate and another method have lines of their own.
-        assert_eq!(note("2", "Reboot", "other", second), ["other"]);
-        assert_eq!(note("1", "Reset", "reset", second), ["reset"]);
-        assert_eq!(
-            note("1", "Reboot", "late", INTERVAL),
-            ["late repeated=10001"]
-        );
-        assert!(note("1", "Reboot", "again", INTERVAL + second).is_empty());
-        // What is counted is told also when nobody calls any more, once.
+        assert_eq!(note("2", "Reboot", "other"), ["other"]);
+        assert_eq!(note("1", "Reset", "reset"), ["reset"]);
+        assert!(note("1", "Reboot", "late").is_empty());
+        assert_eq!(refusals.due(start + INTERVAL), ["late repeated=10001"]);
+        let later = start + INTERVAL + Duration::from_secs(1);
+        let again = refusals.note(key("1", "Reboot"), "again".to_owned(), later);
+        assert!(again.is_empty());
+        // What is counted is told once, and who was refused no more is forgotten.
         assert_eq!(refusals.due(start + 2 * INTERVAL), ["again repeated=1"]);
         assert!(refusals.due(start + 3 * INTERVAL).is_empty());
         assert!(refusals.0.is_empty());
@@ -143,6 +145,8 @@ mod tests {
         assert_eq!(refusals.0.len(), KEPT);
         let longest = refusals.0.values().map(|refused| refused.last.len()).max();
         assert_eq!(longest, Some(LINE));
+        let held = refusals.0.values().map(|refused| refused.last.capacity());
+        assert!(held.sum::<usize>() <= KEPT * 2 * LINE);
         count(refusals.end());
         assert_eq!(told, calls * each);
     }

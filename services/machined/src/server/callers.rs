@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use corten_api::metadata::CERTIFICATE;
+use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
 use corten_api::roles::Role;
 use corten_pki::{certificate_from_der, certificates_from_pem, validity, verify_client};
 use corten_resources::Store;
@@ -17,8 +17,6 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::resources::secrets::{ApiCertificates, Pem, joined};
 
-/// Certificates of one caller, in bytes as they come; apid hands on no more.
-const LARGEST_CHAIN: usize = 8 * 1024;
 /// Callers whose certificates are not verified again with each call.
 const KEPT: usize = 256;
 /// For so long: the clock may be set, and what signed them may expire.
