@@ -60,6 +60,15 @@ impl Bulkhead {
         }
     }
 
+    /// The same threads for who has another patience.
+    #[must_use]
+    pub fn patient(&self, patience: Duration) -> Bulkhead {
+        Bulkhead {
+            patience,
+            ..self.clone()
+        }
+    }
+
     /// Does the work in a thread, and waits for its answer.
     ///
     /// # Errors
@@ -99,11 +108,22 @@ impl Bulkhead {
     /// # Errors
     /// [`Refused::Silent`], [`Refused::BrokeOff`].
     pub async fn wait<T>(&self, answer: &mut oneshot::Receiver<T>) -> Result<T, Refused> {
-        match timeout(self.patience, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Refused::BrokeOff),
-            Err(_) => Err(self.silence()),
-        }
+        self.within(answer).await?.map_err(|_| Refused::BrokeOff)
+    }
+
+    /// Waits for what leads to an answer as long as for an answer.
+    ///
+    /// # Errors
+    /// [`Refused::Silent`].
+    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, Refused> {
+        let ended = timeout(self.patience, work).await;
+        ended.map_err(|_| self.silence())
+    }
+
+    /// How long one waits for an answer.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// That there is no answer.
@@ -136,10 +156,7 @@ mod tests {
         assert!(full.message().starts_with("2 like it"), "{full}");
         // An answer that comes after all makes room.
         ends.clear();
-        let patient = Bulkhead {
-            patience: Duration::from_secs(60),
-            ..bulkhead
-        };
+        let patient = bulkhead.patient(Duration::from_secs(60));
         let free = patient.free.clone().acquire_many_owned(2).await.unwrap();
         drop(free);
         assert_eq!(patient.run(|| 7).await.unwrap(), 7);

@@ -2,88 +2,165 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corten_api::machine as api;
 use corten_api::machine::storage_service_server::StorageService;
 use rustix::fs::StatVfs;
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync;
+use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::files::{absolute, refused};
 use crate::bulkhead::{Bulkhead, Refused};
+use crate::mount_table::{self, Mount};
 
 /// For a file system to say how full it is.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions at once.
+/// Questions at once, of all who ask.
 const QUESTIONS: usize = 32;
 
-/// Asks file systems how full they are. One that is silent is not asked again before it has answered, so that it
-/// holds one thread.
+/// Asks file systems how full they are: each about one thing at a time, so that one that is silent holds two threads
+/// at most, however often and by whatever paths it is asked. Clones share the threads.
+#[derive(Clone)]
 pub(super) struct Meter {
     ask: Ask,
+    table: Table,
     threads: Bulkhead,
-    /// Those that have not answered in time, and their answers if they ever come.
-    silent: Mutex<HashMap<PathBuf, oneshot::Receiver<io::Result<StatVfs>>>>,
+    questions: Arc<Mutex<HashMap<About, Question>>>,
 }
 
 /// What asks the kernel.
 type Ask = fn(&Path) -> io::Result<StatVfs>;
+/// What is mounted where.
+type Table = fn() -> Vec<Mount>;
 
-/// How full the file system of a path is.
-pub(super) fn statvfs(path: &Path) -> io::Result<StatVfs> {
-    Ok(rustix::fs::statvfs(path)?)
+/// What is asked about, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum About {
+    /// A mount point.
+    Mount(PathBuf),
+    /// Something below this one. A link may lead from there to a file system that is silent; the mount point itself
+    /// is asked about all the same.
+    Below(PathBuf),
+}
+
+/// A question that is under way, and those who wait to ask theirs.
+struct Question {
+    turn: Arc<sync::Mutex<()>>,
+    since: Instant,
 }
 
 impl Meter {
-    pub(super) fn new(ask: Ask, threads: Bulkhead) -> Meter {
+    /// Asks the kernel.
+    pub(super) fn of_the_kernel() -> Meter {
+        let ask: Ask = |path| Ok(rustix::fs::statvfs(path)?);
+        Meter::by(ask, mount_table::now, Bulkhead::new(QUESTIONS, PATIENCE))
+    }
+
+    pub(super) fn by(ask: Ask, table: Table, threads: Bulkhead) -> Meter {
         Meter {
             ask,
+            table,
             threads,
-            silent: Mutex::default(),
+            questions: Arc::default(),
         }
     }
 
-    /// Asks the file system of a path.
-    pub(super) async fn measure(
-        self: &Arc<Meter>,
-        path: PathBuf,
-    ) -> Result<io::Result<StatVfs>, Refused> {
-        let meter = self.clone();
-        // Who asks may go meanwhile; that it is silent is known all the same.
-        let asking = tokio::spawn(async move { meter.patiently(path).await });
-        asking.await.unwrap_or(Err(Refused::BrokeOff))
+    /// The same with another patience.
+    pub(super) fn patient(&self, patience: Duration) -> Meter {
+        Meter {
+            threads: self.threads.patient(patience),
+            ..self.clone()
+        }
     }
 
-    async fn patiently(&self, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
-        let silent = || self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let mut silent = silent();
-            silent.retain(|_, answer| matches!(answer.try_recv(), Err(TryRecvError::Empty)));
-            if silent.contains_key(&path) {
-                return Err(self.threads.silence());
-            }
+    /// How full the file system is that is mounted here.
+    pub(super) async fn mount(&self, target: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
+        self.ask(About::Mount(target.clone()), target).await
+    }
+
+    /// How full the file system of a path is.
+    pub(super) async fn path(&self, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
+        let mounts = spawn_blocking(self.table).await.unwrap_or_default();
+        self.ask(about(&path, &mounts), path).await
+    }
+
+    /// A question is known before it is asked: who asks may go meanwhile, and others may come.
+    async fn ask(&self, about: About, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
+        let turn = self.turn(&about)?;
+        let asking = async {
+            let turn = turn.lock_owned().await;
+            self.begin(&about);
+            let ask = self.ask;
+            let answer = self.threads.start(move || {
+                let answer = ask(&path);
+                drop(turn);
+                answer
+            })?;
+            answer.await.map_err(|_| Refused::BrokeOff)
+        };
+        self.threads.within(asking).await?
+    }
+
+    /// The turn to ask about it, to be waited for; an error when the question under way is not answered in time.
+    fn turn(&self, about: &About) -> Result<Arc<sync::Mutex<()>>, Refused> {
+        let mut questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        questions.retain(|_, question| Arc::strong_count(&question.turn) > 1);
+        let question = questions.entry(about.clone()).or_insert_with(|| Question {
+            turn: Arc::default(),
+            since: Instant::now(),
+        });
+        let is_under_way = question.turn.try_lock().is_err();
+        if is_under_way && question.since.elapsed() >= self.threads.patience() {
+            return Err(self.threads.silence());
         }
-        let (ask, asked) = (self.ask, path.clone());
-        let mut answer = self.threads.start(move || ask(&asked))?;
-        let answered = self.threads.wait(&mut answer).await;
-        if matches!(answered, Err(Refused::Silent(_))) {
-            silent().insert(path, answer);
+        Ok(question.turn.clone())
+    }
+
+    fn begin(&self, about: &About) {
+        let mut questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(question) = questions.get_mut(about) {
+            question.since = Instant::now();
         }
-        answered
+    }
+}
+
+/// What a path is asked about as, told by the path alone: to look at it could wait for ever.
+fn about(path: &Path, mounts: &[Mount]) -> About {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    let targets = mounts.iter().map(|mount| Path::new(&mount.target));
+    let holding = targets.filter(|target| plain.starts_with(target));
+    let mount = holding.max_by_key(|target| target.as_os_str().len());
+    let mount = mount.unwrap_or(Path::new("/")).to_owned();
+    // Before `..` there may be a link.
+    if path == mount {
+        About::Mount(mount)
+    } else {
+        About::Below(mount)
     }
 }
 
 /// The service.
-pub(super) struct FileSystems(Arc<Meter>);
+pub(super) struct FileSystems(Meter);
 
 impl FileSystems {
-    pub(super) fn new() -> FileSystems {
-        let threads = Bulkhead::new(QUESTIONS, PATIENCE);
-        FileSystems(Arc::new(Meter::new(statvfs, threads)))
+    pub(super) fn new(meter: &Meter) -> FileSystems {
+        FileSystems(meter.patient(PATIENCE))
     }
 }
 
@@ -94,7 +171,7 @@ impl StorageService for FileSystems {
         request: Request<api::StorageServiceStatfsRequest>,
     ) -> Result<Response<api::StorageServiceStatfsResponse>, Status> {
         let path = absolute(&request.into_inner().path);
-        let usage = self.0.measure(path.clone()).await.map_err(|silence| {
+        let usage = self.0.path(path.clone()).await.map_err(|silence| {
             let status = Status::from(silence);
             let text = format!("path: {}: {}", path.display(), status.message());
             Status::new(status.code(), text)
@@ -121,6 +198,7 @@ fn in_bytes(usage: StatVfs) -> api::StorageServiceStatfsResponse {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use futures_util::future::join_all;
     use tonic::Code;
 
     use super::*;
@@ -132,17 +210,22 @@ mod tests {
         Ok(answer.into_inner().size)
     }
 
+    fn mounts(targets: &[&str]) -> Vec<Mount> {
+        let line = |target: &&str| format!("source {target} type rw 0 0\n");
+        mount_table::parse(&targets.iter().map(line).collect::<String>())
+    }
+
     #[tokio::test]
     async fn a_file_system_that_is_silent_is_named_and_asked_again_when_it_has_answered() {
         static IS_AWAY: AtomicBool = AtomicBool::new(true);
-        let ask = |path: &Path| {
+        let ask: Ask = |path| {
             while path == Path::new("/nfs") && IS_AWAY.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            statvfs(Path::new("/"))
+            Ok(rustix::fs::statvfs("/")?)
         };
         let threads = Bulkhead::new(2, Duration::from_secs(3));
-        let service = FileSystems(Arc::new(Meter::new(ask, threads)));
+        let service = FileSystems(Meter::by(ask, || mounts(&["/", "/nfs"]), threads));
         for _ in 0..4 {
             let silence = size(&service, "/nfs").await.unwrap_err();
             assert_eq!(silence.code(), Code::DeadlineExceeded);
@@ -153,5 +236,54 @@ mod tests {
         while let Err(silence) = size(&service, "/nfs").await {
             assert_eq!(silence.code(), Code::DeadlineExceeded);
         }
+    }
+
+    #[tokio::test]
+    async fn hostile_questions_at_once_about_a_mount_that_hangs_leave_threads_for_others() {
+        let ask: Ask = |path| {
+            while path.starts_with("/dead") || path.starts_with("/a/../dead") {
+                std::thread::park();
+            }
+            Ok(rustix::fs::statvfs("/")?)
+        };
+        let threads = Bulkhead::new(3, Duration::from_secs(3));
+        let service = FileSystems(Meter::by(ask, || mounts(&["/", "/a", "/dead"]), threads));
+        let below = (0..32).flat_map(|n| [format!("/dead/{n}"), format!("/a/../dead/{n}")]);
+        let itself = std::iter::repeat_n("/dead".to_owned(), 32);
+        let paths: Vec<String> = below.chain(itself).collect();
+        let all = paths.iter().map(|path| size(&service, path));
+        for answer in join_all(all).await {
+            assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
+        }
+        for other in ["/", "/a", "/a/b", "/deadline"] {
+            size(&service, other).await.unwrap();
+        }
+        // Also for the list of mounts.
+        service.0.mount("/a".into()).await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_path_is_asked_about_with_the_mount_it_is_on() {
+        let mounts = mounts(&["/", "/var", "/var/lib/x", "/var/libx"]);
+        for (path, mount) in [
+            ("/", "/"),
+            ("/var", "/var"),
+            ("/var/", "/var"),
+            ("//var/./lib/x", "/var/lib/x"),
+        ] {
+            let expected = About::Mount(mount.into());
+            assert_eq!(about(Path::new(path), &mounts), expected, "{path}");
+        }
+        for (path, mount) in [
+            ("/variable", "/"),
+            ("/var/lib", "/var"),
+            ("/var/lib/x/y", "/var/lib/x"),
+            ("/var/link/..", "/var"),
+            ("/var/../../var/lib/x", "/var/lib/x"),
+        ] {
+            let expected = About::Below(mount.into());
+            assert_eq!(about(Path::new(path), &mounts), expected, "{path}");
+        }
+        assert_eq!(about(Path::new("/x"), &[]), About::Below("/".into()));
     }
 }

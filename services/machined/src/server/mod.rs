@@ -40,7 +40,7 @@ mod tests;
 mod version;
 mod wipe;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,7 @@ use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemsServer;
+use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
 use corten_api::storage::storage_service_server::StorageServiceServer as DisksServer;
 use corten_api::time::time_service_server::TimeServiceServer;
 use corten_api::{MAX_MESSAGE, PORT};
@@ -63,6 +64,7 @@ use crate::node::Node;
 use crate::proc::Unreadable;
 use crate::services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use access::AccessLayer;
+use file_systems::{FileSystems, Meter};
 use resources::Resources;
 use service::Machine;
 
@@ -70,8 +72,9 @@ use service::Machine;
 /// that hangs holds its streams no longer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Metadata of one call, in bytes: of the caller's own apid hands on 8 KiB, and as much of certificates.
-const HEADERS: u32 = 32 * 1024;
+/// Metadata of one call, in bytes: what apid hands on, the keys of up to 256 certificates, and what it says itself
+/// of the caller and the call.
+const HEADERS: usize = LARGEST_OWN + LARGEST_CHAIN + 16 * 1024;
 /// Calls on one connection at a time. apid has one connection for all callers.
 const STREAMS: u32 = 512;
 
@@ -132,6 +135,13 @@ fn duration(asked: prost_types::Duration) -> Option<Duration> {
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
+/// Whether a text can be a host name, or is an IP address; without a port.
+fn is_host(text: &str) -> bool {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_name = (1..=253).contains(&text.len()) && text.bytes().all(usual);
+    is_name || text.parse::<IpAddr>().is_ok()
+}
+
 impl From<Unreadable> for Status {
     fn from(error: Unreadable) -> Status {
         Status::internal(crate::describe(&error))
@@ -159,7 +169,8 @@ pub async fn serve_from(
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let health = health_check::HealthChecks::new(node.clone(), paths.clone());
-    let service = MachineServiceServer::new(Machine::new(node.clone(), paths))
+    let meter = Meter::of_the_kernel();
+    let service = MachineServiceServer::new(Machine::new(node.clone(), paths, &meter))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let store = node.store().clone();
@@ -168,12 +179,12 @@ pub async fn serve_from(
     let clock = TimeServiceServer::new(clock::Clock::new(node.clone()));
     Server::builder()
         .max_concurrent_streams(STREAMS)
-        .http2_max_header_list_size(HEADERS)
+        .http2_max_header_list_size(u32::try_from(HEADERS).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(AccessLayer::new(node))
         .add_service(service)
-        .add_service(FileSystemsServer::new(file_systems::FileSystems::new()))
+        .add_service(FileSystemsServer::new(FileSystems::new(&meter)))
         .add_service(disks)
         .add_service(clock)
         .add_service(resources)

@@ -1,7 +1,6 @@
 //! Mounted file systems: `/proc/self/mounts` and `statfs`, in bytes.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use corten_api::machine as api;
@@ -9,31 +8,24 @@ use tokio::sync::Mutex;
 use tonic::Status;
 
 use super::Paths;
-use super::file_systems::{Meter, statvfs};
-use crate::bulkhead::Bulkhead;
+use super::file_systems::Meter;
 use crate::mount_table::{self, Mount};
 use crate::proc;
 
 /// For a file system to say how full it is; the others of the list wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// So many may hang before the rest is listed without sizes.
-const HANGING: usize = 16;
 
 /// Measures what is mounted.
 pub(super) struct Mounts {
-    meter: Arc<Meter>,
+    meter: Meter,
     /// One list at a time: each asks one file system after the other, and only what hangs holds a thread.
     turn: Mutex<()>,
 }
 
 impl Mounts {
-    pub(super) fn new() -> Mounts {
-        Mounts::by(Meter::new(statvfs, Bulkhead::new(HANGING, PATIENCE)))
-    }
-
-    fn by(meter: Meter) -> Mounts {
+    pub(super) fn new(meter: &Meter) -> Mounts {
         Mounts {
-            meter: Arc::new(meter),
+            meter: meter.patient(PATIENCE),
             turn: Mutex::new(()),
         }
     }
@@ -52,7 +44,7 @@ impl Mounts {
     /// A file system that cannot be measured (a dead network mount) is listed
     /// with nothing in it rather than not at all.
     async fn measure(&self, mount: Mount) -> api::MountStat {
-        let usage = self.meter.measure(PathBuf::from(&mount.target)).await;
+        let usage = self.meter.mount(PathBuf::from(&mount.target)).await;
         let (size, available) = match usage {
             Ok(Ok(usage)) => {
                 let bytes = |blocks: u64| blocks.saturating_mul(usage.f_frsize);
@@ -79,6 +71,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::bulkhead::Bulkhead;
 
     fn mounts(targets: &[&str]) -> Vec<Mount> {
         let line = |target: &&str| format!("source {target} type rw 0 0\n");
@@ -93,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_root_has_a_size() {
-        let mounts = Mounts::new();
+        let mounts = Mounts::new(&Meter::of_the_kernel());
         let answer = mounts
             .measured(self::mounts(&["/", "/no/such/place"]))
             .await;
@@ -105,14 +98,17 @@ mod tests {
     #[tokio::test]
     async fn a_mount_that_hangs_costs_one_thread_however_often_it_is_asked_and_the_others_are_measured()
      {
-        let ask = |path: &Path| match path.to_str() {
-            Some("/dead") => loop {
+        let ask = |path: &Path| -> std::io::Result<_> {
+            while path == Path::new("/dead") {
                 std::thread::park();
-            },
-            _ => statvfs(Path::new("/")),
+            }
+            Ok(rustix::fs::statvfs("/")?)
         };
-        let threads = Bulkhead::new(2, Duration::from_secs(3));
-        let mounts = Mounts::by(Meter::new(ask, threads));
+        let meter = Meter::by(ask, Vec::new, Bulkhead::new(2, PATIENCE));
+        let mounts = Mounts {
+            meter: meter.patient(Duration::from_secs(3)),
+            turn: Mutex::new(()),
+        };
         // Two threads only: each list would hold one of them for ever.
         for _ in 0..4 {
             let sizes = sizes(&mounts, &["/a", "/dead", "/b"]).await;

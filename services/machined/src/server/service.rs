@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::file_systems::Meter;
 use super::{
     Paths, actions, apply, bug, capture, containers, cpu, devices, dmesg, events, files, frequency,
     images, logs, memory, meta, mounts, netstat, operator, processes, services, stream, version,
@@ -36,13 +37,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(node: Arc<dyn Node>, paths: Paths) -> Machine {
+    pub(super) fn new(node: Arc<dyn Node>, paths: Paths, meter: &Meter) -> Machine {
         Machine {
             node,
             paths,
             applying: Mutex::new(()),
             streams: Arc::new(Semaphore::new(stream::STREAMS)),
-            mounts: mounts::Mounts::new(),
+            mounts: mounts::Mounts::new(meter),
             processes: Bulkhead::new(LISTS, LIST_PATIENCE),
         }
     }

@@ -7,7 +7,6 @@ mod ask;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Paths, duration, stream};
+use super::{Paths, duration, is_host, stream};
 use crate::node::Node;
 use crate::resources::secrets::CertSans;
 use ask::{Asking, Target};
@@ -138,13 +137,6 @@ impl HealthChecks {
         }
         Ok(targets)
     }
-}
-
-/// A host name or an IP address, without a port.
-fn is_host(text: &str) -> bool {
-    let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let is_name = (1..=253).contains(&text.len()) && text.chars().all(usual);
-    is_name || text.parse::<IpAddr>().is_ok()
 }
 
 fn patience(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
