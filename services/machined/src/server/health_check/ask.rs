@@ -1,5 +1,6 @@
 //! What a node says of itself, and what of it is not as it should be.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +13,15 @@ use corten_api::roles::Role;
 use corten_api::storage::Disk;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
+use corten_config::Document;
 use corten_pki::{private_key_from_pem, to_pem};
 use corten_resources::Spec as _;
 use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use super::{Check, Nodes};
 use crate::certificates;
@@ -32,7 +35,7 @@ use crate::volumes::SMALLEST_EPHEMERAL;
 const AT_ONCE: usize = 8;
 /// A node that answers takes milliseconds; one that is away is known to apid after 5 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the certificate is good for that apid is shown: the connection is used for seconds.
+/// How long the certificate is good for that apid is shown. Another one is made at half of it, with a connection.
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// An answer, in bytes: a list of services with their histories is the largest.
 const LARGEST_ANSWER: usize = 1 << 20;
@@ -55,6 +58,52 @@ pub(super) struct Asking {
     node: Arc<dyn Node>,
     paths: Paths,
     targets: Vec<Target>,
+    /// To this node's apid, when it was asked before.
+    way: Mutex<Option<Way>>,
+}
+
+/// A connection to apid, and what it was made by.
+struct Way {
+    channel: Channel,
+    /// The authority's certificate.
+    authority: String,
+    made: SystemTime,
+}
+
+impl Way {
+    /// Whether apid takes it for what it was: also the clock may have been set.
+    fn is_good(&self, authority: &str, now: SystemTime) -> bool {
+        let age = now.duration_since(self.made);
+        self.authority == authority && age.is_ok_and(|age| age < LIFETIME / 2)
+    }
+}
+
+/// Why a node does not pass a check.
+#[derive(Debug)]
+struct Lack {
+    why: String,
+    /// Not the node said so: the way to it is broken.
+    is_cut_off: bool,
+}
+
+impl From<String> for Lack {
+    fn from(why: String) -> Lack {
+        Lack {
+            why,
+            is_cut_off: false,
+        }
+    }
+}
+
+impl From<Status> for Lack {
+    fn from(status: Status) -> Lack {
+        // What came over the wire has no source; and apid says that it takes the certificate no more.
+        let is_cut_off = status.source().is_some() || status.code() == Code::Unauthenticated;
+        Lack {
+            why: status.message().to_owned(),
+            is_cut_off,
+        }
+    }
 }
 
 impl Asking {
@@ -63,13 +112,32 @@ impl Asking {
             node,
             paths,
             targets,
+            way: Mutex::default(),
         }
     }
 
-    /// This node's apid, which is shown a reader's certificate, made for it.
+    /// This node's apid: the connection of before, unless it broke or authorities were replaced.
     async fn apid(&self) -> Result<Channel, String> {
         let config = self.node.config().ok_or("the node has no config")?;
-        let authority = certificates::signer(&config).map_err(|error| crate::describe(&error))?;
+        let authority = config.machine.ca.as_ref().map_or("", |ca| &*ca.crt);
+        let mut way = self.way.lock().await;
+        let made = SystemTime::now();
+        if let Some(way) = way.as_ref().filter(|way| way.is_good(authority, made)) {
+            return Ok(way.channel.clone());
+        }
+        *way = None;
+        let channel = self.connect(&config).await?;
+        *way = Some(Way {
+            channel: channel.clone(),
+            authority: authority.to_owned(),
+            made,
+        });
+        Ok(channel)
+    }
+
+    /// Shows apid a reader's certificate, made for it.
+    async fn connect(&self, config: &Document) -> Result<Channel, String> {
+        let authority = certificates::signer(config).map_err(|error| crate::describe(&error))?;
         let reader = authority
             .client(&[Role::Reader.name()], SystemTime::now(), LIFETIME)
             .map_err(|error| crate::describe(&error))?;
@@ -95,7 +163,6 @@ impl Asking {
 }
 
 impl Nodes for Asking {
-    /// Each round has connections of its own: authorities are replaced, and nodes come and go.
     async fn lacking(&self, check: Check) -> Vec<String> {
         let asks_others = self.targets.iter().any(|target| *target != Target::Itself);
         let apid = if asks_others {
@@ -114,12 +181,21 @@ impl Nodes for Asking {
                     }
                 };
                 let shown = name.clone().unwrap_or_else(|| "this node".to_owned());
+                let is_other = name.is_some();
                 let answer = match way {
                     Ok(channel) => timeout(PATIENCE, ask(check, channel, name)).await,
-                    Err(why) => Ok(Err(why)),
+                    Err(why) => Ok(Err(why.into())),
                 };
-                let late = || format!("no answer within {} s", PATIENCE.as_secs());
-                let why = answer.unwrap_or_else(|_| Err(late())).err()?;
+                let late = |_| {
+                    Err(Lack {
+                        why: format!("no answer within {} s", PATIENCE.as_secs()),
+                        is_cut_off: true,
+                    })
+                };
+                let Lack { why, is_cut_off } = answer.unwrap_or_else(late).err()?;
+                if is_other && is_cut_off {
+                    *self.way.lock().await = None;
+                }
                 Some(format!("{shown}: {why}"))
             }
         });
@@ -130,36 +206,27 @@ impl Nodes for Asking {
 }
 
 /// Whether a node passes a check; `name` when the call is to be handed on to it.
-async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(), String> {
+async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(), Lack> {
     let machine = MachineServiceClient::new(channel.clone());
     let mut machine = machine.max_decoding_message_size(LARGEST_ANSWER);
     let name = name.as_deref();
     match check {
-        Check::Apid => machine
-            .version(asking((), name)?)
-            .await
-            .map(drop)
-            .map_err(said),
+        Check::Apid => drop(machine.version(asking((), name)?).await?),
         Check::Memory => {
-            let answer = machine.memory(asking((), name)?).await.map_err(said)?;
+            let answer = machine.memory(asking((), name)?).await?;
             let first = answer.into_inner().messages.into_iter().next();
-            memory(&first.and_then(|first| first.meminfo).unwrap_or_default())
+            memory(&first.and_then(|first| first.meminfo).unwrap_or_default())?;
         }
         Check::Disks => {
             let mut storage = StorageServiceClient::new(channel);
-            let answer = storage.disks(asking((), name)?).await.map_err(said)?;
+            let answer = storage.disks(asking((), name)?).await?;
             let first = answer.into_inner().messages.into_iter().next();
-            disks(&first.unwrap_or_default().disks)
+            disks(&first.unwrap_or_default().disks)?;
         }
         Check::Services => {
-            let answer = machine.service_list(asking((), name)?).await;
-            let first = answer
-                .map_err(said)?
-                .into_inner()
-                .messages
-                .into_iter()
-                .next();
-            services(&first.unwrap_or_default().services)
+            let answer = machine.service_list(asking((), name)?).await?;
+            let first = answer.into_inner().messages.into_iter().next();
+            services(&first.unwrap_or_default().services)?;
         }
         Check::Boot => {
             let definition = MachineStatus::DEFINITION;
@@ -170,14 +237,15 @@ async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(),
                 options: None,
             };
             let answer = StateClient::new(channel).get(asking(wanted, name)?).await;
-            let resource = answer.map_err(said)?.into_inner().resource;
+            let resource = answer?.into_inner().resource;
             let spec = resource
                 .and_then(|resource| resource.spec)
                 .unwrap_or_default();
             let status = MachineStatusSpec::decode(spec.proto_spec.as_slice());
-            boot(&status.map_err(|error| format!("MachineStatus: {error}"))?)
+            boot(&status.map_err(|error| format!("MachineStatus: {error}"))?)?;
         }
     }
+    Ok(())
 }
 
 /// A reader's request; apid hands it on to the node that is named.
@@ -191,10 +259,6 @@ fn asking<T>(message: T, node: Option<&str>) -> Result<Request<T>, String> {
         fields.insert(metadata::NODE, node);
     }
     Ok(request)
-}
-
-fn said(status: Status) -> String {
-    status.message().to_owned()
 }
 
 fn memory(info: &api::MemInfo) -> Result<(), String> {
@@ -266,6 +330,31 @@ mod tests {
     use corten_api::talos::resource::definitions::runtime::{MachineStatusStatus, UnmetCondition};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_way_is_used_for_half_of_its_certificates_life_and_by_its_authority() {
+        let made = SystemTime::now();
+        let way = Way {
+            channel: Endpoint::from_static("http://127.0.0.1:1").connect_lazy(),
+            authority: "one".to_owned(),
+            made,
+        };
+        let second = Duration::from_secs(1);
+        assert!(way.is_good("one", made));
+        assert!(way.is_good("one", made + LIFETIME / 2 - second));
+        assert!(!way.is_good("one", made + LIFETIME / 2));
+        assert!(!way.is_good("one", made - second));
+        assert!(!way.is_good("another", made));
+    }
+
+    #[test]
+    fn what_a_node_says_is_told_from_a_way_that_is_broken() {
+        let said = Status::unavailable("n2: no connection within 5 s");
+        assert!(!Lack::from(said).is_cut_off);
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(Lack::from(Status::from_error(reset.into())).is_cut_off);
+        assert!(Lack::from(Status::unauthenticated("come again")).is_cut_off);
+    }
 
     #[test]
     fn what_is_too_small_is_told_with_the_least() {

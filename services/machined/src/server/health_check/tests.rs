@@ -1,7 +1,7 @@
 //! The order of the checks and what is told of them, with made-up nodes; and the way through apid, with a made-up
 //! apid that wants a reader's certificate.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -126,9 +126,19 @@ fn patience_has_limits() {
     }
 }
 
-/// An apid that knows the node `n1` only, and keeps which it was asked for.
+/// An apid that knows the node `n1` only, and keeps which it was asked for, and by which certificate.
 #[derive(Clone, Default)]
-struct Apid(Arc<Mutex<Vec<String>>>);
+struct Apid(Arc<Mutex<Vec<Asked>>>);
+
+/// A node, and a certificate.
+type Asked = (String, Vec<u8>);
+
+impl Apid {
+    /// Who was asked for since the last look.
+    fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
 
 #[async_trait]
 impl MachineService for Apid {
@@ -138,7 +148,8 @@ impl MachineService for Apid {
         assert_eq!(roles, ["os:reader"]);
         let node = request.metadata().get("node").unwrap();
         let node = node.to_str().unwrap().to_owned();
-        self.0.lock().unwrap().push(node.clone());
+        let asked = (node.clone(), shown[0].to_vec());
+        self.0.lock().unwrap().push(asked);
         if node == "n1" {
             return Ok(Response::new(VersionResponse::default()));
         }
@@ -196,7 +207,38 @@ async fn other_nodes_are_asked_through_apid_by_a_reader() {
     node.apply_config(document, Apply::Now).unwrap();
     let lacking = asking.lacking(Check::Apid).await;
     assert_eq!(lacking, ["n2: n2: no connection within 5 s", itself]);
-    let mut asked = apid.0.lock().unwrap().clone();
+    let mut asked = apid.asked();
     asked.sort();
-    assert_eq!(asked, ["n1", "n2"]);
+    let names: Vec<&str> = asked.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["n1", "n2"]);
+}
+
+#[tokio::test]
+async fn the_connection_to_apid_lasts_until_the_authority_is_another() {
+    let [document, other] = [(); 2].map(|()| Document::parse(config_text().as_bytes()).unwrap());
+    let (apid, address) = apid(&document).await;
+    let paths = Paths {
+        apid: address,
+        ..Paths::default()
+    };
+    let node = Arc::new(Remembering::default());
+    let targets = ["n1", "n2"].map(|name| Target::Other(name.to_owned()));
+    let asking = Asking::new(node.clone(), paths, targets.to_vec());
+    node.apply_config(document.clone(), Apply::Now).unwrap();
+    let shown = async || {
+        asking.lacking(Check::Apid).await;
+        let asked = apid.asked();
+        let shown: HashSet<Vec<u8>> = asked.into_iter().map(|(_, shown)| shown).collect();
+        shown
+    };
+    // That a node is away is not the connection's.
+    let first = shown().await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(shown().await, first);
+    // apid does not know this one, so that nobody is asked.
+    node.apply_config(other, Apply::Now).unwrap();
+    assert!(shown().await.is_empty());
+    node.apply_config(document, Apply::Now).unwrap();
+    let last = shown().await;
+    assert!(last.len() == 1 && last != first);
 }
