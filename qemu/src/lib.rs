@@ -28,6 +28,7 @@
 //! ```
 
 mod accel;
+mod answer;
 mod arch;
 mod args;
 mod console;

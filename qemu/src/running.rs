@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
 use crate::firmware::find_uefi;
 use crate::machine::{DiskFormat, DiskMode};
-use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, spawn, tls};
+use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, answer, spawn, tls};
 
 /// QEMU opens its control socket within a second, also on a busy host.
 const CONTROL: Duration = Duration::from_secs(30);
@@ -196,18 +196,47 @@ impl Running {
                 Ok(value) => return Ok(value),
                 Err(error) => error.to_string(),
             };
-            if let Some(status) = self.ended() {
-                return Err(ended(status, &self.stderr));
-            }
-            if Instant::now() >= end {
-                return Err(VmError::Deadline {
-                    what: what.to_owned(),
-                    deadline,
-                    last,
-                });
-            }
+            self.go_on(what, deadline, end, &last)?;
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Whether a wait until `end` goes on after an attempt that said `last`.
+    fn go_on(
+        &self,
+        what: &str,
+        deadline: Duration,
+        end: Instant,
+        last: &str,
+    ) -> Result<(), VmError> {
+        if let Some(status) = self.ended() {
+            return Err(ended(status, &self.stderr));
+        }
+        if Instant::now() >= end {
+            return Err(VmError::Deadline {
+                what: what.to_owned(),
+                deadline,
+                last: last.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until a server in the guest answers on the API port. `ask` is one attempt, which gives up after the
+    /// time it is given; attempts begin every 250 ms, each in a thread of its own, and the first that succeeds
+    /// counts, so that the wait ends when the guest answers and not when QEMU's network repeats a packet.
+    ///
+    /// # Errors
+    /// As [`Running::wait_for`].
+    pub fn wait_answer(
+        &self,
+        what: &str,
+        deadline: Duration,
+        ask: fn(SocketAddr, Duration) -> Result<(), String>,
+    ) -> Result<Duration, VmError> {
+        let end = Instant::now() + deadline;
+        answer::first(self.api, ask, |last| self.go_on(what, deadline, end, last))?;
+        Ok(self.started.elapsed())
     }
 
     /// Waits until something in the guest speaks TLS on the API port. It says
@@ -216,10 +245,7 @@ impl Running {
     /// # Errors
     /// As [`Running::wait_for`].
     pub fn wait_tls(&self, deadline: Duration) -> Result<Duration, VmError> {
-        self.wait_for("TLS answer on the API port", deadline, || {
-            tls::ask(self.api, Duration::from_secs(3))
-        })?;
-        Ok(self.started.elapsed())
+        self.wait_answer("TLS answer on the API port", deadline, tls::ask)
     }
 
     /// Waits until the console contains `text`. For what has no API: boot
