@@ -325,6 +325,11 @@ fn archive(mut file: File, found: &mut Inspection) -> Result<()> {
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
         let size = entry.size();
+        // Without holes an entry is no larger than the file it is in.
+        ensure!(
+            !entry.header().entry_type().is_gnu_sparse(),
+            "its entry {path} has holes, which mkimage does not write"
+        );
         found.files.push(FileInfo {
             path: path.clone(),
             size,
@@ -354,6 +359,7 @@ fn layer(blob: &[u8], found: &mut Inspection) -> Result<()> {
     for entry in tar::Archive::new(blob).entries()? {
         let mut entry = entry?;
         let path = format!("/{}", entry.path()?.display());
+        // A sparse entry is none of these.
         if !entry.header().entry_type().is_file() {
             continue;
         }

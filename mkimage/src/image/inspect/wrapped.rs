@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use flate2::read::GzDecoder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Inspection, disk, unknown};
 use crate::error::{Failure, Result};
@@ -17,6 +17,9 @@ use crate::tool::Tool;
 const IN_ARCHIVE: &str = "disk.raw";
 /// Bytes looked at for zeros at once.
 const BLOCK: u64 = 1 << 16;
+/// Most bytes of a disk that is unpacked, many times what the builder makes: a small file can say that it holds
+/// more than there is room for.
+const LARGEST_DISK: u64 = 8 << 30;
 /// Incompatible feature of a qcow2: the data is in another file.
 const EXTERNAL_DATA: u8 = 1 << 2;
 
@@ -36,12 +39,16 @@ pub(super) fn virtual_disk(path: &Path, driver: &str, found: &mut Inspection) ->
     let path = path.to_str().context("its path is not UTF-8")?;
     // Told in full, so that nothing in the image can name a file of this machine as the one below it.
     let file = json!({"driver": "file", "filename": path});
-    let image = json!({"driver": driver, "backing": null, "file": file});
+    let image = format!(
+        "json:{}",
+        json!({"driver": driver, "backing": null, "file": file})
+    );
+    bounded(virtual_size(&image)?)?;
     let dir = tempfile::tempdir().context("creating a temporary directory")?;
     let raw = dir.path().join(IN_ARCHIVE);
     Tool::new("qemu-img")
         .args(["convert", "-O", "raw"])
-        .arg(format!("json:{image}"))
+        .arg(&image)
         .arg(&raw)
         .run()?;
     disk(&mut output::open(&raw)?, found)
@@ -62,12 +69,35 @@ pub(super) fn compressed(mut file: File, found: &mut Inspection) -> Result<()> {
     for entry in tar.entries()? {
         let mut entry = entry?;
         if entry.path()?.to_str() == Some(IN_ARCHIVE) {
+            bounded(entry.size())?;
             let mut raw = tempfile::tempfile().context("creating a temporary file")?;
             unpack(&mut entry, &mut raw).context("unpacking its disk")?;
             return disk(&mut raw, found);
         }
     }
     Err(unknown())
+}
+
+/// The bytes of the raw disk that QEMU would write. Asked of QEMU: of a VMDK like ours not the header counts, but
+/// its copy in the footer.
+fn virtual_size(image: &str) -> Result<u64> {
+    let said = Tool::new("qemu-img")
+        .args(["info", "--output", "json", image])
+        .output()?;
+    let said: Value = serde_json::from_slice(&said).context("what qemu-img says of it")?;
+    let size = said.get("virtual-size").and_then(Value::as_u64);
+    size.context("qemu-img does not say how large its disk is")
+}
+
+/// An error if a disk is larger than what is unpacked.
+fn bounded(size: u64) -> Result<()> {
+    if size <= LARGEST_DISK {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!("its disk would be {size} bytes, and larger than {LARGEST_DISK} none is unpacked"),
+        "give an image as mkimage made it, or the raw disk that `qemu-img convert` makes of it",
+    ))
 }
 
 /// Writes what is read, leaving holes where there are zeros.
@@ -115,7 +145,8 @@ fn stands_alone(path: &Path, driver: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, host, text};
+    use crate::image::testing::{Scratch, host, release, text};
+    use crate::image::vmdk;
 
     #[test]
     fn hostile_disks_are_not_read_from_the_files_they_name() {
@@ -180,6 +211,68 @@ mod tests {
             assert!(refused(&above, driver).contains("partition table"));
         }
         assert!(refused(&scratch.file("short", b"QFI\xfb"), "qcow2").contains("fill"));
+    }
+
+    #[test]
+    fn hostile_disks_larger_than_any_of_ours_are_not_unpacked() {
+        let scratch = Scratch::new();
+        let refused = |path: &Path| {
+            let error = super::super::inspect(path).unwrap_err();
+            let said = format!("{error:#}");
+            assert!(said.contains(&format!("{} bytes", 9_u64 << 30)), "{said}");
+            let remedy = error.downcast_ref::<Failure>().unwrap().remedy();
+            assert!(remedy.contains("as mkimage made it"), "{remedy}");
+        };
+        let qcow2 = scratch.path("large.qcow2");
+        host(
+            "qemu-img",
+            &["create", "-q", "-f", "qcow2", text(&qcow2), "9G"],
+        );
+        refused(&qcow2);
+
+        // The header says the true size, and the footer, which counts, another.
+        let (small, vmdk) = (
+            scratch.file("small.raw", &[7; 1 << 20]),
+            scratch.path("large.vmdk"),
+        );
+        vmdk::build(&vmdk, &release(), &small).unwrap();
+        let mut image = std::fs::read(&vmdk).unwrap();
+        let capacity = image.len() - 1024 + 12;
+        let sectors = (9_u64 << 30) / 512;
+        let field = |at| bytes::slice(&image, at, 8).unwrap();
+        assert_eq!(field(12), field(capacity));
+        bytes::put(&mut image, capacity, &sectors.to_le_bytes()).unwrap();
+        std::fs::write(&vmdk, image).unwrap();
+        refused(&vmdk);
+
+        let mut header = tar::Header::new_gnu();
+        header.set_path(IN_ARCHIVE).unwrap();
+        header.set_size(9 << 30);
+        header.set_cksum();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(header.as_bytes()).unwrap();
+        refused(&scratch.file("large.tar.gz", &gzip.finish().unwrap()));
+    }
+
+    #[test]
+    fn hostile_archives_hold_no_more_than_their_bytes() {
+        let scratch = Scratch::new();
+        for name in ["disk.vmdk", "blobs/sha256/00"] {
+            let mut header = tar::Header::new_gnu();
+            header.set_path(name).unwrap();
+            header.set_entry_type(tar::EntryType::GNUSparse);
+            header.set_size(0);
+            let gnu = header.as_gnu_mut().unwrap();
+            gnu.set_real_size(1 << 20);
+            gnu.sparse[0].set_offset(1 << 20);
+            gnu.sparse[0].set_length(0);
+            header.set_cksum();
+            let mut archive = header.as_bytes().to_vec();
+            archive.resize(archive.len() + 1024, 0);
+            let error = super::super::inspect(&scratch.file("holes.ova", &archive)).unwrap_err();
+            let said = format!("{error:#}");
+            assert!(said.contains(&format!("{name} has holes")), "{said}");
+        }
     }
 
     #[test]
