@@ -242,10 +242,11 @@ impl Cache {
 /// Removes a file or a tree, also one with read-only directories (Go's module cache makes them).
 pub fn remove_tree(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    if !path.exists() {
+    // Of a link it is the link that goes, wherever it leads.
+    let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
-    }
-    if !path.is_dir() {
+    };
+    if !found.is_dir() {
         return fs::remove_file(path).with_context(|| format!("removing {}", path.display()));
     }
     for entry in walkdir::WalkDir::new(path) {

@@ -42,11 +42,9 @@ pub fn whole(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
         }
         fs::rename(&partial, target).with_context(|| format!("writing {}", target.display()))
     });
-    if moved.is_err() && partial.is_dir() {
-        remove_tree(&partial)?;
-    } else if moved.is_err() {
-        // It may never have been made; the first error is the one to report.
-        let _ = fs::remove_file(&partial);
+    if moved.is_err() {
+        // The first error is the one to report; what stays is swept by the next build.
+        let _ = remove_tree(&partial);
     }
     moved
 }
@@ -76,12 +74,7 @@ fn sweep(target: &Path) -> Result<()> {
         if Path::new("/proc").join(id.to_string()).exists() {
             continue;
         }
-        if entry.path().is_dir() {
-            remove_tree(&entry.path())?;
-        } else {
-            fs::remove_file(entry.path())
-                .with_context(|| format!("removing {}", entry.path().display()))?;
-        }
+        remove_tree(&entry.path())?;
     }
     Ok(())
 }
@@ -123,5 +116,13 @@ mod tests {
         whole(&target, |partial| Ok(fs::write(partial, "new")?)).unwrap();
         assert!(!dead.exists() && alive.exists());
         assert_eq!(fs::read(&target).unwrap(), b"new");
+        for make in [
+            |path: &Path| fs::create_dir_all(path.join("of/directories")),
+            |path: &Path| std::os::unix::fs::symlink("nothing", path),
+        ] {
+            make(&dead).unwrap();
+            sweep(&target).unwrap();
+            fs::symlink_metadata(&dead).unwrap_err();
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::arch::Arch;
 use crate::cache::remove_tree;
 use crate::error::Result;
 use crate::kernel::{self, source::SourceLock};
+use crate::lock::{self, Lock};
 use crate::profile::Profile;
 use crate::recipe::Recipe;
 use crate::report::{self, Format};
@@ -53,17 +54,11 @@ pub fn prune(options: &Options) -> Result<()> {
 fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let source = SourceLock::read(&options.source.join(kernel::CONFIG_DIR))?;
     let (kernel, checker) = (source.kernel.package(), source.checker.package());
+    let locked = Lock::read(&options.source.join(lock::PACKAGES))?.packages;
+    let mut fetched: BTreeSet<String> = locked.into_iter().map(|one| one.sha256).collect();
+    fetched.extend([kernel.sha256, checker.sha256]);
     let mut steps = BTreeSet::new();
-    let mut fetched = BTreeSet::from([kernel.sha256, checker.sha256]);
-    let without_profile = Arch::ALL.map(|arch| Profile {
-        arch,
-        ..Profile::default()
-    });
-    let asked = Profile {
-        output: Vec::new(),
-        ..options.profile.clone()
-    };
-    for profile in without_profile.into_iter().chain([asked]) {
+    for profile in profiles(&options.profile) {
         let context = context(&Options {
             profile,
             ..options.clone()
@@ -73,10 +68,26 @@ fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
         outputs::add(&mut recipe, &context, &handles)?;
         let names = recipe.steps().iter();
         steps.extend(names.map(|step| format!("{}-{}", step.name, step.key.as_str())));
-        let packages = context.lock.packages.iter();
-        fetched.extend(packages.map(|package| package.sha256.clone()));
     }
     Ok((steps, fetched))
+}
+
+/// Every architecture without a profile, and the profile that is asked for if it is none of these: each with all
+/// its formats.
+fn profiles(asked: &Profile) -> Vec<Profile> {
+    let without = |arch| Profile {
+        arch,
+        ..Profile::default()
+    };
+    let mut profiles: Vec<Profile> = Arch::ALL.map(without).into();
+    let asked = Profile {
+        output: Vec::new(),
+        ..asked.clone()
+    };
+    if !profiles.contains(&asked) {
+        profiles.push(asked);
+    }
+    profiles
 }
 
 /// Whether the name ends in the id of a running process, as those in `work` do.
@@ -119,6 +130,25 @@ fn size_of(path: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Output;
+
+    #[test]
+    fn a_recipe_is_made_once() {
+        let arm64 = Profile {
+            arch: Arch::Arm64,
+            output: vec![Output::Raw],
+            ..Profile::default()
+        };
+        assert_eq!(profiles(&arm64).len(), Arch::ALL.len());
+        let quick = Profile {
+            quick: true,
+            ..arm64
+        };
+        let all = profiles(&quick);
+        assert_eq!(all.len(), Arch::ALL.len() + 1);
+        let last = all.last().unwrap();
+        assert!(last.quick && last.output.is_empty(), "{last:?}");
+    }
 
     #[test]
     fn what_a_running_process_makes_is_in_use() {
