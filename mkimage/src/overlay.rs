@@ -263,9 +263,21 @@ fn files(dir: &Path) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::profile::Profile;
+
+    /// Writes a stand-in for every file of the boot firmware that the overlay in `dir` asks for: its own name.
+    pub(crate) fn write_firmware(dir: &Path, firmware: &Path) {
+        let text = std::fs::read_to_string(dir.join(FILE)).unwrap();
+        let declared: Declared = toml::from_str(&text).unwrap();
+        let raw = declared.raw.iter().map(|one| &one.file);
+        for name in declared.firmware.iter().chain(raw) {
+            let file = firmware.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, name).unwrap();
+        }
+    }
 
     /// Writes an overlay and a firmware directory.
     fn overlay(text: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -319,18 +331,8 @@ mod tests {
         for path in profiles {
             let profile = Profile::read(&path).unwrap();
             let overlay = profile.overlay.unwrap();
-            let text = std::fs::read_to_string(overlay.join(FILE)).unwrap();
-            let declared: Declared = toml::from_str(&text).unwrap();
             let firmware = tempfile::tempdir().unwrap();
-            for name in declared
-                .firmware
-                .iter()
-                .chain(declared.raw.iter().map(|one| &one.file))
-            {
-                let file = firmware.path().join(name);
-                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-                std::fs::write(file, name).unwrap();
-            }
+            write_firmware(&overlay, firmware.path());
             let found = Overlay::read(&overlay, Some(firmware.path()), profile.arch).unwrap();
             assert_eq!(found.name.as_deref(), path.file_stem().unwrap().to_str());
             assert!(found.is_of_disk());

@@ -213,6 +213,7 @@ fn plain<'a>(
 mod tests {
     use super::*;
     use crate::image::testing::{Scratch, host, release, text};
+    use crate::overlay::tests::write_firmware;
     use crate::profile::Profile;
     use crate::secure_boot::tests::development;
 
@@ -234,17 +235,9 @@ mod tests {
             for tree in arch.names().device_trees {
                 scratch.file(&format!("trees/{tree}"), tree.as_bytes());
             }
-            // Every file that an overlay of the repository asks for.
-            for file in [
-                "start4.elf",
-                "fixup4.dat",
-                "RPI_EFI.fd",
-                "overlays/miniuart-bt.dtbo",
-            ] {
-                scratch.file(&format!("firmware/{file}"), file.as_bytes());
-            }
-            let firmware = scratch.path("firmware");
-            let overlay = Overlay::read(&profile.overlay.unwrap(), Some(&firmware), arch).unwrap();
+            let (dir, firmware) = (profile.overlay.unwrap(), scratch.path("firmware"));
+            write_firmware(&dir, &firmware);
+            let overlay = Overlay::read(&dir, Some(&firmware), arch).unwrap();
             let board = board(&overlay, &trees);
             let any = scratch.file("any", b"any");
             let disk = raw::Disk {
