@@ -23,6 +23,10 @@ use std::{fs, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 
+use support::{failed, limited};
+
+mod support;
+
 /// Longest wait for what must happen at once.
 const SOON: Duration = Duration::from_secs(30);
 /// The program in the package, larger than a block of anything.
@@ -172,13 +176,10 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    /// `mkimage build` with more arguments, as the last words of `prefix`.
-    fn command(&self, mirror: &Mirror, prefix: &[&str], more: &[&str]) -> Command {
-        let mut words: Vec<&str> = prefix.to_vec();
-        words.push(env!("CARGO_BIN_EXE_mkimage"));
-        let mut command = Command::new(words[0]);
+    /// `mkimage build` with more arguments.
+    fn command(&self, mirror: &Mirror, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
         command
-            .args(&words[1..])
             .args(["build", "--output", "raw", "--source"])
             .arg(self.path("source"))
             .arg("--out")
@@ -201,8 +202,22 @@ impl Site {
     }
 
     fn build(&self, mirror: &Mirror, more: &[&str]) -> Output {
-        let output = self.command(mirror, &[], more).output();
+        let output = self.command(mirror, more).output();
         output.expect("mkimage starts")
+    }
+
+    /// A build that asks apt for the mirrors, which is this script.
+    fn with_apt(&self, mirror: &Mirror, script: &str) -> Command {
+        let tools = self.path("tools");
+        let apt = tools.join("apt-get");
+        fs::create_dir(&tools).expect("a directory");
+        fs::write(&apt, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        fs::set_permissions(&apt, fs::Permissions::from_mode(0o755)).expect("a mode");
+        let mut path = tools.into_os_string();
+        path.push(":/usr/bin:/bin");
+        let mut command = self.command(mirror, &[]);
+        command.env("PATH", path).env_remove("CORTEN_MIRRORS");
+        command
     }
 
     /// What is below a directory of the cache, by name.
@@ -234,16 +249,6 @@ impl Site {
             "{left:?}"
         );
     }
-}
-
-/// The error text, which must be one error with its remedy.
-fn failed(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "{text}");
-    assert_eq!(text.matches("mkimage: ").count(), 1, "{text}");
-    assert_eq!(text.matches("\nremedy: ").count(), 1, "{text}");
-    assert!(!text.contains("panicked"), "{text}");
-    text
 }
 
 /// As far as a build of one package gets.
@@ -282,16 +287,9 @@ fn an_archive_of_old_versions_among_the_hosts_sources_is_tried_first() {
         Mirror::start(Answer::File(package())),
     );
     // As apt lists its sources: one line each, the snapshot archive behind the mirror.
-    let tools = site.path("tools");
-    fs::create_dir(&tools).expect("a directory");
-    let script = format!("#!/bin/sh\necho {}\necho {}\n", moved_on.url, snapshot.url);
-    fs::write(tools.join("apt-get"), script).expect("a script");
-    fs::set_permissions(tools.join("apt-get"), fs::Permissions::from_mode(0o755)).expect("a mode");
-    let mut path = tools.into_os_string();
-    path.push(":/usr/bin:/bin");
-    let mut command = site.command(&moved_on, &[], &[]);
-    command.env("PATH", path).env_remove("CORTEN_MIRRORS");
-    let output = command.output().expect("mkimage");
+    let script = format!("echo {}; echo {}", moved_on.url, snapshot.url);
+    let output = site.with_apt(&moved_on, &script).output();
+    let output = output.expect("mkimage");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("WARNING"));
     failed_for_want_of_go(&output);
     site.assert_unpacked();
@@ -345,14 +343,8 @@ fn a_substitute_must_be_signed_by_the_archive() {
 fn a_full_disk_is_called_that_and_the_next_build_goes_on() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
-    // No file may grow beyond half a MiB, or one, as the shell counts.
-    let limited = [
-        "sh",
-        "-c",
-        "trap '' XFSZ; ulimit -f 1024; exec \"$@\"",
-        "sh",
-    ];
-    let output = site.command(&mirror, &limited, &[]).output();
+    // Half a MiB, or one.
+    let output = limited(&site.command(&mirror, &[]), 1024).output();
     let text = failed(&output.expect("mkimage starts"));
     assert!(text.contains("free disk space in CORTEN_CACHE"), "{text}");
     site.assert_untouched();
@@ -364,7 +356,7 @@ fn a_full_disk_is_called_that_and_the_next_build_goes_on() {
 fn a_missing_host_tool_is_named() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
-    let mut command = site.command(&mirror, &[], &[]);
+    let mut command = site.command(&mirror, &[]);
     let text = failed(
         &command
             .env("PATH", site.path("nothing"))
@@ -381,7 +373,7 @@ fn a_missing_host_tool_is_named() {
 fn ctrl_c_says_how_to_go_on() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Stall);
-    let child = site.command(&mirror, &[], &[]).spawn().expect("mkimage");
+    let child = site.command(&mirror, &[]).spawn().expect("mkimage");
     mirror.wait_for_request();
     signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("mkimage");
@@ -396,19 +388,12 @@ fn ctrl_c_stops_the_tool_that_runs() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);
     // The first tool of a build is apt, asked for the mirrors.
-    let (tools, started) = (site.path("tools"), site.path("started"));
-    fs::create_dir(&tools).expect("a directory");
+    let started = site.path("started");
     let script = format!(
-        "#!/bin/sh\necho $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600\n",
+        "echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600",
         started.display()
     );
-    fs::write(tools.join("apt-get"), script).expect("a script");
-    fs::set_permissions(tools.join("apt-get"), fs::Permissions::from_mode(0o755)).expect("a mode");
-    let mut path = tools.into_os_string();
-    path.push(":/usr/bin:/bin");
-    let mut command = site.command(&mirror, &[], &[]);
-    command.env("PATH", path).env_remove("CORTEN_MIRRORS");
-    let child = command.spawn().expect("mkimage");
+    let child = site.with_apt(&mirror, &script).spawn().expect("mkimage");
     wait("tool", || started.exists());
     signal(child.id(), Signal::TERM);
     let output = child.wait_with_output().expect("mkimage");
@@ -425,7 +410,7 @@ fn ctrl_c_stops_the_tool_that_runs() {
 fn after_kill_9_the_next_build_goes_on() {
     let site = Site::new(&package());
     let stalled = Mirror::start(Answer::Stall);
-    let mut child = site.command(&stalled, &[], &[]).spawn().expect("mkimage");
+    let mut child = site.command(&stalled, &[]).spawn().expect("mkimage");
     stalled.wait_for_request();
     child.kill().expect("SIGKILL");
     child.wait().expect("mkimage");
@@ -439,7 +424,7 @@ fn after_kill_9_the_next_build_goes_on() {
 fn two_builds_at_once_share_the_work() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Slowly(package(), Duration::from_secs(1)));
-    let builds = [(); 2].map(|()| site.command(&mirror, &[], &[]).spawn().expect("mkimage"));
+    let builds = [(); 2].map(|()| site.command(&mirror, &[]).spawn().expect("mkimage"));
     for build in builds {
         failed_for_want_of_go(&build.wait_with_output().expect("mkimage"));
     }

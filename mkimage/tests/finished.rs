@@ -1,10 +1,6 @@
 //! What a build says and leaves, what `verify` and `sbom` say, and what `cache prune` keeps: with the real recipe,
 //! whose steps are all finished, in a cache that the build only reads.
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a failing step is a failing test"
-)]
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +10,17 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use support::{failed, limited};
+
+mod support;
+
 const VERSION: &str = "1.2.3";
 /// The formats that are built here.
 const OUTPUTS: &str = "uki,raw,pxe";
-/// Larger than the file a process may write in [`Site::command`] under `LIMIT`.
+/// Larger than what [`BLOCKS`] hold.
 const DISK: usize = 1 << 20;
-/// A shell that lets the program in its arguments write no file over 256 KiB (or 512, as shells count).
-const LIMIT: [&str; 4] = ["sh", "-c", "trap '' XFSZ; ulimit -f 512; exec \"$@\"", "sh"];
+/// For [`limited`]: 256 KiB, or 512.
+const BLOCKS: u32 = 512;
 
 /// Caches and an output directory of their own.
 struct Site {
@@ -73,14 +73,11 @@ impl Site {
         }
     }
 
-    /// `mkimage` on the repository, without the network, as the last words of `prefix`.
-    fn command(&self, prefix: &[&str], arguments: &[&str]) -> Command {
+    /// `mkimage` on the repository, without the network.
+    fn command(&self, arguments: &[&str]) -> Command {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut words: Vec<&str> = prefix.to_vec();
-        words.push(env!("CARGO_BIN_EXE_mkimage"));
-        let mut command = Command::new(words[0]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
         command
-            .args(&words[1..])
             .args(arguments)
             .arg("--substituter")
             .arg(self.path("finished"))
@@ -95,7 +92,7 @@ impl Site {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        self.command(&[], arguments).output().expect("mkimage")
+        self.command(arguments).output().expect("mkimage")
     }
 
     /// What a call that must succeed printed.
@@ -156,16 +153,6 @@ fn text(bytes: &[u8]) -> String {
 fn result(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
-}
-
-/// What a call that must fail complained of: one error with its remedy.
-fn one_error(output: &Output) -> String {
-    let text = text(&output.stderr);
-    assert!(!output.status.success(), "{text}");
-    assert_eq!(text.matches("mkimage: ").count(), 1, "{text}");
-    assert_eq!(text.matches("\nremedy: ").count(), 1, "{text}");
-    assert!(!text.contains("panicked"), "{text}");
-    text
 }
 
 /// One JSON object a line.
@@ -249,8 +236,8 @@ fn a_full_output_directory_leaves_no_half_image() {
     let out = site.path("out");
     let out = out.to_str().expect("UTF-8");
     let arguments = ["build", "--offline", "--output", "raw", "--out", out];
-    let limited = || site.command(&LIMIT, &arguments).output();
-    let said = one_error(&limited().expect("mkimage"));
+    let mut command = limited(&site.command(&arguments), BLOCKS);
+    let said = failed(&command.output().expect("mkimage"));
     assert!(
         said.contains(&format!("writing {}", site.image(".raw").display())),
         "{said}"
@@ -260,7 +247,7 @@ fn a_full_output_directory_leaves_no_half_image() {
 
     // What was there before stays as it was.
     fs::write(site.image(".raw"), "older").expect("a file");
-    one_error(&limited().expect("mkimage"));
+    failed(&command.output().expect("mkimage"));
     assert_eq!(fs::read(site.image(".raw")).expect("it"), b"older");
     assert_eq!(site.left().len(), 1);
 }
@@ -278,7 +265,7 @@ fn verify_says_whether_and_where_an_image_differs() {
         );
     }
     // These stand-ins have no kernel that says what they are for.
-    let said = one_error(&site.verify(".raw", &[]));
+    let said = failed(&site.verify(".raw", &[]));
     assert!(
         said.contains("does not say which architecture it is for"),
         "{said}"
@@ -288,7 +275,7 @@ fn verify_says_whether_and_where_an_image_differs() {
     let mut disk = fs::read(site.image(".raw")).expect("the disk");
     disk[70_000] = 8;
     fs::write(site.image(".raw"), disk).expect("the disk");
-    let said = one_error(&site.verify(".raw", &arch));
+    let said = failed(&site.verify(".raw", &arch));
     assert!(
         said.contains(".raw differs from its rebuild at byte 70000"),
         "{said}"
@@ -296,25 +283,25 @@ fn verify_says_whether_and_where_an_image_differs() {
     assert!(said.contains("SOURCE_DATE_EPOCH"), "{said}");
     let bundle = site.image("-pxe");
     fs::write(bundle.join("extra"), "").expect("a file");
-    let said = one_error(&site.verify("-pxe", &arch));
+    let said = failed(&site.verify("-pxe", &arch));
     assert!(
         said.contains("by extra, which only the image has"),
         "{said}"
     );
     fs::remove_file(bundle.join("extra")).expect("a file");
     fs::write(bundle.join("vmlinuz"), "kerneL").expect("a file");
-    let said = one_error(&site.verify("-pxe", &arch));
+    let said = failed(&site.verify("-pxe", &arch));
     assert!(
         said.contains("-pxe/vmlinuz differs from its rebuild at byte 5"),
         "{said}"
     );
 
-    let said = one_error(&site.verify("-missing.raw", &arch));
+    let said = failed(&site.verify("-missing.raw", &arch));
     assert!(
         said.contains("-missing.raw") && said.contains("remedy: check the path"),
         "{said}"
     );
-    let said = one_error(&site.verify(".txt", &arch));
+    let said = failed(&site.verify(".txt", &arch));
     assert!(said.contains("no ending of an image format"), "{said}");
 }
 
