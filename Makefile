@@ -48,8 +48,8 @@ deps: ## Install the host tools (the only verb that needs root)
 	[ -z "$$missing" ] || { $(SUDO) apt-get update -qq && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; }
 
-build: deps ## Compile everything, the tests too
-	cargo build --locked --workspace --all-targets
+build: deps ## Compile every program and test
+	cargo build --locked --workspace --lib --bins --tests
 
 check: deps ## Formatting, lints and documentation
 	cargo fmt --all --check
@@ -97,7 +97,7 @@ fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs 
 repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
-bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebuilds; cargo bench; writes docs/bench.md
+bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebuilds; cargo bench; writes docs/bench.md, fails if a limit is not kept
 	$(BIN)/bench $(addprefix --only ,$(PARTS))
 
 clean: ## Remove what was built here; the cache stays

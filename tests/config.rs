@@ -62,23 +62,11 @@ fn a_tried_network_nobody_reaches_is_taken_back() {
         .map(|(address, link)| (address.to_owned(), link.to_owned()))
         .next()
         .expect("an address by DHCP");
-    let patch = node.vm.dir().join("patch.yaml");
-    let text = format!(
+    let patch = format!(
         "machine: {{network: {{interfaces: [{{interface: {link}, addresses: [{WRONG}]}}]}}}}\n"
     );
-    std::fs::write(&patch, text).expect("a file for the patch");
-    let (file, patch) = (
-        node.configs()
-            .join("controlplane.yaml")
-            .display()
-            .to_string(),
-        format!("@{}", patch.display()),
-    );
     let timeout = format!("{}s", TRY.as_secs());
-    let apply = ["apply-config", "-f", &file, "-p", &patch];
-    admin
-        .call(&[&apply[..], &["--mode", "try", "--timeout", &timeout]].concat())
-        .unwrap();
+    node.apply_patch_as(&admin, &patch, &["--mode", "try", "--timeout", &timeout]);
     let address = WRONG.split('/').next().expect("an address");
     node.vm
         .wait_console(&format!("network: address {address}"), SOON)

@@ -68,7 +68,7 @@ fn volumes_are_encrypted_and_opened_again() {
     // META has how STATE is encrypted. EPHEMERAL waits for the config, with which the node starts again.
     node.wait_maintenance();
     node.expect_reset(ORDERLY, || {
-        node.apply_patch_as(&node.insecure(), ENCRYPTED);
+        node.apply_patch_as(&node.insecure(), ENCRYPTED, &[]);
     });
     node.ask(&node.admin(), &["version"], BOOT);
     let before = encrypted(&node);
@@ -107,7 +107,7 @@ fn volumes_are_encrypted_and_opened_again() {
     let why = "nodeID is not the key of slot 0";
     assert!(console.contains(why), "the console does not say: {why}");
     // Whoever comes first gives it a config, and takes no key away by that.
-    node.apply_patch_as(&node.insecure(), STRANGE);
+    node.apply_patch_as(&node.insecure(), STRANGE, &[]);
     let kept = node
         .vm
         .wait_console("how the volumes are opened is not changed", SOON);

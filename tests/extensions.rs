@@ -187,14 +187,6 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
     read("tool").unwrap_err();
 }
 
-/// The pid of the only process called `name`.
-fn only(agent: &mut Agent, name: &str) -> Result<u32, String> {
-    match agent.named(name).as_slice() {
-        [process] => Ok(process.pid),
-        others => Err(format!("{} processes called {name}", others.len())),
-    }
-}
-
 #[test]
 #[ignore = "make test-vm"]
 fn a_service_of_an_extension_outlives_containerd() {
@@ -211,20 +203,9 @@ fn a_service_of_an_extension_outlives_containerd() {
     until_it_serves(&node);
 
     let mut agent = Agent::connect(&node.vm);
-    let service = only(&mut agent, "registryd").unwrap();
-    let containerd = only(&mut agent, "containerd").unwrap();
-    agent.run(&format!("kill 9 {containerd}"));
-    node.until("a new containerd", SOON, || {
-        match only(&mut agent, "containerd")? {
-            pid if pid != containerd => Ok(()),
-            _ => Err("the old one is there still".to_owned()),
-        }
-    });
-    node.until("containerd to run", SOON, || {
-        let status = node.admin().call(&["service", "containerd"])?;
-        status.contains("Running").then_some(()).ok_or(status)
-    });
-    assert_eq!(only(&mut agent, "registryd"), Ok(service));
+    let service = agent.only("registryd").unwrap();
+    agent.kill_and_wait(&node, "containerd");
+    assert_eq!(agent.only("registryd"), Ok(service));
     until_it_serves(&node);
     // It is obeyed, too.
     let stopped = node.ask(&node.admin(), &["service", "ext-hello", "stop"], SOON);

@@ -37,10 +37,7 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     // A service without memory is killed, and comes back when there is some. This one waits for the time, which
     // nobody tells in QEMU's own network.
     node.apply_patch("machine: {time: {disabled: true}}\n");
-    node.until("trustd running", SOON, || {
-        let status = node.admin().call(&["service", "trustd"])?;
-        status.contains("Running").then_some(()).ok_or(status)
-    });
+    node.until_running("trustd");
     node.apply_patch(
         "machine: {time: {disabled: true}, sysfs: {fs/cgroup/system/trustd/memory.max: '65536'}}\n",
     );

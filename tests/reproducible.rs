@@ -25,6 +25,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use mkimage::profile::Output;
+use tests::workspace::{DOWNLOADS, copy, copy_sources, mkimage};
 use tests::{images, workspace};
 
 /// Nobody has this user and group id.
@@ -37,10 +38,6 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("USER", "somebody"),
     ("LOGNAME", "somebody"),
 ];
-
-fn mkimage() -> PathBuf {
-    workspace::target().join("debug/mkimage")
-}
 
 /// What is built: without `--output`, every format the architecture has.
 fn target() -> [&'static str; 2] {
@@ -75,12 +72,10 @@ fn build_here(out: &Path) {
 fn build_elsewhere(home: &Path) -> PathBuf {
     let (source, cache) = (home.join("source"), home.join("cache"));
     let (registry, trusted) = (home.join("cargo/registry"), home.join("trusted"));
-    for path in workspace::tracked() {
-        copy(&workspace::root().join(&path), &source.join(path));
+    copy_sources(&source);
+    for downloads in DOWNLOADS {
+        copy(&workspace::cache().join(downloads), &cache.join(downloads));
     }
-    copy(&workspace::cache().join("fetch"), &cache.join("fetch"));
-    let modules = "go/modules/cache/download";
-    copy(&workspace::cache().join(modules), &cache.join(modules));
     let cargo_home = std::env::var_os("CARGO_HOME").map_or_else(
         || std::env::home_dir().unwrap().join(".cargo"),
         PathBuf::from,
@@ -156,20 +151,6 @@ fn trusted_steps() -> Vec<String> {
         names.contains(&name).then(|| format!("steps/{name}-{key}"))
     });
     steps.collect()
-}
-
-/// Copies a file or a whole directory; what is not there is not copied.
-fn copy(from: &Path, to: &Path) {
-    if !from.exists() {
-        return;
-    }
-    fs::create_dir_all(to.parent().unwrap()).unwrap();
-    let status = Command::new("cp")
-        .args(["--recursive", "--reflink=auto", "--no-target-directory"])
-        .args([from, to])
-        .status()
-        .unwrap();
-    assert!(status.success(), "copying {}", from.display());
 }
 
 /// Leaves every file below `home` to its owner alone (another one, where that

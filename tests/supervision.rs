@@ -2,11 +2,10 @@
 //! everything, also a fork bomb. Told by an agent inside the image's own initramfs
 //! (`tests/chaos`), judged by the API.
 
-use tests::chaos::{self, Agent};
+use tests::chaos::{self, Agent, SIGKILL};
 use tests::node::{Node, SOON};
 use tests::workspace;
 
-const SIGKILL: u8 = 9;
 /// The daemons machined starts; `apid` last, as its death ends the connection
 /// we look through.
 const DAEMONS: [&str; 4] = ["udevd", "syslogd", "containerd", "apid"];
@@ -20,45 +19,17 @@ fn start(name: &str) -> Node {
     node
 }
 
-/// The pid of the only process called `name`.
-fn only(agent: &mut Agent, name: &str) -> Result<u32, String> {
-    match agent.named(name).as_slice() {
-        [process] => Ok(process.pid),
-        others => Err(format!("{} processes called {name}", others.len())),
-    }
-}
-
-/// Waits until `name` runs again with another pid and the API calls it Running.
-fn wait_replaced(node: &Node, agent: &mut Agent, name: &str, old: u32) {
-    node.until(&format!("new {name}"), SOON, || match only(agent, name)? {
-        pid if pid != old => Ok(()),
-        _ => Err(format!("{name} is still process {old}")),
-    });
-    node.until(&format!("{name} running"), SOON, || {
-        let status = node.admin().call(&["service", name])?;
-        if status.contains("Running") {
-            Ok(())
-        } else {
-            Err(status)
-        }
-    });
-}
-
 #[test]
 #[ignore = "make test-vm"]
 fn a_killed_daemon_comes_back() {
     let node = start("supervision");
     let mut agent = Agent::connect(&node.vm);
     for name in DAEMONS {
-        let old = node.until(&format!("one {name}"), SOON, || only(&mut agent, name));
-        agent.run(&format!("kill {SIGKILL} {old}"));
-        wait_replaced(&node, &mut agent, name, old);
+        agent.kill_and_wait(&node, name);
     }
     // Not only once: three times in a row for the one everybody waits for.
     for _ in 0..3 {
-        let old = node.until("one apid", SOON, || only(&mut agent, "apid"));
-        agent.run(&format!("kill {SIGKILL} {old}"));
-        wait_replaced(&node, &mut agent, "apid", old);
+        agent.kill_and_wait(&node, "apid");
     }
     // A restarted syslogd still serves what daemons say.
     let log = node.ask(&node.admin(), &["logs", "containerd"], SOON);
@@ -103,14 +74,7 @@ fn storms_do_not_hurt_process_one() {
         }
     }
     for name in DAEMONS {
-        node.until(&format!("{name} running"), SOON, || {
-            let status = node.admin().call(&["service", name])?;
-            if status.contains("Running") {
-                Ok(())
-            } else {
-                Err(status)
-            }
-        });
+        node.until_running(name);
     }
     let init = agent
         .processes()
@@ -141,9 +105,7 @@ fn a_fork_bomb_in_the_pods_cgroup_stops_neither_the_api_nor_a_restart() {
     node.ask(&node.admin(), &["processes"], SOON);
     // machined can start what has died.
     for name in DAEMONS {
-        let old = node.until(&format!("one {name}"), SOON, || only(&mut agent, name));
-        agent.run(&format!("kill {SIGKILL} {old}"));
-        wait_replaced(&node, &mut agent, name, old);
+        agent.kill_and_wait(&node, name);
     }
     let kills = agent.run(&format!("cat {pods}/pids.events"));
     assert!(!kills.contains("max 0\n"), "{kills}");
@@ -161,9 +123,7 @@ fn restarts_leave_nothing_open_in_process_one() {
     let mut agent = Agent::connect(&node.vm);
     let mut kill = |times: u32| {
         for _ in 0..times {
-            let old = node.until("one syslogd", SOON, || only(&mut agent, "syslogd"));
-            agent.run(&format!("kill {SIGKILL} {old}"));
-            wait_replaced(&node, &mut agent, "syslogd", old);
+            agent.kill_and_wait(&node, "syslogd");
         }
         number(&agent.run("descriptors 1")).unwrap()
     };

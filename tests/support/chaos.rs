@@ -9,10 +9,14 @@ use std::time::Duration;
 use qemu::{DirectBoot, Machine, Running};
 
 use crate::initramfs;
+use crate::node::{Node, SOON};
 use crate::{images, workspace};
 
 /// The agent answers at once; a guest without KVM may still be slow.
 const ANSWER: Duration = Duration::from_secs(60);
+
+/// The signal that no process can hold up.
+pub const SIGKILL: u8 = 9;
 
 /// The agent's program: static, for it runs before there is any library.
 #[must_use]
@@ -156,6 +160,32 @@ impl Agent {
         let mut all = self.processes();
         all.retain(|process| process.name == name && process.state != 'Z');
         all
+    }
+
+    /// The pid of the only process called `name`.
+    ///
+    /// # Errors
+    /// How many there are, when it is not one.
+    pub fn only(&mut self, name: &str) -> Result<u32, String> {
+        match self.named(name).as_slice() {
+            [process] => Ok(process.pid),
+            others => Err(format!("{} processes called {name}", others.len())),
+        }
+    }
+
+    /// Kills the only process of a service that is called as the service, and waits until it runs again with another
+    /// pid and the API calls it Running.
+    ///
+    /// # Panics
+    /// When it does not come back soon.
+    pub fn kill_and_wait(&mut self, node: &Node, name: &str) {
+        let old = node.until(&format!("one {name}"), SOON, || self.only(name));
+        self.run(&format!("kill {SIGKILL} {old}"));
+        node.until(&format!("new {name}"), SOON, || match self.only(name)? {
+            pid if pid != old => Ok(()),
+            _ => Err(format!("{name} is still process {old}")),
+        });
+        node.until_running(name);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use mkimage::image::pxe;
 use qemu::{Arch, DirectBoot};
 
 use crate::workspace;
@@ -62,11 +63,12 @@ pub fn image(ending: &str) -> PathBuf {
 #[must_use]
 pub fn direct() -> DirectBoot {
     let bundle = image("-pxe");
-    let script = std::fs::read_to_string(bundle.join("boot.ipxe")).expect("the bundle's script");
+    let script = std::fs::read_to_string(bundle.join(pxe::SCRIPT)).expect("the bundle's script");
+    let append = pxe::command_line(&script).expect("a kernel line in the script");
     DirectBoot {
-        kernel: bundle.join("vmlinuz"),
-        initrd: Some(bundle.join("initramfs")),
-        append: kernel_parameters(&script).expect("a kernel line in boot.ipxe"),
+        kernel: bundle.join(pxe::KERNEL),
+        initrd: Some(bundle.join(pxe::INITRAMFS)),
+        append: append.to_owned(),
     }
 }
 
@@ -78,37 +80,9 @@ pub fn direct() -> DirectBoot {
 #[must_use]
 pub fn network() -> (PathBuf, String) {
     if arch().has_bios() {
-        return (image("-pxe"), "boot.ipxe".to_owned());
+        return (image("-pxe"), pxe::SCRIPT.to_owned());
     }
     let uki = image(".efi");
     let name = uki.file_name().expect("a file name").to_string_lossy();
     (directory(), name.into_owned())
-}
-
-/// What follows the file name on the `kernel` line, without what only iPXE
-/// itself needs.
-fn kernel_parameters(script: &str) -> Option<String> {
-    let line = script
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("kernel "))?;
-    let words: Vec<&str> = line
-        .split_whitespace()
-        .skip(1)
-        .take_while(|word| !["||", "&&"].contains(word))
-        .filter(|word| !word.starts_with("initrd=") && !word.contains("${"))
-        .collect();
-    Some(words.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_come_from_the_script() {
-        let script = "#!ipxe\nkernel vmlinuz initrd=initramfs console=ttyS0 a=${net0/mac} b=1 || goto x\n\
-                      initrd initramfs\nboot\n";
-        assert_eq!(kernel_parameters(script).unwrap(), "console=ttyS0 b=1");
-        assert_eq!(kernel_parameters("#!ipxe\nboot\n"), None);
-    }
 }

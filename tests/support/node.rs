@@ -90,6 +90,18 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Waits until the node of [`Node::configure`] calls a service Running.
+    ///
+    /// # Panics
+    /// When it does not soon.
+    pub fn until_running(&self, service: &str) {
+        let admin = self.admin();
+        self.until(&format!("{service} running"), SOON, || {
+            let text = admin.call(&["service", service])?;
+            is_running(&text).then_some(()).ok_or(text)
+        });
+    }
+
     /// Waits for the maintenance API of a node without config; what `version`
     /// answered.
     pub fn wait_maintenance(&self) -> String {
@@ -120,20 +132,21 @@ impl Node {
     /// # Panics
     /// When the node refuses it.
     pub fn apply_patch(&self, patch: &str) {
-        self.apply_patch_as(&self.admin(), patch);
+        self.apply_patch_as(&self.admin(), patch, &[]);
     }
 
-    /// Applies the config of [`Node::configure`] with a patch.
+    /// Applies the config of [`Node::configure`] with a patch, and `more` arguments of `apply-config`.
     ///
     /// # Panics
     /// When the node refuses it.
-    pub fn apply_patch_as(&self, client: &Client, patch: &str) {
+    pub fn apply_patch_as(&self, client: &Client, patch: &str, more: &[&str]) {
         let file = self.configs.join("patch.yaml");
         std::fs::write(&file, patch).expect("a file for the patch");
         let config = self.configs.join("controlplane.yaml").display().to_string();
         let patch = format!("@{}", file.display());
+        let apply = ["apply-config", "-f", &config, "-p", &patch];
         client
-            .call(&["apply-config", "-f", &config, "-p", &patch])
+            .call(&[&apply[..], more].concat())
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -180,5 +193,27 @@ impl Node {
         if let Err(error) = reset {
             panic!("{error}");
         }
+    }
+}
+
+/// Whether what `service NAME` printed says so of now: the history below names every state there was.
+fn is_running(text: &str) -> bool {
+    let mut lines = text.lines().map(str::split_whitespace);
+    lines.any(|line| line.eq(["STATE", "Running"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_once_does_not_run() {
+        let of = |state| {
+            format!(
+                "ID       apid\nSTATE    {state}\nEVENTS   [Running]: Started as pid 7 (1m ago)\n"
+            )
+        };
+        assert!(is_running(&of("Running")));
+        assert!(!is_running(&of("Waiting")));
     }
 }

@@ -33,6 +33,44 @@ pub fn cache() -> PathBuf {
     )
 }
 
+/// What of a cache was fetched and not made, as paths in it: mkimage's files, and Go's modules.
+pub const DOWNLOADS: [&str; 2] = ["fetch", "go/modules/cache/download"];
+
+/// The builder; compiled by who needs it.
+#[must_use]
+pub fn mkimage() -> PathBuf {
+    target().join("debug/mkimage")
+}
+
+/// Copies the tracked files, as they are now, to another directory.
+///
+/// # Panics
+/// When one cannot be copied.
+pub fn copy_sources(to: &Path) {
+    for path in tracked() {
+        let to = to.join(&path);
+        std::fs::create_dir_all(to.parent().expect("a directory")).expect("a directory");
+        std::fs::copy(root().join(&path), to).expect("a copy of a tracked file");
+    }
+}
+
+/// Copies a file or a whole directory; what is not there is not copied.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy(from: &Path, to: &Path) {
+    if !from.exists() {
+        return;
+    }
+    std::fs::create_dir_all(to.parent().expect("a directory")).expect("a directory");
+    let status = Command::new("cp")
+        .args(["--recursive", "--reflink=auto", "--no-target-directory"])
+        .args([from, to])
+        .status()
+        .expect("cp runs");
+    assert!(status.success(), "copying {}", from.display());
+}
+
 /// Every tracked file, relative to the repository.
 ///
 /// # Panics
@@ -86,6 +124,7 @@ pub fn cortenctl() -> &'static Path {
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     // All of it, as `cargo test` does: a part alone is compiled with other features, anew.
-    cargo(&["build", "--quiet", "--workspace", "--all-targets"], &[]);
+    let all = ["--workspace", "--lib", "--bins", "--tests"];
+    cargo(&[&["build", "--quiet"], &all[..]].concat(), &[]);
     target().join("debug").join(name)
 }

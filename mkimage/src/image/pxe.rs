@@ -19,11 +19,11 @@ pub struct Pxe<'a> {
 }
 
 /// The bundle's kernel.
-pub(super) const KERNEL: &str = "vmlinuz";
+pub const KERNEL: &str = "vmlinuz";
 /// Its initramfs.
-pub(super) const INITRAMFS: &str = "initramfs";
+pub const INITRAMFS: &str = "initramfs";
 /// What iPXE is told to do with both.
-pub(super) const SCRIPT: &str = "boot.ipxe";
+pub const SCRIPT: &str = "boot.ipxe";
 
 /// Makes the directory `out` with `vmlinuz`, `initramfs` and `boot.ipxe`.
 pub fn build(out: &Path, release: &Release, pxe: &Pxe<'_>) -> Result<()> {
@@ -47,8 +47,8 @@ pub fn build(out: &Path, release: &Release, pxe: &Pxe<'_>) -> Result<()> {
     })
 }
 
-/// The kernel command line in a script.
-pub(super) fn command_line(script: &str) -> Option<&str> {
+/// The kernel command line in a script of the builder's; `None` if there is none.
+pub fn command_line(script: &str) -> Option<&str> {
     let start = format!("kernel {KERNEL} initrd={INITRAMFS} ");
     let line = script.lines().find_map(|line| line.strip_prefix(&start))?;
     Some(line.split(" || ").next().unwrap_or(line))
