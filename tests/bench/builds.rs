@@ -32,14 +32,22 @@ struct Built {
 /// A disk image after a change of one line in machined, as one who works on it builds it, and as it is shipped.
 pub fn again(directory: &Path) -> anyhow::Result<Section> {
     let source = sources(directory)?;
-    let cache = workspace::cache();
+    // One of its own, which takes what is made and fetched from the user's, and where what nobody builds again stays.
+    let (cache, finished) = (directory.join("again"), workspace::cache());
+    remove(&cache)?;
+    // But for these: Go knows one place for its modules.
+    let [_, modules] = workspace::DOWNLOADS;
+    workspace::copy(&finished.join(modules), &cache.join(modules));
+    let finished = finished.to_str().context("a cache whose path is UTF-8")?;
     let mut rows = Vec::new();
     for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
-        // Not timed: the cache has what the change does not concern.
-        build(&source, &cache, directory, more)?;
+        let more = [&["--substituter", finished][..], more].concat();
+        // Not timed: it compiles what the change does not concern.
+        build(&source, &cache, directory, &more)?;
         change_a_line(&source.join(CHANGED))?;
-        rows.push((name, build(&source, &cache, directory, more)?));
+        rows.push((name, build(&source, &cache, directory, &more)?));
     }
+    remove(&cache)?;
     let mut text = String::from(
         "The raw disk image of x86_64 after a change of one line in machined; everything else is in the cache. \
          `--quick` is\nwhat `make run` builds.\n\n| build | time | limit | |\n|---|---|---|---|\n",
@@ -58,14 +66,12 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
 pub fn cold(directory: &Path) -> anyhow::Result<Section> {
     let source = sources(directory)?;
     let cache = directory.join("cold");
-    if cache.exists() {
-        fs::remove_dir_all(&cache)?;
-    }
-    for downloads in ["fetch", "go/modules/cache/download"] {
-        copy(&workspace::cache().join(downloads), &cache.join(downloads))?;
+    remove(&cache)?;
+    for downloads in workspace::DOWNLOADS {
+        workspace::copy(&workspace::cache().join(downloads), &cache.join(downloads));
     }
     let built = build(&source, &cache, directory, &[])?;
-    fs::remove_dir_all(&cache)?;
+    remove(&cache)?;
     let mut text = String::from(
         "The raw disk image of x86_64 with an empty cache but for the downloads.\n\n\
          | step | time | limit | |\n|---|---|---|---|\n",
@@ -93,22 +99,24 @@ fn row(name: &str, seconds: f64, limit: Option<f64>) -> String {
 /// A copy of the sources, which may be changed.
 fn sources(directory: &Path) -> anyhow::Result<PathBuf> {
     let source = directory.join("source");
-    if source.exists() {
-        fs::remove_dir_all(&source)?;
-    }
-    for path in workspace::tracked() {
-        let to = source.join(&path);
-        let above = to.parent().context("a tracked file has a directory")?;
-        fs::create_dir_all(above)?;
-        fs::copy(workspace::root().join(&path), to)?;
-    }
+    remove(&source)?;
+    workspace::copy_sources(&source);
     Ok(source)
+}
+
+fn remove(directory: &Path) -> anyhow::Result<()> {
+    if directory.exists() {
+        let removed = fs::remove_dir_all(directory);
+        removed.with_context(|| format!("removing {}", directory.display()))?;
+    }
+    Ok(())
 }
 
 /// A line that no build before had, and that the program keeps.
 fn change_a_line(file: &Path) -> anyhow::Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    let line = format!("\n#[used] static MEASURED: u128 = {};\n", now.as_nanos());
+    let now = now.as_nanos();
+    let line = format!("\n#[used] static MEASURED_{now}: u128 = {now};\n");
     fs::OpenOptions::new()
         .append(true)
         .open(file)?
@@ -118,7 +126,7 @@ fn change_a_line(file: &Path) -> anyhow::Result<()> {
 
 fn build(source: &Path, cache: &Path, directory: &Path, more: &[&str]) -> anyhow::Result<Built> {
     let begin = Instant::now();
-    let output = Command::new(workspace::target().join("debug/mkimage"))
+    let output = Command::new(workspace::mkimage())
         .args(["build", "--offline", "--arch", "x86_64", "--output", "raw"])
         .args(["--format", "json", "--source"])
         .arg(source)
@@ -152,17 +160,6 @@ fn step(line: &str) -> Option<(String, f64)> {
     built.then_some((name, step.get("seconds")?.as_f64()?))
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let above = to.parent().context("a directory of the cache")?;
-    fs::create_dir_all(above)?;
-    let status = Command::new("cp")
-        .args(["--recursive", "--reflink=auto", "--no-target-directory"])
-        .args([from, to])
-        .status()?;
-    ensure!(status.success(), "copying {}", from.display());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +170,22 @@ mod tests {
         assert_eq!(step(&line(false)), Some(("kernel".to_owned(), 9.5)));
         assert_eq!(step(&line(true)), None);
         assert_eq!(step(r#"{"output": "corten.raw"}"#), None);
+    }
+
+    #[test]
+    fn a_file_that_was_changed_twice_is_still_compiled() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lib.rs");
+        fs::write(&file, "").unwrap();
+        change_a_line(&file).unwrap();
+        change_a_line(&file).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let name = |line: &str| line.split_once(": u128").map(|(item, _)| item.to_owned());
+        let names: Vec<String> = text.lines().filter_map(name).collect();
+        assert!(
+            matches!(names.as_slice(), [one, two] if one != two),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The measurements. Times are seconds from QEMU's start.
 
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,14 +9,16 @@ use ::tests::chaos::{self, Agent};
 use ::tests::client::Client;
 use ::tests::node::{BOOT, Node};
 use ::tests::{images, workspace};
-use anyhow::Context;
-use qemu::{DirectBoot, Disk, Machine, Running};
+use anyhow::{Context, ensure};
+use mkimage::profile::Output;
+use qemu::{DirectBoot, Disk, Machine};
 
 /// Same for both: enough that neither swaps or waits for memory.
 const MEMORY_MIB: u32 = 1024;
 
-/// Our daemons, by the name they run under; process 1 runs as `init`. registryd runs only for an extension.
-pub const OURS: [&str; 6] = ["init", "udevd", "syslogd", "apid", "trustd", "registryd"];
+/// Our programs that run on every control plane node, by the name they run under: machined, process 1, runs as
+/// `init`. registryd runs only for an image cache or an extension.
+pub const OURS: [&str; 5] = ["init", "udevd", "syslogd", "apid", "trustd"];
 
 /// As both systems have it.
 pub fn machine(name: &str) -> Machine {
@@ -25,18 +27,16 @@ pub fn machine(name: &str) -> Machine {
         .cpus(2)
 }
 
-fn ended(machine: Running) -> f64 {
-    machine.started().elapsed().as_secs_f64()
-}
-
-/// Until `version` is answered: a full TLS handshake and a call, by the client.
+/// Until `version` is answered: a greeting by TLS, and then a full handshake and a call, by the client.
 pub fn corten_boot() -> anyhow::Result<f64> {
     // Built before the clock starts.
     let _client = workspace::cortenctl();
     let machine = machine("bench-corten").direct(images::direct()).start()?;
     let client = Client::insecure(machine.api());
-    machine.wait_for("API answer", BOOT, || client.call(&["version"]))?;
-    Ok(ended(machine))
+    machine.wait_tls(BOOT)?;
+    let answer = client.call(&["version"]).map_err(anyhow::Error::msg);
+    answer.with_context(|| machine.report())?;
+    Ok(machine.started().elapsed().as_secs_f64())
 }
 
 /// Until sshd has sent its banner: a connection and one line, less than what
@@ -56,16 +56,15 @@ pub fn debian_boot(disk: &Path) -> anyhow::Result<f64> {
         .disk(Disk::raw(disk))
         .guest_port(22)
         .start()?;
-    machine
-        .wait_for("SSH banner", BOOT, || banner(&machine))
-        .context("Debian")?;
-    Ok(ended(machine))
+    let took = machine.wait_answer("SSH banner", BOOT, banner);
+    Ok(took.context("Debian")?.as_secs_f64())
 }
 
-fn banner(machine: &Running) -> Result<(), String> {
+/// Asks once for a banner.
+fn banner(address: SocketAddr, patience: Duration) -> Result<(), String> {
     let attempt = || -> std::io::Result<[u8; 4]> {
-        let mut stream = TcpStream::connect(machine.api())?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
         let mut start = [0; 4];
         stream.read_exact(&mut start)?;
         Ok(start)
@@ -96,8 +95,8 @@ pub struct Memory {
     pub pss_kib: u64,
 }
 
-/// PSS of every process of an idle, configured node, read by the agent.
-pub fn daemon_memory(idle: u64) -> Vec<Memory> {
+/// PSS of every process of an idle, configured node, read by the agent; an error if one of [`OURS`] does not run.
+pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
     let dir = workspace::target().join("vm/bench-memory-initramfs");
     let node = Node::start("bench-memory", |m| {
         chaos::add(m, &dir).memory_mib(MEMORY_MIB)
@@ -105,6 +104,7 @@ pub fn daemon_memory(idle: u64) -> Vec<Memory> {
     node.configure();
     // QEMU's own network has no time server, and trustd waits for the time.
     node.apply_patch("machine: {time: {disabled: true}}");
+    node.until_running("trustd");
     std::thread::sleep(Duration::from_secs(idle));
     let mut agent = Agent::connect(&node.vm);
     let mut all = Vec::new();
@@ -122,7 +122,20 @@ pub fn daemon_memory(idle: u64) -> Vec<Memory> {
             pss_kib,
         }));
     }
-    all
+    let missing = missing(&all);
+    ensure!(
+        missing.is_empty(),
+        "these do not run on the node whose memory is measured: {}\n{}",
+        missing.join(", "),
+        node.vm.report()
+    );
+    Ok(all)
+}
+
+/// Which of [`OURS`] are not among the processes.
+fn missing(processes: &[Memory]) -> Vec<&'static str> {
+    let there = |name: &str| processes.iter().any(|process| process.name == name);
+    OURS.into_iter().filter(|name| !there(name)).collect()
 }
 
 fn pss(rollup: &str) -> Option<u64> {
@@ -158,22 +171,12 @@ pub fn sizes() -> Vec<Size> {
             bytes: of(&boot.kernel) + initramfs,
         },
     ];
-    for (name, ending) in [
-        ("UKI", ".efi"),
-        ("ISO", ".iso"),
-        ("raw disk", ".raw"),
-        ("qcow2", ".qcow2"),
-        ("VHD", ".vhd"),
-        ("VMDK", ".vmdk"),
-        ("OVA", ".ova"),
-        ("GCP", "-gcp.tar.gz"),
-        ("installer", "-installer.tar"),
-    ] {
-        all.push(Size {
-            name,
-            bytes: of(&images::image(ending)),
-        });
-    }
+    // The bundle for network boot is the kernel and the initramfs.
+    let formats = Output::of(images::builder_arch()).filter(|output| *output != Output::Pxe);
+    all.extend(formats.map(|output| Size {
+        name: output.name(),
+        bytes: of(&images::image(output.suffix())),
+    }));
     all
 }
 
@@ -187,6 +190,19 @@ mod tests {
                       Pss_Dirty:  100 kB\n";
         assert_eq!(pss(rollup), Some(4321));
         assert_eq!(pss(""), None);
+    }
+
+    #[test]
+    fn a_sum_without_one_of_ours_is_none() {
+        let run = |name: &str| Memory {
+            name: name.to_owned(),
+            pss_kib: 1,
+        };
+        let mut all: Vec<_> = OURS.into_iter().map(run).collect();
+        all.push(run("containerd"));
+        assert_eq!(missing(&all), [""; 0]);
+        all.retain(|process| process.name != "trustd");
+        assert_eq!(missing(&all), ["trustd"]);
     }
 
     #[test]
