@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
+use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Package, TargetKind};
 use tests::{tokens, workspace};
 
 /// Every crate of the workspace and what it may use of the workspace: the
@@ -18,8 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Leaves: do not know each other.
     ("corten-api", &[]),
     ("corten-config", &["corten-corpus"]),
-    // Of tests alone.
-    ("corten-corpus", &[]),
+    (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-extension", &["corten-corpus"]),
     ("corten-luks", &[]),
@@ -86,6 +85,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// What only tests may use.
+const OF_TESTS: &str = "corten-corpus";
 /// The one crate whose code is generated, and trips our lints.
 const WITHOUT_LINTS: &[&str] = &["corten-api"];
 /// The one place for unsafe code.
@@ -146,6 +147,21 @@ fn dependencies_point_one_way() {
         .filter(|(name, _)| !found.contains_key(*name))
         .collect();
     assert!(gone.is_empty(), "rows without a crate: {gone:?}");
+}
+
+#[test]
+fn what_is_for_tests_is_linked_by_nothing_else() {
+    let metadata = metadata();
+    let packages = members(&metadata).into_iter();
+    let uses = packages.flat_map(|package| {
+        let of_tests = |other: &&Dependency| other.name == OF_TESTS;
+        let uses = package.dependencies.iter().filter(of_tests);
+        uses.map(|dependency| (package.name.as_str(), dependency.kind))
+    });
+    let (tests, others): (Vec<_>, Vec<_>) =
+        uses.partition(|(_, kind)| *kind == DependencyKind::Development);
+    assert!(!tests.is_empty(), "nobody uses {OF_TESTS}");
+    assert_eq!(others, [], "not as a dev-dependency of {OF_TESTS}");
 }
 
 #[test]

@@ -11,8 +11,6 @@ use std::process::Command;
 use mkimage::rootfs::programs;
 use tests::{images, initramfs, workspace};
 
-/// Most programs an image may hold.
-const MOST_PROGRAMS: usize = 20;
 /// Modules come and go with the kernel's version; the directory is listed.
 const MODULES: &str = "/usr/lib/modules/";
 
@@ -107,7 +105,7 @@ fn only_listed_programs_and_no_interpreter() {
         .collect();
     assert_eq!(programs, listed);
     assert!(
-        programs.len() <= MOST_PROGRAMS,
+        programs.len() <= programs::MOST_EXECUTABLES,
         "{} programs",
         programs.len()
     );
