@@ -7,7 +7,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::Context as _;
 
@@ -18,7 +20,7 @@ use crate::rootfs::toolchain::{Compilers, quote};
 use crate::rootfs::workspace;
 use crate::tool::Tool;
 
-/// Cargo packages and their programs, built in one go.
+/// Cargo packages and their programs, built by one call of cargo.
 struct Group {
     /// Names the target directory: the groups' compiler flags differ.
     name: &'static str,
@@ -27,7 +29,7 @@ struct Group {
     is_static: bool,
 }
 
-const GROUPS: [Group; 2] = [
+static GROUPS: [Group; 2] = [
     Group {
         name: "static",
         packages: &["init", "node"],
@@ -129,32 +131,43 @@ impl Inputs<'_> {
     /// Builds every program into `out` from what [`Self::copy`] copied; needs what [`Self::fetch`]
     /// brings, and no network.
     pub fn build(&self, out: &Path) -> Result<()> {
-        for group in &GROUPS {
-            let target = self.target.join(group.name);
-            let mut tool = self
-                .compile(group, &target)?
-                .dir(&self.target.join(COPY))
-                .args([
-                    "build",
-                    "--profile",
-                    self.profile.name(),
-                    "--frozen",
-                    "--target",
-                    self.rust_target(),
-                ]);
-            for package in group.packages {
-                tool = tool.args(["--package", package]);
-            }
-            tool.run()
-                .with_context(|| format!("building {}", group.packages.join(" and ")))?;
-            for program in group.programs {
-                let built = target
-                    .join(self.rust_target())
-                    .join(self.profile.name())
-                    .join(program);
-                fs::copy(&built, out.join(program))
-                    .with_context(|| format!("copying {}", built.display()))?;
-            }
+        // At once: each compiles its largest crate last, on one processor.
+        thread::scope(|scope| {
+            let build = |group| scope.spawn(move || self.build_group(group, out));
+            let running = GROUPS.each_ref().map(build);
+            let ended = running.map(ScopedJoinHandle::join);
+            let results = ended
+                .into_iter()
+                .map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+            results.collect()
+        })
+    }
+
+    fn build_group(&self, group: &Group, out: &Path) -> Result<()> {
+        let target = self.target.join(group.name);
+        let mut tool = self
+            .compile(group, &target)?
+            .dir(&self.target.join(COPY))
+            .args([
+                "build",
+                "--profile",
+                self.profile.name(),
+                "--frozen",
+                "--target",
+                self.rust_target(),
+            ]);
+        for package in group.packages {
+            tool = tool.args(["--package", package]);
+        }
+        tool.run()
+            .with_context(|| format!("building {}", group.packages.join(" and ")))?;
+        for program in group.programs {
+            let built = target
+                .join(self.rust_target())
+                .join(self.profile.name())
+                .join(program);
+            fs::copy(&built, out.join(program))
+                .with_context(|| format!("copying {}", built.display()))?;
         }
         Ok(())
     }
