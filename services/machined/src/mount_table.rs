@@ -10,13 +10,11 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::console;
-use crate::panics::caught;
+use crate::panics::again;
 
 const TABLE: &str = "/proc/self/mounts";
 /// Pods come with dozens of mounts each; so long one waits for the rest of them.
 const BUNCH: Duration = Duration::from_millis(500);
-/// After a bug.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,13 +91,7 @@ fn unescaped(field: &str) -> String {
 pub fn follow() -> watch::Receiver<Vec<Mount>> {
     let (sender, receiver) = watch::channel(Vec::new());
     tokio::spawn(async move {
-        let ended = loop {
-            match caught(tell(&sender)).await {
-                Ok(ended) => break ended,
-                Err(_) => sleep(AGAIN).await,
-            }
-        };
-        if let Err(error) = ended {
+        if let Err(error) = again(|| tell(&sender)).await {
             console::warn(&format!("cannot follow {TABLE}: {error}"));
         }
     });

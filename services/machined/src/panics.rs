@@ -3,16 +3,22 @@
 //! Tokio and the standard library see to that; here is what is left to do. The hook says where the bug is and ends
 //! nothing. Who waits for what broke off acts: a call of the API is answered INTERNAL (`server/access.rs`), a
 //! stream ends with that answer (`server/stream.rs`), a service that is a task starts anew (`supervisor/task.rs`), a
-//! controller too (`corten_resources::controller`), what asks again and again does so again (DHCP, syslogd's
-//! stream), and a connection is closed. Only of the main flow and of the supervisor the node has no second one:
+//! controller too (`corten_resources::controller`), and a connection is closed. What the node has one of for all its
+//! life, and nobody waits for, is done [`again`]. Only of the main flow and of the supervisor it has no second one:
 //! without them it restarts, in good order (`lib.rs`, `finish.rs`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::time::sleep;
 
 use crate::console;
+
+/// From a panic to the next attempt: at first, and at last.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a panic said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +52,21 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     caught.map_err(|payload| Panicked::of(payload.as_ref()))
 }
 
+/// Does the work, and after a panic of it again, a little later each time, until it ends by itself.
+pub async fn again<F: Future>(work: impl FnMut() -> F) -> F::Output {
+    again_after(PAUSE, work).await
+}
+
+async fn again_after<F: Future>(mut pause: Duration, mut work: impl FnMut() -> F) -> F::Output {
+    loop {
+        if let Ok(done) = caught(async { work().await }).await {
+            return done;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// [`caught`] for work that may block.
 ///
 /// # Errors
@@ -64,6 +85,22 @@ mod tests {
     /// A number that no compiler knows.
     fn number() -> usize {
         std::env::args().count()
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_done_again_until_it_ends_by_itself() {
+        let mut attempts = 0;
+        let ended = again_after(Duration::ZERO, || {
+            attempts += 1;
+            assert_ne!(attempts, 1, "before it began");
+            let attempt = attempts;
+            async move {
+                tokio::task::yield_now().await;
+                assert_ne!(attempt, 2, "while it was done");
+                attempt
+            }
+        });
+        assert_eq!(ended.await, 3);
     }
 
     #[test]

@@ -10,8 +10,10 @@ use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::console;
+use crate::panics::again;
 
 const EV_KEY: u16 = 1;
 const KEY_POWER: u16 = 116;
@@ -26,14 +28,17 @@ const KERNEL_GROUP: u32 = 1;
 pub async fn watch(pressed: mpsc::UnboundedSender<()>) {
     // First listen, then look: a device may come in between.
     let uevents = listen();
+    // They end with this task, so that when it begins anew each button is listened to once.
+    let mut listeners = JoinSet::new();
     for name in input_devices(Path::new("/sys/class/input")) {
-        watch_device(&name, &pressed);
+        watch_device(name, &pressed, &mut listeners);
     }
     match uevents {
         Ok(socket) => {
             while let Ok((message, _)) = socket.recv_from_full().await {
                 if let Some(name) = added_input_device(&message) {
-                    watch_device(&name, &pressed);
+                    while listeners.try_join_next().is_some() {}
+                    watch_device(name, &pressed, &mut listeners);
                 }
             }
         }
@@ -41,6 +46,7 @@ pub async fn watch(pressed: mpsc::UnboundedSender<()>) {
             "power buttons that come later are not seen: {error}"
         )),
     }
+    while listeners.join_next().await.is_some() {}
 }
 
 fn listen() -> io::Result<TokioSocket> {
@@ -74,19 +80,15 @@ fn added_input_device(message: &[u8]) -> Option<String> {
     name.starts_with("event").then(|| name.to_owned())
 }
 
-fn watch_device(name: &str, pressed: &mpsc::UnboundedSender<()>) {
+fn watch_device(name: String, pressed: &mpsc::UnboundedSender<()>, listeners: &mut JoinSet<()>) {
     let capabilities = PathBuf::from("/sys/class/input")
-        .join(name)
+        .join(&name)
         .join("device/capabilities/key");
     if !fs::read_to_string(capabilities).is_ok_and(|keys| has_key(&keys, KEY_POWER)) {
         return;
     }
-    match open(&Path::new("/dev/input").join(name)) {
-        Ok(device) => drop(tokio::spawn(listen_to(device, pressed.clone()))),
-        Err(error) => console::warn(&format!(
-            "cannot listen to the power button {name}: {error}"
-        )),
-    }
+    let pressed = pressed.clone();
+    listeners.spawn(again(move || listen_to(name.clone(), pressed.clone())));
 }
 
 /// A device is read like a pipe: it can be waited for, and each read gives whole events.
@@ -99,7 +101,15 @@ fn open(path: &Path) -> io::Result<pipe::Receiver> {
 }
 
 /// Ends when the device is gone.
-async fn listen_to(mut device: pipe::Receiver, pressed: mpsc::UnboundedSender<()>) {
+async fn listen_to(name: String, pressed: mpsc::UnboundedSender<()>) {
+    let mut device = match open(&Path::new("/dev/input").join(&name)) {
+        Ok(device) => device,
+        Err(error) => {
+            return console::warn(&format!(
+                "cannot listen to the power button {name}: {error}"
+            ));
+        }
+    };
     let mut buffer = [0; EVENT_SIZE * 16];
     while let Ok(length @ 1..) = device.read(&mut buffer).await {
         let events = buffer.get(..length).unwrap_or_default();

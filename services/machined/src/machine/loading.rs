@@ -12,7 +12,7 @@ use corten_config::Document;
 use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_extension::layers::{self, Layer};
 use oci_spec::distribution::Reference;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::Machine;
@@ -20,6 +20,7 @@ use super::overlay::Overlay;
 use crate::console;
 use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
+use crate::panics::again;
 use crate::services::{CONTAINERD, CONTAINERD_SOCKET, REGISTRYD};
 
 /// What extensions are laid over.
@@ -61,6 +62,14 @@ impl Complaints {
     }
 }
 
+/// How far it is.
+struct Loading {
+    overlay: Overlay,
+    /// What lies over the node.
+    loaded: Vec<Loaded>,
+    complaints: Complaints,
+}
+
 impl Machine {
     /// Has those loaded that the config names, for ever.
     pub(super) async fn load_extensions(self: Arc<Machine>) {
@@ -68,23 +77,34 @@ impl Machine {
         if let Err(error) = remove_all(Path::new(UNPACKED)) {
             console::warn(&format!("cannot remove {UNPACKED}: {error}"));
         }
-        let mut overlay = match Overlay::over(Path::new(OVER)) {
+        let overlay = match Overlay::over(Path::new(OVER)) {
             Ok(overlay) => overlay,
             Err(error) => return console::error(&format!("cannot open {OVER}: {error}")),
         };
+        // It lies there still when what follows the config begins anew.
+        let loading = Mutex::new(Loading {
+            overlay,
+            loaded: Vec::new(),
+            complaints: Complaints::default(),
+        });
+        again(|| self.load_by_config(&loading)).await;
+    }
+
+    async fn load_by_config(&self, loading: &Mutex<Loading>) {
+        let mut loading = loading.lock().await;
+        let loading = &mut *loading;
         let mut configs = self.node.configs();
-        let mut complaints = Complaints::default();
-        let mut loaded: Vec<Loaded> = Vec::new();
         let mut pause = PAUSE;
         loop {
             let wanted = wanted(configs.borrow_and_update().as_ref());
-            complaints.forget_others(&wanted);
-            let now = self.obtain_all(&wanted, &loaded, &mut complaints).await;
-            if now != loaded {
-                loaded = self.lay(&mut overlay, loaded, now);
+            loading.complaints.forget_others(&wanted);
+            let now = self.obtain_all(&wanted, loading).await;
+            if now != loading.loaded {
+                self.lay(loading, now);
             }
-            let again = async {
-                if loaded.iter().map(|one| &one.image).eq(&wanted) {
+            let next = async {
+                let images = loading.loaded.iter().map(|one| &one.image);
+                if images.eq(&wanted) {
                     std::future::pending::<()>().await;
                 }
                 sleep(pause).await;
@@ -96,24 +116,20 @@ impl Machine {
                     }
                     pause = PAUSE;
                 }
-                () = again => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = next => pause = (pause * 2).min(LONGEST_PAUSE),
             }
         }
     }
 
     /// Those of the wanted ones that can be had, in their order.
-    async fn obtain_all(
-        &self,
-        wanted: &[ExtensionImage],
-        loaded: &[Loaded],
-        complaints: &mut Complaints,
-    ) -> Vec<Loaded> {
+    async fn obtain_all(&self, wanted: &[ExtensionImage], loading: &mut Loading) -> Vec<Loaded> {
+        let complaints = &mut loading.complaints;
         let mut taken = names_in_the_image();
         let mut now: Vec<Loaded> = Vec::new();
         for image in wanted {
-            let had = loaded.iter().find(|one| one.image == *image).cloned();
+            let had = loading.loaded.iter().find(|one| one.image == *image);
             let obtained = match had {
-                Some(had) => Ok(had),
+                Some(had) => Ok(had.clone()),
                 None => self.obtain(image).await,
             };
             let name = |one: &Loaded| one.layer.manifest.metadata.name.clone();
@@ -163,14 +179,15 @@ impl Machine {
         self.supervisor.run(REGISTRYD, &words).await
     }
 
-    /// Lays those of now over the node, in place of those before. Answers which lie there then.
-    fn lay(&self, overlay: &mut Overlay, before: Vec<Loaded>, now: Vec<Loaded>) -> Vec<Loaded> {
-        if let Err(error) = overlay.lay(&layers_of(&now)) {
-            console::error(&format!(
+    /// Lays those of now over the node, in place of those before.
+    fn lay(&self, loading: &mut Loading, now: Vec<Loaded>) {
+        if let Err(error) = loading.overlay.lay(&layers_of(&now)) {
+            return console::error(&format!(
                 "cannot lay extensions over {OVER}: {error}; those before stay"
             ));
-            return before;
         }
+        let before = std::mem::replace(&mut loading.loaded, now);
+        let now = &loading.loaded;
         for one in before.iter().filter(|one| !now.contains(one)) {
             console::say(&format!("the extension {} is no longer loaded", one.image));
         }
@@ -184,7 +201,6 @@ impl Machine {
         let layers = now.iter().map(|one| one.layer.clone());
         self.extensions.loaded.send_replace(layers.collect());
         self.find_extensions();
-        now
     }
 }
 

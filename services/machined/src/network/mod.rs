@@ -49,6 +49,7 @@ use tokio::sync::watch;
 
 use crate::cmdline::Cmdline;
 use crate::console;
+use crate::panics::again;
 use crate::resources::network::{HostnameStatus, NodeAddress};
 
 /// What the network starts from; nothing is done before there is one.
@@ -95,26 +96,7 @@ impl Network {
             console::error(&format!("network: cannot be followed: {error}"));
         }
         let store = store.clone();
-        tokio::spawn(async move {
-            let addresses = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);
-            let name = Pointer::of::<HostnameStatus>(HostnameStatus::ID);
-            loop {
-                let (Ok(mut addresses), Ok(mut name)) = (
-                    store.watch(&addresses, Start::Now),
-                    store.watch(&name, Start::Now),
-                ) else {
-                    return;
-                };
-                // A watcher that fell behind ends, and is made anew.
-                while tokio::select! {
-                    event = addresses.next() => event.is_some(),
-                    event = name.next() => event.is_some(),
-                } {
-                    publish(&publisher, status_in(&store));
-                }
-                publish(&publisher, status_in(&store));
-            }
-        });
+        tokio::spawn(async move { again(|| publish_all(&store, &publisher)).await });
         Network { status }
     }
 
@@ -131,6 +113,27 @@ impl Network {
             .clone()
             .wait_for(|status| !status.addresses.is_empty())
             .await;
+    }
+}
+
+async fn publish_all(store: &Store, publisher: &watch::Sender<Status>) {
+    let addresses = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);
+    let name = Pointer::of::<HostnameStatus>(HostnameStatus::ID);
+    loop {
+        let (Ok(mut addresses), Ok(mut name)) = (
+            store.watch(&addresses, Start::Now),
+            store.watch(&name, Start::Now),
+        ) else {
+            return;
+        };
+        publish(publisher, status_in(store));
+        // A watcher that fell behind ends, and is made anew.
+        while tokio::select! {
+            event = addresses.next() => event.is_some(),
+            event = name.next() => event.is_some(),
+        } {
+            publish(publisher, status_in(store));
+        }
     }
 }
 

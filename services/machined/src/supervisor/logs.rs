@@ -3,7 +3,7 @@
 //! A bounded queue: while syslogd is down or slow, lines wait; when the queue is full, they are dropped and
 //! counted. Neither machined nor a service ever waits for syslogd.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::console;
-use crate::panics::caught;
+use crate::panics::again;
 use crate::services::Id;
 
 /// About 1 MiB of ordinary lines: a syslogd that restarts loses none.
@@ -143,16 +143,24 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
 pub async fn forward(queue: Queue, socket: PathBuf) {
     let Queue { records, dropped } = queue;
     let records = Arc::new(Mutex::new(records));
+    again(|| append_all(&socket, &records, &dropped)).await;
+}
+
+async fn append_all(
+    socket: &Path,
+    records: &Arc<Mutex<mpsc::Receiver<LogRecord>>>,
+    dropped: &Arc<AtomicU64>,
+) {
     loop {
         // The error is not news: syslogd's own state shows in the list of services.
-        let _ = caught(append(&socket, records.clone(), dropped.clone())).await;
+        let _ = append(socket, records.clone(), dropped.clone()).await;
         tokio::time::sleep(RETRY).await;
     }
 }
 
 /// One stream to syslogd, until it breaks. At most a few lines in flight are lost with it.
 async fn append(
-    socket: &std::path::Path,
+    socket: &Path,
     records: Arc<Mutex<mpsc::Receiver<LogRecord>>>,
     dropped: Arc<AtomicU64>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
