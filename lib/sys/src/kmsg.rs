@@ -1,9 +1,15 @@
 //! The kernel's log, both ways (kernel: Documentation/ABI/testing/dev-kmsg).
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The longest text the kernel takes in one record; longer lines are cut here, not refused there.
 const MAX_TEXT: usize = 960;
@@ -58,49 +64,145 @@ fn record(level: Level, prefix: &str, line: &str) -> Vec<u8> {
     record
 }
 
-/// Reads the log from its oldest kept record, without waiting.
+/// Reads the log from its oldest kept record.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
+    record: Vec<u8>,
 }
 
 impl Reader {
-    /// Opens the device at its oldest record.
+    /// Opens the device at its oldest record, to be read without waiting.
     ///
     /// # Errors
     /// No permission (`kernel.dmesg_restrict`), or /dev not mounted.
     pub fn open(device: &Path) -> io::Result<Reader> {
-        let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+        Reader::with(device, OFlags::NONBLOCK)
+    }
+
+    /// [`Reader::open`] for who waits for each record.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_blocking(device: &Path) -> io::Result<Reader> {
+        Reader::with(device, OFlags::empty())
+    }
+
+    fn with(device: &Path, flags: OFlags) -> io::Result<Reader> {
+        let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(flags)
             .open(device)?;
-        Ok(Reader { file })
+        let record = vec![0; MAX_RECORD];
+        Ok(Reader { file, record })
     }
 
-    /// The next raw record, `None` at the end. Records overwritten meanwhile are skipped.
+    /// Passes over what is there.
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn next_record(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut buffer = vec![0; MAX_RECORD];
-        loop {
-            match self.file.read(&mut buffer) {
-                Ok(0) => return Ok(None),
-                Ok(length) => {
-                    buffer.truncate(length);
-                    return Ok(Some(buffer));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                Err(error) => return Err(error),
+    pub fn skip(&mut self) -> io::Result<()> {
+        self.file.seek(SeekFrom::End(0)).map(drop)
+    }
+
+    /// The next raw record ([`parse`]); `None` when there is no other yet. Records overwritten meanwhile are skipped:
+    /// the sequence numbers tell.
+    ///
+    /// # Errors
+    /// The kernel's answer, or what is read has an end and so is no log of a kernel.
+    pub fn next_record(&mut self) -> io::Result<Option<&[u8]>> {
+        use io::ErrorKind::{BrokenPipe, Interrupted, UnexpectedEof, WouldBlock};
+        let length = loop {
+            match self.file.read(&mut self.record) {
+                Ok(0) => return Err(UnexpectedEof.into()),
+                Ok(length) => break length,
+                Err(error) => match error.kind() {
+                    WouldBlock => return Ok(None),
+                    BrokenPipe | Interrupted => {}
+                    _ => return Err(error),
+                },
             }
+        };
+        Ok(self.record.get(..length))
+    }
+}
+
+/// For who waits for more with others.
+impl AsRawFd for Reader {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// When the clock of the records was 0, by the wall clock as it is now. It stands still while the machine sleeps.
+#[must_use]
+pub fn booted() -> SystemTime {
+    let up = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(up.tv_sec).unwrap_or_default();
+    let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
+    let now = SystemTime::now();
+    now.checked_sub(Duration::new(seconds, nanoseconds))
+        .unwrap_or(now)
+}
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Facility × 8 + severity; user space writers choose their own facility.
+    pub priority: u16,
+    /// The record's number; grows by one, so a gap is loss.
+    pub sequence: u64,
+    /// Microseconds of the kernel's monotonic clock, since [`booted`].
+    pub microseconds: u64,
+    /// The text; bytes that do not print, and the backslash, as `\xNN`.
+    pub text: Cow<'a, str>,
+}
+
+/// Reads `6,339,5140900,-[,...];text\n KEY=value\n`. `None` when the prefix is
+/// not that. The dictionary lines behind the text are left out.
+#[must_use]
+pub fn parse(record: &[u8]) -> Option<Record<'_>> {
+    let semicolon = record.iter().position(|byte| *byte == b';')?;
+    let (prefix, text) = record.split_at_checked(semicolon)?;
+    let mut fields = std::str::from_utf8(prefix).ok()?.split(',');
+    let text = text.get(1..)?.split(|byte| *byte == b'\n').next()?;
+    Some(Record {
+        priority: fields.next()?.parse().ok()?,
+        sequence: fields.next()?.parse().ok()?,
+        microseconds: fields.next()?.parse().ok()?,
+        text: String::from_utf8_lossy(text),
+    })
+}
+
+impl<'a> Record<'a> {
+    /// The text with what the kernel wrote as `\xNN`.
+    #[must_use]
+    pub fn decoded(self) -> Record<'a> {
+        if !self.text.contains('\\') {
+            return self;
         }
+        let mut plain = Vec::with_capacity(self.text.len());
+        let mut rest = self.text.as_bytes();
+        while let Some((byte, after)) = rest.split_first() {
+            let decoded = rest
+                .strip_prefix(b"\\x")
+                .and_then(|hex| hex.split_at_checked(2))
+                .and_then(|(hex, after)| Some((std::str::from_utf8(hex).ok()?, after)))
+                .and_then(|(hex, after)| Some((u8::from_str_radix(hex, 16).ok()?, after)));
+            let (byte, after) = decoded.unwrap_or((*byte, after));
+            plain.push(byte);
+            rest = after;
+        }
+        let text = String::from_utf8_lossy(&plain).into_owned().into();
+        Record { text, ..self }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -111,5 +213,44 @@ mod tests {
         );
         let long = record(Level::Error, "", &"x".repeat(5000));
         assert_eq!((long.len(), long.last()), (MAX_TEXT, Some(&b'\n')));
+    }
+    #[test]
+    fn recorded_records() {
+        let record = parse(b"6,339,5140900,-;NET: Registered PF_INET6\n SUBSYSTEM=net\n").unwrap();
+        assert_eq!((record.priority, record.sequence), (6, 339));
+        assert_eq!(record.microseconds, 5_140_900);
+        assert_eq!(record.text, "NET: Registered PF_INET6");
+        let record = parse(b"12,340,5690716,-,caller=T1;a\\x0ab \\xc3\\xa4 \\x5c\\x\n").unwrap();
+        assert_eq!(record.priority, 12);
+        assert_eq!(record.text, "a\\x0ab \\xc3\\xa4 \\x5c\\x");
+        assert_eq!(record.decoded().text, "a\nb \u{e4} \\\\x");
+    }
+
+    #[test]
+    fn what_is_no_record() {
+        for bytes in [&b""[..], b"hello", b"6,1;x", b"a,b,c,-;x", b"6,1,-5,-;x"] {
+            assert_eq!(parse(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn records_are_read_until_there_is_no_other_and_then_those_that_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kmsg");
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, &path, FileType::Fifo, mode, 0).unwrap();
+        let mut kernel = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        for record in [b"6,1,2,-;a\n", b"6,2,3,-;b\n"] {
+            assert_eq!(reader.next_record().unwrap(), None);
+            kernel.write_all(record).unwrap();
+            assert_eq!(reader.next_record().unwrap(), Some(&record[..]));
+        }
+        drop(kernel);
+        reader.next_record().unwrap_err();
     }
 }

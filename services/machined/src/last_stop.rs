@@ -12,9 +12,8 @@ use std::time::SystemTime;
 
 use corten_api::parameters;
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use crate::calendar::rfc3339;
 use crate::durable;
 use crate::oom::{self, Kill};
 
@@ -66,11 +65,10 @@ impl Stop {
     /// An end that happens now.
     #[must_use]
     pub fn now(reason: Reason, detail: &str) -> Stop {
-        let now = OffsetDateTime::from(SystemTime::now());
         Stop {
             reason,
             detail: detail.to_owned(),
-            at: now.format(&Rfc3339).unwrap_or_default(),
+            at: rfc3339(SystemTime::now()),
         }
     }
 }

@@ -1,29 +1,21 @@
 //! Processes of services that the kernel kills because memory ran out, as its log tells.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use corten_sys::host;
-use rustix::fs::OFlags;
+use corten_sys::kmsg::{self, booted};
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-use tokio::net::unix::pipe::Receiver;
 use tokio::time::sleep;
 
-use crate::services::{ApiMode, Id, extension, table, trustd};
+use crate::calendar::rfc3339;
+use crate::kernel_log::KernelLog;
+use crate::services::extension::{self, EXTENSIONS_CGROUP};
+use crate::services::{ApiMode, Id, table, trustd};
 
 /// Between two looks at the log when there was something: who is told writes to the disk.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Of one look, so many are told, the last.
 pub const MOST: usize = 16;
-/// A record as the kernel gives it, in bytes at most (`CONSOLE_EXT_LOG_MAX`).
-const RECORD: usize = 8192;
-/// The cgroups of extensions' services (`services/extension.rs`).
-const EXTENSIONS: &str = "system/extensions/";
 
 /// A process that the kernel killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,25 +42,15 @@ impl std::fmt::Display for Kill {
     }
 }
 
-/// Tells of all of this boot, those before the call too, for ever.
+/// Tells of all that the log has, and of those to come, for ever.
 ///
 /// # Errors
 /// The log cannot be read.
-pub async fn watch(kmsg: &Path, mut told: impl FnMut(Vec<Kill>)) -> io::Result<()> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(kmsg)?;
-    // Not a pipe, but what can be waited for and read without blocking is enough.
-    let log = Receiver::from_file_unchecked(file)?;
-    let mut buffer = vec![0; RECORD];
+pub async fn watch(log: &mut KernelLog, told: impl Fn(Vec<Kill>)) -> io::Result<()> {
     loop {
-        log.readable().await?;
-        let booted = SystemTime::now().checked_sub(host::since_boot());
-        let booted = booted.unwrap_or(SystemTime::UNIX_EPOCH);
+        let booted = booted();
         let mut kills = Vec::new();
-        while let Some(record) = next(&log, &mut buffer)? {
+        while let Some(record) = log.next()? {
             if let Some(kill) = kill(record, booted) {
                 kills.push(kill);
                 let older = kills.len().saturating_sub(MOST);
@@ -79,43 +61,23 @@ pub async fn watch(kmsg: &Path, mut told: impl FnMut(Vec<Kill>)) -> io::Result<(
             told(kills);
             sleep(PAUSE).await;
         }
+        log.more().await?;
     }
 }
 
-/// The next record; `None`: there is no other yet. Those that others took the place of meanwhile are passed over.
-fn next<'a>(log: &Receiver, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-    use io::ErrorKind::{BrokenPipe, Interrupted, UnexpectedEof, WouldBlock};
-    let length = loop {
-        match log.try_read(buffer) {
-            Ok(0) => return Err(UnexpectedEof.into()),
-            Ok(length) => break length,
-            Err(error) => match error.kind() {
-                WouldBlock => return Ok(None),
-                BrokenPipe | Interrupted => {}
-                _ => return Err(error),
-            },
-        }
-    };
-    Ok(buffer.get(..length))
-}
-
-/// Reads a record of the log (kernel: Documentation/ABI/testing/dev-kmsg, and `dump_oom_victim` of mm/oom_kill.c:
+/// Reads a record of the log (kernel: `dump_oom_victim` of mm/oom_kill.c:
 /// `oom-kill:constraint=...,task_memcg=/system/apid,task=apid,pid=321,uid=50`); `None`: it is about something else.
 fn kill(record: &[u8], booted: SystemTime) -> Option<Kill> {
-    let text = String::from_utf8_lossy(record);
-    let (numbers, message) = text.split_once(';')?;
-    let mut numbers = numbers.split(',');
-    let priority: u32 = numbers.next()?.parse().ok()?;
-    let microseconds: u64 = numbers.nth(1)?.parse().ok()?;
+    let record = kmsg::parse(record)?;
     // The facility of the kernel, by which nobody else can write.
-    if priority / 8 != 0 {
+    if record.priority / 8 != 0 {
         return None;
     }
-    let (_, victim) = message.lines().next()?.split_once(",task_memcg=/")?;
+    let (_, victim) = record.text.split_once(",task_memcg=/")?;
     let (cgroup, victim) = victim.split_once(",task=")?;
     let (process, _) = victim.rsplit_once(",pid=")?;
     let service = service(cgroup)?;
-    let at = booted.checked_add(Duration::from_micros(microseconds))?;
+    let at = booted.checked_add(Duration::from_micros(record.microseconds))?;
     Some(Kill {
         service: service.to_string(),
         process: process.to_owned(),
@@ -123,35 +85,34 @@ fn kill(record: &[u8], booted: SystemTime) -> Option<Kill> {
     })
 }
 
-/// Empty for what no calendar has.
-fn rfc3339(at: SystemTime) -> String {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = since
-        .ok()
-        .and_then(|since| i64::try_from(since.as_secs()).ok());
-    let time = seconds.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.and_then(|time| time.format(&Rfc3339).ok())
-        .unwrap_or_default()
-}
-
 /// The service whose processes are in a cgroup, or below it; pods' and tools' are in others.
 fn service(cgroup: &str) -> Option<Id> {
-    if let Some(name) = cgroup.strip_prefix(EXTENSIONS) {
+    if let Some(name) = below(cgroup, EXTENSIONS_CGROUP).filter(|name| !name.is_empty()) {
         return name.split('/').next().map(extension::id);
     }
     let own = table(ApiMode::Secure).into_iter().chain([trustd()]);
-    let mut holding = own.filter(|spec| {
-        let below = cgroup.strip_prefix(spec.cgroup.as_str());
-        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    });
+    let mut holding = own.filter(|spec| below(cgroup, &spec.cgroup).is_some());
     holding.next().map(|spec| spec.id)
+}
+
+/// The path below this cgroup, empty for itself.
+fn below<'a>(cgroup: &'a str, of: &str) -> Option<&'a str> {
+    match cgroup.strip_prefix(of)? {
+        "" => Some(""),
+        rest => rest.strip_prefix('/'),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
+    use std::io::Write as _;
+    use std::sync::Mutex;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+    use crate::panics::caught;
 
     fn record(cgroup: &str, process: &str) -> String {
         format!(
@@ -220,9 +181,32 @@ mod tests {
     async fn a_log_that_is_none_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kmsg");
-        watch(&file, |_| {}).await.unwrap_err();
+        KernelLog::open(&file).unwrap_err();
         // What cannot be waited for.
         fs::write(&file, record("system/apid", "apid")).unwrap();
-        watch(&file, |_| {}).await.unwrap_err();
+        KernelLog::open(&file).unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn each_kill_is_told_once_also_by_who_begins_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kmsg");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut kernel = File::options().read(true).write(true).open(&path).unwrap();
+        let mut log = KernelLog::open(&path).unwrap();
+        let told = Mutex::new(Vec::new());
+        for service in ["apid", "trustd"] {
+            let text = record(&format!("system/{service}"), service);
+            kernel.write_all(text.as_bytes()).unwrap();
+            // The task ends as it tells.
+            let watched = watch(&mut log, |kills| {
+                told.lock().unwrap().extend(kills);
+                panic!("a bug");
+            });
+            caught(watched).await.unwrap_err();
+        }
+        let told = told.into_inner().unwrap();
+        let services: Vec<&str> = told.iter().map(|kill| kill.service.as_str()).collect();
+        assert_eq!(services, ["apid", "trustd"]);
     }
 }

@@ -4,9 +4,9 @@
 //! kernel messages is promised, without anything being parsed back out of a
 //! sentence. Readers get the form of the API's Dmesg, made as they read.
 
-use crate::kmsg::Record;
 use crate::parse::{facility, severity};
 use corten_api::parameters;
+use corten_sys::kmsg::Record;
 use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -104,13 +104,14 @@ pub fn rfc3339(microseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{decode, encode, encode_loss, worded};
+    use corten_sys::kmsg::{Record, parse};
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     const BOOT: u64 = 1_735_787_045_000_000; // 2025-01-02 03:04:05 UTC
 
     #[test]
     fn a_record_is_one_line_and_reads_like_dmesg() {
-        let record = crate::kmsg::parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap();
+        let record = parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap().decoded();
         let line = encode(&record, BOOT);
         assert_eq!(line, b"4,1,1500000,1735787046500000;one\\ntwo\n");
         assert_eq!(
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn a_config_in_the_kernels_parameters_is_in_no_line() {
         let bytes = b"5,1,0,-;Kernel command line: quiet corten.config.inline=KLUv x=1\n";
-        let line = encode(&crate::kmsg::parse(bytes).unwrap(), BOOT);
+        let line = encode(&parse(bytes).unwrap(), BOOT);
         let text = decode(line.trim_ascii_end()).unwrap().text.into_owned();
         let expected = "Kernel command line: quiet corten.config.inline=****** x=1";
         assert_eq!(text, expected);
@@ -140,7 +141,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_record_comes_back(priority in 0u16..192, sequence: u64, clock: u64, text in "\\PC*") {
-            let record = crate::kmsg::Record { priority, sequence, microseconds: clock, text: text.as_str().into() };
+            let record = Record { priority, sequence, microseconds: clock, text: text.as_str().into() };
             let encoded = encode(&record, BOOT);
             let line = decode(&encoded[..encoded.len() - 1]).unwrap();
             prop_assert_eq!((line.priority, line.sequence, line.clock), (priority, sequence, clock));

@@ -26,7 +26,6 @@ pub mod config;
 pub mod destination;
 pub mod disk;
 pub mod kernel;
-pub mod kmsg;
 mod open;
 pub mod parse;
 pub mod render;
@@ -39,6 +38,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use config::Config;
 use corten_api::corten::v1::log_service_server::LogServiceServer;
+use corten_sys::kmsg::Reader;
 use service::Service;
 use std::ffi::OsString;
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -110,7 +110,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 /// What is opened before the privileges go.
 struct Opened {
     dev_log: Option<UnixDatagram>,
-    kmsg: Option<std::fs::File>,
+    kmsg: Option<Reader>,
     service: UnixListener,
 }
 
@@ -121,7 +121,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
         .transpose()?;
     // A node without its kernel's log still needs the others'.
     let kmsg = wanted(&options.kmsg)
-        .then(|| open::dev_kmsg(&options.kmsg))
+        .then(|| Reader::open_blocking(&options.kmsg))
         .transpose()
         .inspect_err(|e| eprintln!("syslogd: no kernel log: {}: {e}", options.kmsg.display()))
         .unwrap_or_default();
@@ -195,10 +195,10 @@ async fn serve(
             boot,
         )))
         .serve_with_incoming(UnixListenerStream::new(listener));
-    if let Some(file) = opened.kmsg {
+    if let Some(log) = opened.kmsg {
         let store = store.clone();
         let read = move || {
-            if let Err(error) = sources::dev_kmsg(&file, &store) {
+            if let Err(error) = sources::dev_kmsg(log, &store) {
                 eprintln!("syslogd: the kernel log ended: {error}");
             }
         };

@@ -2,8 +2,7 @@
 //! and telling the supervisor that it is done.
 
 use anyhow::Context as _;
-use rustix::fs::{Mode, OFlags};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,12 +36,6 @@ pub fn service(path: &Path) -> anyhow::Result<UnixListener> {
         .set_nonblocking(true)
         .context("make the socket non-blocking")?;
     Ok(listener)
-}
-
-/// Opens the kernel's log, from its oldest record on.
-pub fn dev_kmsg(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Becomes `id`, user and group, without supplementary groups; the kernel then

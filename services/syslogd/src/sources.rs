@@ -1,13 +1,11 @@
 //! Where lines come from beside the API: `/dev/log` and `/dev/kmsg`.
 
-use crate::kmsg::{self, Sequence};
 use crate::store::Store;
 use crate::{kernel, parse, render};
-use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
-use std::fs::File;
+use corten_sys::kmsg::{self, Reader};
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 use time::OffsetDateTime;
 use tokio::net::UnixDatagram;
 
@@ -20,10 +18,6 @@ pub const KERNEL: &str = "kernel";
 
 /// The largest datagram taken; a sender's default buffer allows about this.
 const MAX_DATAGRAM: usize = 256 * 1024;
-
-/// The kernel's records are at most 8 KiB with prefix and dictionary
-/// (PRINTK_MESSAGE_MAX); a smaller buffer would get EINVAL.
-const MAX_KMSG: usize = 16 * 1024;
 
 /// Datagrams taken in a row before other tasks get their turn.
 const BATCH: usize = 256;
@@ -74,29 +68,33 @@ pub async fn dev_log(socket: UnixDatagram, store: Arc<Store>) -> io::Result<()> 
 /// Takes records from `/dev/kmsg` for ever; blocks, so it wants its own thread.
 ///
 /// # Errors
-/// When the file cannot be read.
-pub fn dev_kmsg(file: &File, store: &Store) -> io::Result<()> {
-    let mut buffer = vec![0; MAX_KMSG];
+/// When the log cannot be read.
+pub fn dev_kmsg(mut log: Reader, store: &Store) -> io::Result<()> {
     let mut sequence = Sequence::default();
-    loop {
-        match rustix::io::read(file, &mut buffer[..]) {
-            Ok(0) => return Ok(()),
-            Ok(length) => take(
-                buffer.get(..length).unwrap_or_default(),
-                &mut sequence,
-                store,
-            ),
-            // EPIPE: the record was overwritten before it was read; the next
-            // read goes on with the oldest one left, and its number tells how
-            // many are missing.
-            Err(Errno::PIPE | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    while let Some(record) = log.next_record()? {
+        take(record, &mut sequence, store);
+    }
+    Ok(())
+}
+
+/// Counts what the kernel overwrote before it was read.
+#[derive(Debug, Default)]
+struct Sequence {
+    next: Option<u64>,
+}
+
+impl Sequence {
+    /// Notes the number of a record; returns how many records are missing
+    /// between it and the one before.
+    fn note(&mut self, sequence: u64) -> u64 {
+        let missing = self.next.map_or(0, |next| sequence.saturating_sub(next));
+        self.next = Some(sequence.saturating_add(1));
+        missing
     }
 }
 
 fn take(bytes: &[u8], sequence: &mut Sequence, store: &Store) {
-    let Some(record) = kmsg::parse(bytes) else {
+    let Some(record) = kmsg::parse(bytes).map(kmsg::Record::decoded) else {
         return;
     };
     let missing = sequence.note(record.sequence);
@@ -114,17 +112,39 @@ fn take(bytes: &[u8], sequence: &mut Sequence, store: &Store) {
 /// When the kernel's clock was 0, in microseconds since 1970, by the wall clock
 /// as it is set now.
 fn boot_time() -> u64 {
-    let up = clock_gettime(ClockId::Monotonic);
-    let up = time::Duration::new(up.tv_sec, i32::try_from(up.tv_nsec).unwrap_or(0));
-    let boot = OffsetDateTime::now_utc() - up;
-    u64::try_from(boot.unix_timestamp_nanos() / 1000).unwrap_or(0)
+    let boot = kmsg::booted().duration_since(SystemTime::UNIX_EPOCH);
+    boot.map_or(0, |boot| u64::try_from(boot.as_micros()).unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KERNEL, take};
-    use crate::kmsg::Sequence;
+    use super::{KERNEL, Sequence, kmsg, take};
     use crate::store::{Bounds, Store};
+    use corten_corpus::{hostile, samples};
+    use proptest::prelude::proptest;
+
+    #[test]
+    fn gaps_are_counted_once() {
+        let mut sequence = Sequence::default();
+        let missing: Vec<u64> = [7, 8, 11, 12, 12].map(|n| sequence.note(n)).to_vec();
+        assert_eq!(missing, [0, 0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn samples_are_records() {
+        for sample in samples("kmsg") {
+            assert!(kmsg::parse(&sample.bytes).is_some(), "{}", sample.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_records_never_panic(bytes in hostile("kmsg")) {
+            let _ = kmsg::parse(&bytes).map(kmsg::Record::decoded);
+            let text = [b"6,1,1,-;", &bytes[..]].concat();
+            let _ = kmsg::parse(&text).map(kmsg::Record::decoded);
+        }
+    }
 
     #[test]
     fn a_gap_in_the_kernels_numbers_is_told_where_it_is() {

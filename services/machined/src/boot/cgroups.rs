@@ -7,6 +7,7 @@ use std::path::Path;
 use corten_sys::cgroup;
 
 use crate::console;
+use crate::services::extension::EXTENSIONS_CGROUP;
 
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
@@ -79,7 +80,7 @@ const TABLE: [Entry; 12] = [
         ..ENTRY
     },
     Entry {
-        path: "system/extensions",
+        path: EXTENSIONS_CGROUP,
         tasks: Tasks::Part(10),
         ..ENTRY
     },
@@ -257,7 +258,7 @@ mod tests {
         let others: u64 = ALL_BUT_INIT.into_iter().map(part).sum();
         assert!(others <= 90, "{others} %");
         assert!(matches!(entry("init").tasks, Tasks::Any));
-        let strangers = part("system/runtime") + part("system/extensions");
+        let strangers = part("system/runtime") + part(EXTENSIONS_CGROUP);
         // A machine of 512 MiB has about 4,000.
         let left = (part("system") - strangers) * 4000 / 100;
         let daemons = TABLE.iter().filter(|entry| entry.path.contains('/'));

@@ -39,6 +39,7 @@ use crate::mount_table;
 use crate::network::seed::Seed;
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
+use crate::panics::again;
 use crate::power_button;
 use crate::services::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
@@ -107,7 +108,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let events = Events::default();
     let supervisor = supervise(log, events.clone())
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
-    let (node, mut requests) = NodeState::new(supervisor.clone(), events.clone());
+    let (node, mut requests) = NodeState::new(supervisor.clone(), events);
     let (presses, mut pressed) = mpsc::unbounded_channel();
     let network = Network::follow(node.store());
     let machine = Arc::new(Machine {
@@ -126,9 +127,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         volumes: watch::Sender::default(),
     });
     machine.run_controllers()?;
-    tokio::spawn(machine.clone().load_extensions());
-    tokio::spawn(machine.clone().follow_seed());
-    tokio::spawn(tell::tell_status(machine.node.store().clone(), events));
+    machine.begin_tasks();
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
@@ -232,6 +231,17 @@ impl Machine {
         Ok(())
     }
 
+    /// What goes on beside the boot, and after it.
+    fn begin_tasks(self: &Arc<Machine>) {
+        tokio::spawn(self.clone().load_extensions());
+        let machine = self.clone();
+        tokio::spawn(again(move || machine.clone().follow_seed()));
+        let (store, events) = (self.node.store().clone(), self.node.events().clone());
+        tokio::spawn(again(move || {
+            tell::tell_status(store.clone(), events.clone())
+        }));
+    }
+
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {
         self.tell_begin("boot", "");
         let done = self.run_plan().await;
@@ -301,9 +311,16 @@ impl Machine {
             }
             Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
             Task::LoadConfig => self.load_config(),
-            Task::ReadLastStop => self.read_last_stop(),
+            Task::ReadLastStop => {
+                self.read_last_stop();
+                // What it tells is kept in this boot's record, which is begun now.
+                tokio::spawn(storage::watch_for_kills());
+            }
             Task::WriteFiles => self.write_files(),
-            Task::WatchPowerButton => drop(tokio::spawn(power_button::watch(self.presses.clone()))),
+            Task::WatchPowerButton => {
+                let presses = self.presses.clone();
+                tokio::spawn(again(move || power_button::watch(presses.clone())));
+            }
             Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,
             Task::ServeImages => self.serve_images(),

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_sys::host;
+use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 
 use super::{Fatal, Machine, config};
@@ -13,10 +14,12 @@ use crate::boot::system;
 use crate::config_store::ConfigStore;
 use crate::console;
 use crate::durable;
+use crate::kernel_log::KernelLog;
 use crate::last_stop::{self, Evidence};
 use crate::meta::STATE_ENCRYPTION;
 use crate::node::{Node, Stage};
 use crate::oom::{self, Kill};
+use crate::panics::again;
 use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
 
 impl Machine {
@@ -207,28 +210,36 @@ impl Machine {
             }
             Err(error) => console::warn(&format!("cannot keep why this boot ends: {error}")),
         }
-        tokio::spawn(watch_for_kills());
     }
 }
 
-/// Remembers the services' processes that are killed for memory.
-async fn watch_for_kills() {
-    let told = |kills: Vec<Kill>| {
-        for kill in &kills {
-            console::warn(&kill.to_string());
+/// Remembers the services' processes that are killed for memory, for ever.
+pub(super) async fn watch_for_kills() {
+    let watched = match KernelLog::open(Path::new("/dev/kmsg")) {
+        Ok(log) => {
+            // What was told once is not told again when this begins anew.
+            let log = Mutex::new(log);
+            again(|| async { oom::watch(&mut *log.lock().await, remember).await }).await
         }
-        let state = Path::new(STATE.target);
-        if !durable::is_volume(state) {
-            return;
-        }
-        let kept = block_in_place(|| last_stop::record_kills(state, &host::boot_id(), kills));
-        if let Err(error) = kept {
-            console::warn(&format!("cannot keep what was killed for memory: {error}"));
-        }
+        Err(error) => Err(error),
     };
-    if let Err(error) = oom::watch(Path::new("/dev/kmsg"), told).await {
+    if let Err(error) = watched {
         console::warn(&format!(
             "what is killed for memory is not remembered: {error}"
         ));
+    }
+}
+
+fn remember(kills: Vec<Kill>) {
+    for kill in &kills {
+        console::warn(&kill.to_string());
+    }
+    let state = Path::new(STATE.target);
+    if !durable::is_volume(state) {
+        return;
+    }
+    let kept = block_in_place(|| last_stop::record_kills(state, &host::boot_id(), kills));
+    if let Err(error) = kept {
+        console::warn(&format!("cannot keep what was killed for memory: {error}"));
     }
 }

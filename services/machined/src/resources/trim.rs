@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Spec};
 use serde::{Serialize, Serializer};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::names::{FILE_SYSTEMS, number};
 use super::{column, duration, open};
+use crate::calendar;
 
 /// When a volume has its next turn; its id is the volume's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,8 +52,7 @@ fn as_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::E
 }
 
 fn rfc3339<S: Serializer>(value: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    let text = OffsetDateTime::from(*value).format(&Rfc3339);
-    serializer.serialize_str(&text.unwrap_or_default())
+    serializer.serialize_str(&calendar::rfc3339(*value))
 }
 
 #[cfg(test)]

@@ -1,23 +1,18 @@
 //! The kernel's log as a stream: a frame per record.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::time::{Duration, SystemTime};
+use std::io;
 
 use corten_api::common::Data;
 use corten_api::machine::DmesgRequest;
-use rustix::fs::OFlags;
-use tokio::net::unix::pipe::Receiver;
+use corten_sys::kmsg::booted;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
 use super::{Paths, kmsg, stream};
+use crate::kernel_log::KernelLog;
 
-/// The kernel's own bound of a record (CONSOLE_EXT_LOG_MAX).
-const RECORD: usize = 8192;
 /// Records between the reader and the connection.
 const QUEUE: usize = 64;
 
@@ -27,20 +22,14 @@ pub(super) async fn dmesg(
     paths: &Paths,
     request: &DmesgRequest,
 ) -> Result<BoxStream<Data>, Status> {
-    let file = open(paths, request.tail).map_err(|error| {
+    let log = open(paths, request.tail).map_err(|error| {
         Status::internal(format!("cannot read {}: {error}", paths.kmsg.display()))
     })?;
-    let booted = boot_time();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let follow = request.follow;
-    // Not a pipe, but what can be polled and read without blocking is enough.
-    let later = file
-        .try_clone()
-        .and_then(Receiver::from_file_unchecked)
-        .map_err(|error| Status::internal(format!("cannot wait for the kernel's log: {error}")))?;
     stream::task(sender.clone(), async move {
         let outcome = tokio::select! {
-            outcome = pump(file, later, &sender, booted, follow) => outcome,
+            outcome = pump(log, &sender, follow) => outcome,
             () = sender.closed() => Ok(()),
         };
         if let Err(error) = outcome {
@@ -52,78 +41,40 @@ pub(super) async fn dmesg(
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-fn open(paths: &Paths, tail: bool) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(&paths.kmsg)?;
+fn open(paths: &Paths, tail: bool) -> io::Result<KernelLog> {
+    let mut log = KernelLog::open(&paths.kmsg)?;
     if tail {
-        file.seek(SeekFrom::End(0))?;
+        log.skip()?;
     }
-    Ok(file)
+    Ok(log)
 }
 
 async fn pump(
-    mut kept: File,
-    later: Receiver,
+    mut log: KernelLog,
     sender: &mpsc::Sender<Result<Data, Status>>,
-    booted: SystemTime,
     follow: bool,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; RECORD];
-    let mut waited = false;
+    let booted = booted();
     loop {
-        // What is there is asked of the kernel: the runtime knows of none before it was told.
-        let read = if waited {
-            later.try_read(&mut buffer)
-        } else {
-            kept.read(&mut buffer)
-        };
-        match read {
-            Ok(0) => return Ok(()),
-            Ok(length) => {
-                let record = buffer.get(..length).unwrap_or_default();
-                let Some(line) = kmsg::line(record, booted) else {
-                    continue;
-                };
-                let data = Data {
-                    metadata: None,
-                    bytes: line,
-                };
-                if sender.send(Ok(data)).await.is_err() {
-                    return Ok(());
-                }
+        while let Some(record) = log.next()? {
+            let Some(bytes) = kmsg::line(record, booted) else {
+                continue;
+            };
+            let metadata = None;
+            if sender.send(Ok(Data { metadata, bytes })).await.is_err() {
+                return Ok(());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if !follow {
-                    return Ok(());
-                }
-                later.readable().await?;
-                waited = true;
-            }
-            // The record was overwritten before it could be read: the next
-            // read gives the oldest that is left.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
         }
+        if !follow {
+            return Ok(());
+        }
+        log.more().await?;
     }
-}
-
-/// When the machine started, by the clock as it is now: records carry the time
-/// since then.
-fn boot_time() -> SystemTime {
-    let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(up.tv_sec).unwrap_or_default();
-    let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
-    let now = SystemTime::now();
-    now.checked_sub(Duration::new(seconds, nanoseconds))
-        .unwrap_or(now)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -147,6 +98,27 @@ mod tests {
             let lines: Vec<_> = stream.map(|data| data.unwrap().bytes).collect().await;
             assert_eq!(lines.len(), 1);
             assert!(lines[0].ends_with(b": hello\n"));
+        }
+    }
+    #[tokio::test]
+    async fn what_comes_later_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let kmsg = directory.path().join("kmsg");
+        mknodat(CWD, &kmsg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut kernel = File::options().read(true).write(true).open(&kmsg).unwrap();
+        let paths = Paths {
+            kmsg,
+            ..Paths::default()
+        };
+        let request = DmesgRequest {
+            follow: true,
+            tail: false,
+        };
+        let mut stream = dmesg(&paths, &request).await.unwrap();
+        for _ in 0..20 {
+            kernel.write_all(b"6,339,5140900,-;hello\n").unwrap();
+            let line = stream.next().await.unwrap().unwrap().bytes;
+            assert!(line.ends_with(b": hello\n"));
         }
     }
 }

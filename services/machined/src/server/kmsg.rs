@@ -1,14 +1,13 @@
 //! A record of `/dev/kmsg`, as the API words it.
 //!
-//! Documentation/ABI/testing/dev-kmsg: `priority,sequence,microseconds,flags;
-//! message`, then lines that begin with a blank (a dictionary); bytes that do
-//! not print are written as `\xNN`.
+//! Bytes that do not print stay as the kernel writes them, `\xNN`: a record is one line.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use corten_api::parameters;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use corten_sys::kmsg;
+
+use crate::calendar::rfc3339;
 
 /// Syslog facilities by number.
 const FACILITIES: [&str; 24] = [
@@ -23,26 +22,21 @@ const PRIORITIES: [&str; 8] = [
 
 /// One line for the API, with its line feed; `None` for what is no record.
 pub(super) fn line(record: &[u8], booted: SystemTime) -> Option<Vec<u8>> {
-    let text = String::from_utf8_lossy(record);
-    let (prefix, rest) = text.split_once(';')?;
-    let mut fields = prefix.split(',');
-    let code: usize = fields.next()?.parse().ok()?;
-    let _sequence = fields.next()?;
-    let since_boot: u64 = fields.next()?.parse().ok()?;
+    let record = kmsg::parse(record)?;
+    let code = usize::from(record.priority);
     // The kernel's command line is in it, and a config may be in that.
-    let message = parameters::hide(rest.split('\n').next().unwrap_or_default());
+    let message = parameters::hide(&record.text);
     let facility = FACILITIES.get(code / 8).copied().unwrap_or("unknown");
     let priority = PRIORITIES.get(code % 8).copied().unwrap_or("unknown");
-    let at = booted.checked_add(Duration::from_micros(since_boot))?;
-    // Not `From<SystemTime>`: that one panics on times beyond the year 9999.
-    let nanoseconds = i128::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()?;
-    let at = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok()?;
-    let at = at.format(&Rfc3339).ok()?;
+    let at = booted.checked_add(Duration::from_micros(record.microseconds))?;
+    let at = rfc3339(at);
     Some(format!("{facility}: {priority:>7}: [{at}]: {message}\n").into_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     fn worded(record: &str) -> Option<String> {
@@ -59,6 +53,10 @@ mod tests {
         assert_eq!(
             worded("30,1,0,-;started; well").unwrap(),
             "daemon:    info: [2023-11-14T22:13:20Z]: started; well\n"
+        );
+        assert_eq!(
+            worded("30,1,0,-;a\\x0ab\n").unwrap(),
+            "daemon:    info: [2023-11-14T22:13:20Z]: a\\x0ab\n"
         );
     }
 

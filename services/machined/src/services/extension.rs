@@ -15,6 +15,9 @@ use crate::supervisor::limits::{Limits, Restart};
 /// Where the files are that the machine config gives to them.
 pub const FILES: &str = "/run/extensions";
 
+/// Their cgroups are below it, each by its name in the extension.
+pub const EXTENSIONS_CGROUP: &str = "system/extensions";
+
 /// Namespace of the names of those files (random, ours).
 const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c39e);
 /// The reference's number.
@@ -51,7 +54,7 @@ pub fn declare(service: &Service, config: Option<&ExtensionServiceConfig>) -> Se
             service::Restart::Never => Restart::Never,
         }),
         oom_score_adj: OOM_SCORE_ADJ,
-        cgroup: format!("system/extensions/{}", service.name),
+        cgroup: format!("{EXTENSIONS_CGROUP}/{}", service.name),
     }
 }
 
