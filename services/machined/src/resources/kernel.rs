@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::names::{MODULE_STATES, MODULE_TYPES, number};
-use super::{column, duration, is_default, open};
+use super::{column, duration_text, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
@@ -189,7 +189,7 @@ pub struct WatchdogTimerConfig {
     /// Such as `/dev/watchdog0`.
     pub device: String,
     /// Without a sign of life for so long, the machine shall reset.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "duration_text")]
     pub timeout: Duration,
 }
 
@@ -216,10 +216,6 @@ impl Spec for WatchdogTimerConfig {
     }
 }
 
-fn as_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&duration(*value))
-}
-
 /// The watchdog that is fed; id [`WatchdogTimerStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -227,10 +223,10 @@ pub struct WatchdogTimerStatus {
     /// Such as `/dev/watchdog0`.
     pub device: String,
     /// Without a sign of life for so long, the machine resets.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "duration_text")]
     pub timeout: Duration,
     /// How often there is one.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "duration_text")]
     pub feed_interval: Duration,
 }
 

@@ -6,7 +6,7 @@ pub mod block;
 pub mod clock;
 pub mod config;
 pub mod environment;
-mod expression;
+pub mod expression;
 pub mod extension;
 pub mod files;
 pub mod firewall;
@@ -40,6 +40,7 @@ pub mod volume_config;
 use std::time::Duration;
 
 use corten_resources::{Column, Definition, Sensitivity};
+use serde::Serializer;
 
 const fn column(name: &'static str, path: &'static str) -> Column {
     Column { name, path }
@@ -85,6 +86,11 @@ pub fn duration(duration: Duration) -> String {
         (0, _) => format!("{minutes}m{rest}"),
         _ => format!("{hours}h{minutes}m{rest}"),
     }
+}
+
+/// [`duration`], for a field of a spec.
+fn duration_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&duration(*value))
 }
 
 #[cfg(test)]

@@ -39,16 +39,10 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// On the wire.
+    /// On the wire: clients know them in this order.
     #[must_use]
     pub fn number(self) -> u32 {
-        match self {
-            Layer::Default => 0,
-            Layer::Cmdline => 1,
-            Layer::Platform => 2,
-            Layer::Operator => 3,
-            Layer::Configuration => 4,
-        }
+        self as u32
     }
 
     /// As ids begin.
