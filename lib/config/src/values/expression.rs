@@ -19,7 +19,7 @@ use super::facts::Subject;
 /// Of brackets and calls inside each other.
 const DEPTH: u16 = 24;
 
-/// In bytes; its type holds it.
+/// In bytes.
 pub(super) const LENGTH: usize = 1024;
 
 /// A sum is as deep as it has numbers. Twice what the deepest of that length takes where nothing is optimised.
@@ -66,14 +66,7 @@ impl Expression {
     /// # Errors
     /// Says why it is none, or what has no answer when there is one for nobody.
     pub fn selected<S: Subject>(&self, all: &[S]) -> Result<Vec<bool>, String> {
-        thread::scope(|scope| {
-            let task = thread::Builder::new().name(READER.to_owned());
-            let task = task.stack_size(STACK);
-            let task = task.spawn_scoped(scope, || evaluate(self, all));
-            let done = task.map_err(|error| format!("no thread: {error}"))?;
-            let broken = |_| Err(BROKEN.to_owned());
-            done.join().unwrap_or_else(broken)
-        })
+        on_reader(self, |parsed| evaluate(parsed, all))?
     }
 
     /// Looks for what is wrong with it before there is anything to choose from.
@@ -82,9 +75,29 @@ impl Expression {
     }
 }
 
-fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
+/// Reads an expression and does something with its parts, on a thread whose stack holds the deepest one there may
+/// be. A panic there is an error, and nothing is lost by it.
+///
+/// # Errors
+/// Says why it is none, or that there is no thread to read it on.
+pub fn on_reader<T: Send>(text: &str, task: impl FnOnce(&Parsed) -> T + Send) -> Result<T, String> {
+    // What the stack was measured for.
+    if text.len() > LENGTH {
+        return Err(format!("it has more than {LENGTH} bytes"));
+    }
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().name(READER.to_owned());
+        let reader = reader.stack_size(STACK);
+        let reader = reader.spawn_scoped(scope, || parse(text).map(|parsed| task(&parsed)));
+        let reader = reader.map_err(|error| format!("no thread: {error}"))?;
+        let broken = |_| Err(BROKEN.to_owned());
+        reader.join().unwrap_or_else(broken)
+    })
+}
+
+fn parse(text: &str) -> Result<Parsed, String> {
     let parser = Parser::new().max_recursion_depth(DEPTH);
-    let parsed = parser.parse(text).map_err(|problems| {
+    parser.parse(text).map_err(|problems| {
         let first = problems.errors.first();
         first.map_or_else(String::new, |first| {
             if first.msg.contains("Recursion limit") {
@@ -93,10 +106,13 @@ fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
             let (line, column) = first.pos;
             format!("line {line}, column {column}: {}", first.msg)
         })
-    })?;
+    })
+}
+
+fn evaluate<S: Subject>(parsed: &Parsed, all: &[S]) -> Result<Vec<bool>, String> {
     let sample = S::sample().values();
     let variables: Vec<_> = S::VARIABLES.iter().copied().zip(&sample).collect();
-    check(&parsed, &variables)?;
+    check(parsed, &variables)?;
     let mut context = Context::default();
     let known = context.add_function("mac", mac);
     known
@@ -110,7 +126,7 @@ fn evaluate<S: Subject>(text: &str, all: &[S]) -> Result<Vec<bool>, String> {
         for (name, value) in S::VARIABLES.iter().zip(subject.values()) {
             context.add_variable_from_value(*name, value);
         }
-        match context.resolve(&parsed) {
+        match context.resolve(parsed) {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(_) => Err("it is neither true nor false".to_owned()),
             Err(error) => Err(error.to_string()),
@@ -309,6 +325,17 @@ mod tests {
             let error = selected(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let read = |text: &str| on_reader(text, |_| ());
+        assert_eq!(read("true"), Ok(()));
+        assert!(read("&&").unwrap_err().contains("line 1, column"));
+        let long = "1".repeat(LENGTH + 1);
+        assert_eq!(read(&long), Err("it has more than 1024 bytes".to_owned()));
+        let broken = on_reader::<()>("true", |_| panic!("a bug of whoever reads it"));
+        assert_eq!(broken, Err(BROKEN.to_owned()));
     }
 
     #[test]

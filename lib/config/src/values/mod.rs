@@ -20,6 +20,7 @@ pub use credential::{
     AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
     PemPublicKey,
 };
+pub use expression::on_reader;
 pub use extension::ExtensionSource;
 pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};

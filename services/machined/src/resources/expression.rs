@@ -1,44 +1,62 @@
-//! Expressions that choose disks and volumes, as the messages of typed clients have them: taken apart.
+//! Expressions that choose disks and volumes: people have their text, typed clients their parts.
 
 use std::collections::HashMap;
-use std::thread;
 
 use cel::common::ast::{Expr, LiteralValue};
-use cel::parser::{Expression as Parsed, Parser};
+use cel::parser::Expression as Parsed;
 use corten_api::google::api::expr::v1alpha1 as wire;
+use corten_config::values::on_reader;
+use serde::Serialize;
 
-/// Of brackets and calls inside each other; the config lets no more in.
-const BRACKETS: u16 = 24;
-
-/// Of parts inside each other. Most who decode messages stop at a hundred, and a part takes two; a sum of so
-/// many numbers is left out.
+/// Of parts inside each other. Most who decode messages stop at a hundred, and a part takes two; the parts of a
+/// sum of so many numbers are left out.
 const DEPTH: u8 = 48;
 
-/// The config lets sums in that are deep; each level takes some of it.
-const STACK: usize = 128 << 20;
+/// What is true or false of a disk or volume, in the Common Expression Language; empty where there is none. It is
+/// read once and for all, as reading it takes a thread.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Expression {
+    text: String,
+    #[serde(skip)]
+    parts: Option<wire::CheckedExpr>,
+}
 
-/// What is true or false, of its text; none of an empty text and of one that is no expression.
-pub(super) fn checked(text: &str) -> Option<wire::CheckedExpr> {
-    if text.is_empty() {
-        return None;
+impl Expression {
+    /// Reads its text, which may be empty.
+    ///
+    /// # Errors
+    /// Says with the text why it is none, or that it cannot be read now.
+    pub fn read(text: &str) -> Result<Expression, String> {
+        if text.is_empty() {
+            return Ok(Expression::default());
+        }
+        let root = on_reader(text, |parsed| message(parsed, DEPTH))
+            .map_err(|why| format!("expression {text:?}: {why}"))?;
+        Ok(Expression {
+            text: text.to_owned(),
+            parts: root.map(checked),
+        })
     }
-    let expr = thread::scope(|scope| {
-        let reader = thread::Builder::new().name("reader of expressions".to_owned());
-        let reader = reader.stack_size(STACK).spawn_scoped(scope, || {
-            let parsed = Parser::new().max_recursion_depth(BRACKETS).parse(text);
-            message(&parsed.ok()?, DEPTH)
-        });
-        reader.ok()?.join().ok()?
-    })?;
+
+    /// Its parts; none of an empty one, and of one that is too deep.
+    #[must_use]
+    pub fn message(&self) -> Option<wire::CheckedExpr> {
+        self.parts.clone()
+    }
+}
+
+/// Clients want to know the type of what comes out.
+fn checked(root: wire::Expr) -> wire::CheckedExpr {
     let boolean = wire::Type {
         type_kind: Some(wire::r#type::TypeKind::Primitive(
             wire::r#type::PrimitiveType::Bool.into(),
         )),
     };
-    Some(wire::CheckedExpr {
-        type_map: HashMap::from([(expr.id, boolean)]),
-        expr: Some(expr),
-    })
+    wire::CheckedExpr {
+        type_map: HashMap::from([(root.id, boolean)]),
+        expr: Some(root),
+    }
 }
 
 /// Functions and operators have the same names on both sides.
@@ -108,9 +126,17 @@ mod tests {
         expr.expr_kind.as_ref().unwrap()
     }
 
+    fn parts(text: &str) -> Option<wire::CheckedExpr> {
+        Expression::read(text).unwrap().message()
+    }
+
     #[test]
-    fn an_expression_is_its_parts() {
-        let checked = checked("!system_disk && disk.size > 10u * GiB").unwrap();
+    fn an_expression_is_its_text_and_its_parts() {
+        let text = "!system_disk && disk.size > 10u * GiB";
+        let expression = Expression::read(text).unwrap();
+        let shown = serde_json::to_value(&expression).unwrap();
+        assert_eq!(shown, text);
+        let checked = expression.message().unwrap();
         let root = checked.expr.unwrap();
         assert!(root.id != 0 && checked.type_map.contains_key(&root.id));
         let ExprKind::CallExpr(and) = kind(&root) else {
@@ -142,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_chosen_from_is_a_list_and_a_function_has_its_target() {
-        let root = checked("disk.transport in ['nvme', 'sata']").unwrap();
+        let root = parts("disk.transport in ['nvme', 'sata']").unwrap();
         let root = root.expr.unwrap();
         let ExprKind::CallExpr(is_in) = kind(&root) else {
             panic!("{root:?}");
@@ -152,7 +178,7 @@ mod tests {
             panic!("{is_in:?}");
         };
         assert_eq!(list.elements.len(), 2);
-        let root = checked("disk.model.startsWith('QEMU')").unwrap();
+        let root = parts("disk.model.startsWith('QEMU')").unwrap();
         let root = root.expr.unwrap();
         let ExprKind::CallExpr(starts) = kind(&root) else {
             panic!("{root:?}");
@@ -161,11 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn hostile_expressions_are_left_out() {
+    fn hostile_expressions_have_no_parts_or_are_refused() {
         let sum = vec!["1"; 500].join("+") + " > 0";
+        for text in ["", "[1].all(x, x > 0)", "{1: 2}", &sum] {
+            assert_eq!(parts(text), None, "{text}");
+        }
         let brackets = "(".repeat(100) + "true" + &")".repeat(100);
-        for text in ["", "&&", "[1].all(x, x > 0)", "{1: 2}", &sum, &brackets] {
-            assert_eq!(checked(text), None, "{text}");
+        let long = "1".repeat(1025);
+        for (text, why) in [
+            ("&&", "line 1"),
+            (&*brackets, "24 levels"),
+            (&*long, "1024 bytes"),
+        ] {
+            let refused = Expression::read(text).unwrap_err();
+            assert!(refused.contains(why) && refused.contains(text), "{refused}");
         }
     }
 }

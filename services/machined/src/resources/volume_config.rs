@@ -4,13 +4,13 @@ use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::Serialize;
 
-use super::expression::checked;
+use super::expression::Expression;
 use super::names::{FILE_SYSTEMS, VOLUME_TYPES, number};
 use super::volume::MountSpec;
 use super::{is_default, open};
 
 /// A volume the node wants; its id is the partition's name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeConfig {
     /// `partition` or `directory`.
@@ -26,7 +26,7 @@ pub struct VolumeConfig {
 }
 
 /// Part of [`VolumeConfig`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provisioning {
     #[serde(skip_serializing_if = "is_default")]
@@ -38,11 +38,11 @@ pub struct Provisioning {
 }
 
 /// Part of [`Provisioning`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiskSelector {
-    /// In the Common Expression Language.
+    /// Which disks may have it.
     #[serde(rename = "match")]
-    pub matches: String,
+    pub matches: Expression,
 }
 
 /// Part of [`Provisioning`].
@@ -72,14 +72,16 @@ pub struct FilesystemSpec {
     pub label: String,
 }
 
-/// Part of [`VolumeConfig`]; both are in the Common Expression Language.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Part of [`VolumeConfig`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Locator {
+    /// Which volume it is.
     #[serde(rename = "match")]
-    pub matches: String,
+    pub matches: Expression,
+    /// On which disk.
     #[serde(skip_serializing_if = "is_default")]
-    pub disk_match: &'static str,
+    pub disk_match: Expression,
 }
 
 /// Clients know it as one that may hold the keys of an encrypted volume.
@@ -96,8 +98,8 @@ impl Spec for VolumeConfig {
             r#type: number(self.kind, VOLUME_TYPES).unwrap_or_default(),
             provisioning: Some(self.provisioning.message()),
             locator: Some(wire::LocatorSpec {
-                r#match: checked(&self.locator.matches),
-                disk_match: checked(self.locator.disk_match),
+                r#match: self.locator.matches.message(),
+                disk_match: self.locator.disk_match.message(),
             }),
             mount: self.mount.as_ref().map(MountSpec::message),
         }
@@ -107,7 +109,7 @@ impl Spec for VolumeConfig {
 impl Provisioning {
     fn message(&self) -> wire::ProvisioningSpec {
         let selector = |selector: &DiskSelector| wire::DiskSelector {
-            r#match: checked(&selector.matches),
+            r#match: selector.matches.message(),
         };
         let partition = |spec: &PartitionSpec| wire::PartitionSpec {
             min_size: spec.min_size,
@@ -130,6 +132,8 @@ impl Provisioning {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::AnySpec as _;
+
     use super::*;
 
     #[test]
@@ -138,7 +142,7 @@ mod tests {
             kind: "partition",
             provisioning: Provisioning {
                 disk_selector: Some(DiskSelector {
-                    matches: "system_disk".to_owned(),
+                    matches: Expression::read("system_disk").unwrap(),
                 }),
                 partition_spec: Some(PartitionSpec {
                     min_size: 1 << 20,
@@ -153,14 +157,22 @@ mod tests {
                 }),
             },
             locator: Locator {
-                matches: "volume.partition_label == 'u-data'".to_owned(),
-                disk_match: "",
+                matches: Expression::read("volume.partition_label == 'u-data'").unwrap(),
+                disk_match: Expression::default(),
             },
             mount: Some(MountSpec {
                 target_path: "/var/mnt/data".to_owned(),
                 ..MountSpec::default()
             }),
         };
+        let yaml = config.to_yaml().unwrap();
+        for line in [
+            "    match: system_disk",
+            "  match: volume.partition_label == 'u-data'",
+        ] {
+            assert!(yaml.lines().any(|found| found == line), "{line}: {yaml}");
+        }
+        assert!(!yaml.contains("diskMatch"), "{yaml}");
         let message = config.message();
         let locator = message.locator.unwrap();
         assert!(locator.r#match.is_some() && locator.disk_match.is_none());

@@ -6,8 +6,10 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::mount::MountFlags;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use super::volumes::{SECURE, SYSTEM_VOLUME, spec};
+use crate::resources::expression::Expression;
 use crate::resources::volume::MountSpec;
 use crate::resources::volume_config::{
     DiskSelector, FilesystemSpec, Locator, PartitionSpec, Provisioning, VolumeConfig,
@@ -38,13 +40,11 @@ impl Controller for VolumeConfigs {
         context.event().await;
         loop {
             let config = self.config.borrow_and_update().clone();
+            // Each expression is waited for.
+            let drafts = spawn_blocking(move || wanted(config.as_ref())).await??;
             context.start_outputs();
-            for (name, config) in own() {
-                context.put(Draft::new(name, config).label(SYSTEM_VOLUME, ""))?;
-            }
-            for volume in config.iter().flat_map(user::wanted) {
-                let draft = Draft::new(&volume.id, of_user(&volume));
-                context.put(draft.label(label(&volume), ""))?;
+            for draft in drafts {
+                context.put(draft)?;
             }
             context.remove_others::<VolumeConfig>()?;
             if self.config.changed().await.is_err() {
@@ -54,27 +54,38 @@ impl Controller for VolumeConfigs {
     }
 }
 
-fn own() -> [(&'static str, VolumeConfig); 3] {
+/// The node's own volumes and those of users.
+fn wanted(config: Option<&Document>) -> Result<Vec<Draft<VolumeConfig>>, String> {
+    let mut wanted = Vec::new();
+    for (name, config) in own()? {
+        wanted.push(Draft::new(name, config).label(SYSTEM_VOLUME, ""));
+    }
+    for volume in config.into_iter().flat_map(user::wanted) {
+        let draft = Draft::new(&volume.id, of_user(&volume)?);
+        wanted.push(draft.label(label(&volume), ""));
+    }
+    Ok(wanted)
+}
+
+fn own() -> Result<[(&'static str, VolumeConfig); 3], String> {
     let meta = VolumeConfig {
         kind: "partition",
         provisioning: Provisioning::default(),
-        locator: on_system_disk("META"),
+        locator: on_system_disk("META")?,
         mount: None,
     };
-    [
+    Ok([
         ("META", meta),
-        (STATE.name, wanted(&STATE, Some(STATE_LENGTH))),
-        (EPHEMERAL.name, wanted(&EPHEMERAL, None)),
-    ]
+        (STATE.name, of_node(&STATE, Some(STATE_LENGTH))?),
+        (EPHEMERAL.name, of_node(&EPHEMERAL, None)?),
+    ])
 }
 
-fn wanted(volume: &Volume<'_>, length: Option<u64>) -> VolumeConfig {
-    VolumeConfig {
+fn of_node(volume: &Volume<'_>, length: Option<u64>) -> Result<VolumeConfig, String> {
+    Ok(VolumeConfig {
         kind: "partition",
         provisioning: Provisioning {
-            disk_selector: Some(DiskSelector {
-                matches: SYSTEM_DISK.to_owned(),
-            }),
+            disk_selector: Some(on_disk(SYSTEM_DISK)?),
             partition_spec: Some(PartitionSpec {
                 min_size: length.unwrap_or(SMALLEST_EPHEMERAL),
                 max_size: length,
@@ -84,40 +95,42 @@ fn wanted(volume: &Volume<'_>, length: Option<u64>) -> VolumeConfig {
             }),
             filesystem_spec: Some(formatted("xfs", volume.name)),
         },
-        locator: on_system_disk(volume.name),
+        locator: on_system_disk(volume.name)?,
         mount: Some(spec(volume)),
-    }
+    })
 }
 
-fn of_user(volume: &UserVolume) -> VolumeConfig {
+fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
     let id = &volume.id;
     let mount = volume.mounting.as_ref().map(mount_spec);
     let (kind, provisioning, matches) = match &volume.kind {
-        Kind::Directory => ("directory", Provisioning::default(), String::new()),
-        Kind::Existing(selector) => ("partition", Provisioning::default(), selector.to_string()),
+        Kind::Directory => ("directory", Provisioning::default(), Expression::default()),
+        Kind::Existing(selector) => (
+            "partition",
+            Provisioning::default(),
+            Expression::read(selector)?,
+        ),
         Kind::Partition(partition) => (
             "partition",
             Provisioning {
-                disk_selector: Some(DiskSelector {
-                    matches: partition.selector.to_string(),
-                }),
+                disk_selector: Some(on_disk(&partition.selector)?),
                 partition_spec: Some(partition_spec(id, partition)),
                 filesystem_spec: Some(volume.formatted())
                     .filter(|kind| !kind.is_empty())
                     .map(|kind| formatted(kind, id)),
             },
-            by_label(id),
+            by_label(id)?,
         ),
     };
-    VolumeConfig {
+    Ok(VolumeConfig {
         kind,
         provisioning,
         locator: Locator {
             matches,
-            disk_match: "",
+            ..Locator::default()
         },
         mount,
-    }
+    })
 }
 
 /// A size in hundredths of a disk is known with the disk only.
@@ -168,15 +181,20 @@ pub(super) fn label(volume: &UserVolume) -> &'static str {
     }
 }
 
-fn on_system_disk(name: &str) -> Locator {
-    Locator {
-        matches: by_label(name),
-        disk_match: SYSTEM_DISK,
-    }
+fn on_disk(selector: &str) -> Result<DiskSelector, String> {
+    let matches = Expression::read(selector)?;
+    Ok(DiskSelector { matches })
 }
 
-fn by_label(name: &str) -> String {
-    format!("volume.partition_label == \"{name}\"")
+fn on_system_disk(name: &str) -> Result<Locator, String> {
+    Ok(Locator {
+        matches: by_label(name)?,
+        disk_match: Expression::read(SYSTEM_DISK)?,
+    })
+}
+
+fn by_label(name: &str) -> Result<Expression, String> {
+    Expression::read(&format!("volume.partition_label == \"{name}\""))
 }
 
 #[cfg(test)]
@@ -208,14 +226,15 @@ mod tests {
         let store = configs(Some(document)).await;
         let data = store.get_as::<VolumeConfig>("u-data").unwrap();
         let selector = data.provisioning.disk_selector.as_ref().unwrap();
-        assert_eq!(selector.matches, "!system_disk");
+        assert_eq!(selector.matches, Expression::read("!system_disk").unwrap());
         let partition = data.provisioning.partition_spec.as_ref().unwrap();
         assert_eq!(
             (partition.max_size, partition.min_size, &*partition.label),
             (Some(10 << 30), 300 << 20, "u-data")
         );
         assert_eq!(data.mount.as_ref().unwrap().target_path, "/var/mnt/data");
-        assert_eq!(data.locator.matches, "volume.partition_label == \"u-data\"");
+        let label = Expression::read("volume.partition_label == \"u-data\"");
+        assert_eq!(data.locator.matches, label.unwrap());
         let osd = store.get_as::<VolumeConfig>("r-osd").unwrap();
         assert_eq!(
             (&osd.mount, &osd.provisioning.filesystem_spec),
@@ -234,7 +253,10 @@ mod tests {
         assert_eq!((state.max_size, state.grow), (Some(320 << 20), false));
         assert_eq!((ephemeral.max_size, ephemeral.grow), (None, true));
         let meta = store.get_as::<VolumeConfig>("META").unwrap();
-        assert_eq!(meta.locator.matches, "volume.partition_label == \"META\"");
+        let label = Expression::read("volume.partition_label == \"META\"");
+        assert_eq!(meta.locator.matches, label.unwrap());
+        let disk = Expression::read("system_disk");
+        assert_eq!(meta.locator.disk_match, disk.unwrap());
         assert_eq!(VolumeConfig::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }
 }
