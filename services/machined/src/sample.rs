@@ -1,6 +1,14 @@
-//! Machine configs for tests: a worker's, which needs the fewest fields, with what a test is about.
+//! For tests: machine configs, a worker's, which needs the fewest fields, with what a test is about; and waiting
+//! for what controllers show.
+
+use std::time::Duration;
 
 use corten_config::Document;
+use corten_resources::{Pointer, Spec, Start, Store, Typed};
+use tokio::time::timeout;
+
+/// For what a controller does in milliseconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The part every config has, and with it `version` and `machine`. `fields` is one more line of `machine`, in flow
 /// style where it is long.
@@ -28,4 +36,26 @@ pub(crate) fn kind(more: &str) -> Document {
 /// What a config says, or all that is wrong with it.
 pub(crate) fn read(text: &str) -> Document {
     Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// Waits until a resource is as it shall be, and returns it; `None`: there is none. Who shows it has to be in the
+/// store's runtime already.
+pub(crate) async fn until<S: Spec>(
+    store: &Store,
+    id: &str,
+    done: impl Fn(Option<&S>) -> bool,
+) -> Option<Typed<S>> {
+    let mut watcher = store.watch(&Pointer::of::<S>(id), Start::Now).unwrap();
+    let reached = async {
+        loop {
+            let found = store.get_as::<S>(id);
+            if done(found.as_deref()) {
+                return found;
+            }
+            watcher.next().await.unwrap();
+        }
+    };
+    timeout(PATIENCE, reached)
+        .await
+        .unwrap_or_else(|_| panic!("{id} stays {:?}", store.get_as::<S>(id).as_deref()))
 }

@@ -35,10 +35,11 @@ impl Controller for Adjtime {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
 
     use super::*;
+    use crate::sample;
 
     #[tokio::test]
     async fn this_machines_clock_is_shown() {
@@ -46,10 +47,7 @@ mod tests {
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Adjtime).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let pointer = Pointer::of::<AdjtimeStatus>(AdjtimeStatus::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        while store.get_as::<AdjtimeStatus>(AdjtimeStatus::ID).is_none() {
-            watcher.next().await.unwrap();
-        }
+        let id = AdjtimeStatus::ID;
+        sample::until::<AdjtimeStatus>(&store, id, |status| status.is_some()).await;
     }
 }

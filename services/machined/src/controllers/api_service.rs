@@ -63,15 +63,13 @@ impl Controller for ApiServices {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use corten_config::Secret;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Spec as _, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{Spec as _, Store};
 
     use super::*;
     use crate::resources::secrets::PemPair;
+    use crate::sample::until;
 
     fn certificates(skip_verifying_client_cert: bool) -> Draft<ApiCertificates> {
         let certificates = ApiCertificates {
@@ -84,18 +82,6 @@ mod tests {
             skip_verifying_client_cert,
         };
         Draft::new(ApiCertificates::ID, certificates)
-    }
-
-    async fn until(store: &Store, done: impl Fn(Option<&MaintenanceServiceConfig>) -> bool) {
-        let pointer = Pointer::of::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let found = || store.get_as::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID);
-        let reached = async {
-            while !done(found().as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
     }
 
     #[tokio::test]
@@ -112,14 +98,12 @@ mod tests {
             .put(Draft::new(NodeAddress::CURRENT, addresses), "")
             .unwrap();
         store.put(certificates(true), "").unwrap();
-        until(&store, |config| {
+        let id = MaintenanceServiceConfig::ID;
+        let config = until::<MaintenanceServiceConfig>(&store, id, |config| {
             config.is_some_and(|config| config.reachable_addresses.len() == 2)
         })
         .await;
-        let config = store
-            .get_as::<MaintenanceServiceConfig>(MaintenanceServiceConfig::ID)
-            .unwrap();
-        let message = config.message();
+        let message = config.unwrap().message();
         assert_eq!(message.listen_address, ":50000");
         assert_eq!(message.reachable_addresses[0].ip, [10, 0, 2, 15]);
         let api = || {
@@ -132,7 +116,7 @@ mod tests {
         assert!(message.readonly_role_mode && message.node_routing_disabled);
         assert!(message.skip_verifying_client_cert);
         store.put(certificates(false), "").unwrap();
-        until(&store, |config| config.is_none()).await;
+        until::<MaintenanceServiceConfig>(&store, id, |config| config.is_none()).await;
         let message = api();
         assert!(!message.readonly_role_mode && !message.node_routing_disabled);
         assert!(!message.skip_verifying_client_cert);

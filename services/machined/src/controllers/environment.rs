@@ -39,29 +39,11 @@ impl Controller for Environments {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use corten_resources::controller::Runtime;
-    use corten_resources::{AnySpec as _, Pointer, Sensitivity, Spec, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{AnySpec as _, Sensitivity, Spec, Store};
 
     use super::*;
     use crate::sample;
-
-    async fn until(store: &Store, wanted: &[&str]) {
-        let pointer = Pointer::of::<Environment>(Environment::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let found = store.get_as::<Environment>(Environment::ID);
-                if found.is_some_and(|found| found.variables == wanted) {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
 
     #[tokio::test]
     async fn what_services_are_given_follows_the_config() {
@@ -79,11 +61,16 @@ mod tests {
             .put(Draft::new(KernelCmdline::ID, cmdline), "")
             .unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let shows = async |wanted: &[&str]| {
+            sample::until::<Environment>(&store, Environment::ID, |shown| {
+                shown.is_some_and(|shown| shown.variables == wanted)
+            })
+            .await
+        };
         let path = "PATH=/usr/bin:/opt/cni/bin";
-        until(&store, &["B=2", path]).await;
+        shows(&["B=2", path]).await;
         config.send_replace(Some(sample::config("env: {A: x y}", "")));
-        until(&store, &["A=x y", "B=2", path]).await;
-        let shown = store.get_as::<Environment>(Environment::ID).unwrap();
+        let shown = shows(&["A=x y", "B=2", path]).await.unwrap();
         let yaml = shown.to_yaml().unwrap();
         assert_eq!(yaml, format!("variables:\n- A=x y\n- B=2\n- {path}\n"));
         assert_eq!(shown.message().variables, shown.variables);

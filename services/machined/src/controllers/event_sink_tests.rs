@@ -4,8 +4,8 @@ use std::ops::Range;
 use corten_api::events::EventResponse;
 use corten_api::events::event_sink_service_server::{EventSinkService, EventSinkServiceServer};
 use corten_api::machine as api;
+use corten_resources::Store;
 use corten_resources::controller::Runtime;
-use corten_resources::{Pointer, Start, Store};
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -128,18 +128,10 @@ impl World {
     }
 
     async fn shows(&self, endpoint: Option<&str>) {
-        let pointer = Pointer::of::<EventSinkConfig>(EventSinkConfig::ID);
-        let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let shown = self.store.get_as::<EventSinkConfig>(EventSinkConfig::ID);
-                if shown.as_ref().map(|shown| shown.endpoint.as_str()) == endpoint {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(DEADLINE, reached).await.unwrap();
+        sample::until::<EventSinkConfig>(&self.store, EventSinkConfig::ID, |shown| {
+            shown.map(|shown| shown.endpoint.as_str()) == endpoint
+        })
+        .await;
     }
 }
 

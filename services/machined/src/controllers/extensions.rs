@@ -149,7 +149,7 @@ mod tests {
     use std::time::Duration;
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Sensitivity, Spec as _, Start, Store};
+    use corten_resources::{Sensitivity, Spec as _, Store};
     use tokio::time::timeout;
 
     use super::*;
@@ -210,21 +210,6 @@ mod tests {
         ))
     }
 
-    async fn until(store: &Store, version: Option<&str>) {
-        let pointer = Pointer::of::<ExtensionServiceConfigStatus>("ups");
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let status = store.get_as::<ExtensionServiceConfigStatus>("ups");
-                if status.map(|status| status.spec_version.clone()).as_deref() == version {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
-
     #[tokio::test]
     async fn a_services_config_is_shown_and_whether_it_is_in_place() {
         let store = Store::new();
@@ -244,8 +229,14 @@ mod tests {
             let all = document.all::<kinds::ExtensionServiceConfig>();
             all.cloned().collect::<Vec<_>>()
         };
+        let in_place_is = async |version: Option<&str>| {
+            sample::until::<ExtensionServiceConfigStatus>(&store, "ups", |status| {
+                status.map(|status| &*status.spec_version) == version
+            })
+            .await
+        };
         in_place.send_replace(of(&document("one")));
-        until(&store, Some("1")).await;
+        in_place_is(Some("1")).await;
         let shown = store.get_as::<ExtensionServiceConfig>("ups").unwrap();
         assert_eq!(
             (&*shown.files[0].content, &*shown.environment[0]),
@@ -253,11 +244,11 @@ mod tests {
         );
         assert!(!format!("{shown:?}").contains("one"));
         config.send_replace(Some(document("two")));
-        until(&store, None).await;
+        in_place_is(None).await;
         in_place.send_replace(of(&document("two")));
-        until(&store, Some("2")).await;
+        in_place_is(Some("2")).await;
         config.send_replace(None);
-        until(&store, None).await;
+        in_place_is(None).await;
         let definition = ExtensionServiceConfig::DEFINITION;
         assert_eq!(definition.sensitivity, Sensitivity::Sensitive);
     }

@@ -57,17 +57,16 @@ impl Controller for EtcFiles {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::Duration;
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Sensitivity, Spec as _, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{Sensitivity, Spec as _, Store};
 
     use super::super::network::{etc_files, status};
     use super::*;
     use crate::cmdline::Cmdline;
     use crate::resources::network::HostnameStatus;
     use crate::resources::network_names::NetworkStatus;
+    use crate::sample;
 
     #[tokio::test]
     async fn they_follow_the_nodes_name_and_count_when_they_are_written() {
@@ -87,13 +86,9 @@ mod tests {
         };
         runtime.add(files).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let pointer = Pointer::of::<NetworkStatus>(NetworkStatus::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let are_ready = || {
-            let status = store.get_as::<NetworkStatus>(NetworkStatus::ID);
-            status.is_some_and(|status| status.etc_files_ready)
-        };
-        assert!(!are_ready());
+        let id = NetworkStatus::ID;
+        let status = store.get_as::<NetworkStatus>(id);
+        assert!(status.is_none_or(|status| !status.etc_files_ready));
         let name = |hostname: &str| {
             let status = HostnameStatus {
                 hostname: hostname.to_owned(),
@@ -104,24 +99,16 @@ mod tests {
                 .unwrap();
         };
         name("n1");
-        let ready = async {
-            while !are_ready() {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), ready).await.unwrap();
+        sample::until::<NetworkStatus>(&store, id, |status| {
+            status.is_some_and(|status| status.etc_files_ready)
+        })
+        .await;
         let text = |file: &str| fs::read_to_string(names.path().join(file)).unwrap();
         assert_eq!(text("hostname"), "n1\n");
         assert!(text("hosts").contains(" n1\n") && text("resolv.conf").is_empty());
-        let pointer = Pointer::of::<EtcFileStatus>("hostname");
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
         name("n2");
-        let renamed = async {
-            while text("hostname") != "n2\n" {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), renamed).await.unwrap();
+        let is_renamed = |_: Option<&EtcFileStatus>| text("hostname") == "n2\n";
+        sample::until(&store, "hostname", is_renamed).await;
         assert_eq!(EtcFileSpec::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }
 }

@@ -73,29 +73,11 @@ fn status(wanted: bool, served: bool) -> ImageCacheConfig {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
     use crate::sample;
-
-    async fn until(store: &Store, wanted: &str) {
-        let pointer = Pointer::of::<ImageCacheConfig>(ImageCacheConfig::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let shown = store.get_as::<ImageCacheConfig>(ImageCacheConfig::ID);
-                if shown.is_some_and(|shown| shown.status == wanted) {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
 
     #[tokio::test]
     async fn it_is_ready_once_it_is_mounted_and_served() {
@@ -108,9 +90,15 @@ mod tests {
         };
         runtime.add(cache).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, "disabled").await;
+        let shows = async |wanted: &str| {
+            sample::until::<ImageCacheConfig>(&store, ImageCacheConfig::ID, |shown| {
+                shown.is_some_and(|shown| shown.status == wanted)
+            })
+            .await
+        };
+        shows("disabled").await;
         config.send_replace(Some(document));
-        until(&store, "preparing").await;
+        shows("preparing").await;
         let volume = VolumeStatus {
             phase: "ready",
             ..VolumeStatus::default()
@@ -124,8 +112,7 @@ mod tests {
             unknown: true,
         };
         store.put(Draft::new(REGISTRYD, service), "").unwrap();
-        until(&store, "ready").await;
-        let shown = store.get_as::<ImageCacheConfig>(ImageCacheConfig::ID);
+        let shown = shows("ready").await;
         assert_eq!(shown.unwrap().roots, [IMAGE_CACHE]);
     }
 }

@@ -46,29 +46,11 @@ impl Controller for KmsgLogs {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
     use crate::sample;
-
-    async fn until(store: &Store, wanted: &[&str]) {
-        let pointer = Pointer::of::<KmsgLogConfig>(KmsgLogConfig::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let shown = store.get_as::<KmsgLogConfig>(KmsgLogConfig::ID);
-                if shown.map_or(Vec::new(), |shown| shown.destinations.clone()) == wanted {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
 
     #[tokio::test]
     async fn receivers_of_config_and_kernels_parameters_are_shown() {
@@ -81,12 +63,18 @@ mod tests {
         };
         runtime.add(logs).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, &["tcp://10.0.0.9:1"]).await;
+        let shows = async |wanted: &[&str]| {
+            sample::until::<KmsgLogConfig>(&store, KmsgLogConfig::ID, |shown| {
+                shown.is_some_and(|shown| shown.destinations == wanted)
+            })
+            .await
+        };
+        shows(&["tcp://10.0.0.9:1"]).await;
         let cmdline = "quiet talos.logging.kernel=udp://10.0.0.8:2".to_owned();
         let line = Draft::new(KernelCmdline::ID, KernelCmdline { cmdline });
         store.put(line, "").unwrap();
-        until(&store, &["udp://10.0.0.8:2", "tcp://10.0.0.9:1"]).await;
+        shows(&["udp://10.0.0.8:2", "tcp://10.0.0.9:1"]).await;
         config.send_replace(None);
-        until(&store, &["udp://10.0.0.8:2"]).await;
+        shows(&["udp://10.0.0.8:2"]).await;
     }
 }

@@ -99,13 +99,11 @@ fn network(reachable: bool) -> Option<UnmetCondition> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     fn service(store: &Store, id: &str, healthy: bool) {
         let service = Service {
@@ -117,25 +115,15 @@ mod tests {
     }
 
     async fn until(store: &Store, expected: &str) {
-        let pointer = Pointer::of::<MachineStatus>(MachineStatus::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let mut last = String::new();
-        let reached = async {
-            while watcher.next().await.is_some() {
-                let Some(status) = store.get_as::<MachineStatus>(MachineStatus::ID) else {
-                    continue;
-                };
+        sample::until::<MachineStatus>(store, MachineStatus::ID, |status| {
+            status.is_some_and(|status| {
                 let unmet = status.status.unmet_conditions.iter();
                 let reasons: Vec<_> = unmet.map(|unmet| unmet.reason.as_str()).collect();
                 let ready = status.status.ready;
-                last = format!("{} {ready} {}", status.stage, reasons.join("; "));
-                if last == expected {
-                    return;
-                }
-            }
-        };
-        let reached = timeout(Duration::from_secs(20), reached).await;
-        assert!(reached.is_ok(), "{last:?} does not become {expected:?}");
+                format!("{} {ready} {}", status.stage, reasons.join("; ")) == expected
+            })
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -47,9 +47,10 @@ mod tests {
     use std::fs;
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{AnySpec as _, Pointer, Start, Store};
+    use corten_resources::{AnySpec as _, Store};
 
     use super::*;
+    use crate::sample;
 
     #[tokio::test]
     async fn processors_and_memory_are_shown() {
@@ -64,12 +65,9 @@ mod tests {
         };
         runtime.add(stats).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let pointer = Pointer::of::<MemoryStat>(MemoryStat::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        while store.get_as::<MemoryStat>(MemoryStat::ID).is_none() {
-            watcher.next().await.unwrap();
-        }
-        let memory = store.get_as::<MemoryStat>(MemoryStat::ID).unwrap();
+        let id = MemoryStat::ID;
+        let memory = sample::until::<MemoryStat>(&store, id, |memory| memory.is_some()).await;
+        let memory = memory.unwrap();
         assert!(memory.to_yaml().unwrap().contains("used: 60\n"));
         let cpu = store.get_as::<CpuStat>(CpuStat::ID).unwrap();
         assert_eq!(cpu.to_yaml().unwrap().matches("user: 2.5\n").count(), 2);

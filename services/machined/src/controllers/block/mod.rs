@@ -152,26 +152,11 @@ fn system_disk(devices: &[Found]) -> Option<SystemDisk> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
-
-    async fn until(store: &Store, ready: bool) {
-        let id = DiscoveredVolumesStatus::ID;
-        let pointer = Pointer::of::<DiscoveredVolumesStatus>(id);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let found = || store.get_as::<DiscoveredVolumesStatus>(id);
-        let reached = async {
-            while found().is_none_or(|status| status.ready != ready) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
+    use crate::sample;
 
     #[tokio::test]
     async fn volumes_are_discovered_once_udevd_has_told_of_every_device() {
@@ -179,12 +164,19 @@ mod tests {
         let mut runtime = Runtime::new(store.clone());
         runtime.add(BlockDevices).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, false).await;
+        let discovered = async |ready: bool| {
+            let id = DiscoveredVolumesStatus::ID;
+            sample::until::<DiscoveredVolumesStatus>(&store, id, |status| {
+                status.is_some_and(|status| status.ready == ready)
+            })
+            .await
+        };
+        discovered(false).await;
         let devices = DevicesStatus { ready: true };
         store
             .put(Draft::new(DevicesStatus::ID, devices), "")
             .unwrap();
-        until(&store, true).await;
+        discovered(true).await;
     }
 
     #[test]

@@ -64,24 +64,13 @@ impl Controller for Swaps {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
+    use crate::sample::until;
 
     const DEVICE: &str = "/dev/dm-1";
-
-    async fn until(store: &Store, done: impl Fn(Option<&SwapStatus>) -> bool) {
-        let pointer = Pointer::of::<SwapStatus>(DEVICE);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            while !done(store.get_as::<SwapStatus>(DEVICE).as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
 
     #[tokio::test]
     async fn what_is_swapped_to_is_shown_as_long_as_it_is() {
@@ -96,8 +85,8 @@ mod tests {
         };
         runtime.add(swaps).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, |status| status.is_some()).await;
-        let status = store.get_as::<SwapStatus>(DEVICE).unwrap();
+        let status = until::<SwapStatus>(&store, DEVICE, |status| status.is_some()).await;
+        let status = status.unwrap();
         assert_eq!((status.size, status.used), (1_048_571_904, 2 << 20));
         assert_eq!(
             (&*status.size_human, &*status.used_human),
@@ -108,6 +97,6 @@ mod tests {
         fs::remove_file(&list).unwrap();
         let volume = Draft::new("s-a", VolumeStatus::default());
         store.put(volume, "").unwrap();
-        until(&store, |status| status.is_none()).await;
+        until::<SwapStatus>(&store, DEVICE, |status| status.is_none()).await;
     }
 }

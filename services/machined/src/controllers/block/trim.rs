@@ -203,8 +203,8 @@ fn next_turn(node: &str, volume: &str, interval: Duration, now: Duration) -> Dur
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
     use tokio::sync::mpsc;
     use tokio::time::timeout;
 
@@ -288,24 +288,19 @@ mod tests {
         };
         store.put(Draft::new("EPHEMERAL", status), "").unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let pointer = Pointer::of::<VolumeTrimSchedule>("EPHEMERAL");
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let shown = || store.get_as::<VolumeTrimSchedule>("EPHEMERAL");
-        let reached = async {
-            while shown().is_none() {
-                watcher.next().await.unwrap();
-            }
-            let schedule = shown().unwrap();
-            assert_eq!((&*schedule.filesystem, schedule.interval), ("xfs", WEEK));
-            let next = schedule.next_trim.duration_since(UNIX_EPOCH).unwrap();
-            let node = fs::read_to_string(MACHINE_ID).unwrap_or_default();
-            assert_eq!(next, next_turn(&node, "EPHEMERAL", WEEK, next - HOUR));
-            config.send_replace(None);
-            while shown().is_some() {
-                watcher.next().await.unwrap();
-            }
+        let schedule = async |is_there: bool| {
+            sample::until::<VolumeTrimSchedule>(&store, "EPHEMERAL", |schedule| {
+                schedule.is_some() == is_there
+            })
+            .await
         };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
+        let shown = schedule(true).await.unwrap();
+        assert_eq!((&*shown.filesystem, shown.interval), ("xfs", WEEK));
+        let next = shown.next_trim.duration_since(UNIX_EPOCH).unwrap();
+        let node = fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        assert_eq!(next, next_turn(&node, "EPHEMERAL", WEEK, next - HOUR));
+        config.send_replace(None);
+        schedule(false).await;
         assert_eq!((known("luks"), known("ext4")), ("none", "ext4"));
     }
 

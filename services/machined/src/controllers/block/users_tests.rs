@@ -2,8 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex as Shared;
 
 use corten_resources::controller::Runtime;
-use corten_resources::{Pointer, Start, Store};
-use tokio::time::timeout;
+use corten_resources::{Pointer, Store};
 
 use super::*;
 use crate::sample;
@@ -170,14 +169,7 @@ impl Node {
     }
 
     async fn until(&self, volume: &str, done: impl Fn(Option<&VolumeStatus>) -> bool) {
-        let pointer = Pointer::of::<VolumeStatus>(volume);
-        let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            while !done(self.store.get_as::<VolumeStatus>(volume).as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
+        sample::until(&self.store, volume, done).await;
     }
 
     async fn until_phase(&self, volume: &str, phase: &str) {

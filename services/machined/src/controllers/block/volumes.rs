@@ -174,16 +174,14 @@ pub(super) fn spec(volume: &Volume<'_>) -> MountSpec {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Spec as _, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{Spec as _, Store};
 
     use super::super::mounts::Mounts;
     use super::*;
     use crate::mount_table;
     use crate::resources::volume::{MountStatus, PartitionMount, VolumeMountStatus};
+    use crate::sample;
 
     struct Node {
         store: Store,
@@ -240,29 +238,12 @@ mod tests {
         }
 
         async fn until(&self, volume: &str, done: impl Fn(&VolumeStatus) -> bool) {
-            let pointer = Pointer::of::<VolumeStatus>(volume);
-            let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
-            let reached = async {
-                loop {
-                    let status = self.store.get_as::<VolumeStatus>(volume);
-                    if status.is_some_and(|status| done(&status)) {
-                        return;
-                    }
-                    watcher.next().await.unwrap();
-                }
-            };
-            timeout(Duration::from_secs(20), reached).await.unwrap();
+            sample::until::<VolumeStatus>(&self.store, volume, |status| status.is_some_and(&done))
+                .await;
         }
 
         async fn until_mounted(&self, volume: &str, is: bool) {
-            let pointer = Pointer::of::<MountStatus>(volume);
-            let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
-            let reached = async {
-                while self.store.get_as::<MountStatus>(volume).is_some() != is {
-                    watcher.next().await.unwrap();
-                }
-            };
-            timeout(Duration::from_secs(20), reached).await.unwrap();
+            sample::until::<MountStatus>(&self.store, volume, |mount| mount.is_some() == is).await;
         }
     }
 

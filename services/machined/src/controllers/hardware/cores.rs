@@ -66,13 +66,12 @@ fn cores(processors: Vec<api::CpuInfo>) -> BTreeMap<String, CpuCore> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::Duration;
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{AnySpec as _, Pointer, Spec, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{AnySpec as _, Spec, Store};
 
     use super::*;
+    use crate::sample::until;
 
     fn threads(numbers: &[(u32, u32)]) -> String {
         let one = |(number, core): &(u32, u32)| {
@@ -82,18 +81,6 @@ mod tests {
             )
         };
         numbers.iter().map(one).collect()
-    }
-
-    async fn until(store: &Store, id: &str, done: impl Fn(Option<&CpuCore>) -> bool) {
-        let mut watcher = store
-            .watch(&Pointer::of::<CpuCore>(id), Start::Now)
-            .unwrap();
-        let reached = async {
-            while !done(store.get_as::<CpuCore>(id).as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
     }
 
     #[tokio::test]
@@ -110,7 +97,7 @@ mod tests {
         };
         runtime.add(cores).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, "0-1", |core| core.is_some()).await;
+        until::<CpuCore>(&store, "0-1", |core| core.is_some()).await;
         let core = store.get_as::<CpuCore>("0-0").unwrap();
         assert_eq!(core.logical_cpus, [0, 2]);
         let yaml = core.to_yaml().unwrap();
@@ -130,8 +117,8 @@ mod tests {
         );
         fs::write(&file, threads(&[(0, 0)])).unwrap();
         changes.send_replace(1);
-        until(&store, "0-1", |core| core.is_none()).await;
-        until(&store, "0-0", |core| {
+        until::<CpuCore>(&store, "0-1", |core| core.is_none()).await;
+        until::<CpuCore>(&store, "0-0", |core| {
             core.is_some_and(|core| core.logical_cpus == [0])
         })
         .await;

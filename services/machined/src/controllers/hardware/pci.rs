@@ -102,13 +102,12 @@ fn class_name(class: u8) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::time::Duration;
 
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
+    use crate::sample::until;
 
     const FIRST: &str = "0000:00:1f.2";
 
@@ -119,17 +118,6 @@ mod tests {
             fs::write(directory.join(name), text).unwrap();
         }
         directory
-    }
-
-    async fn until(store: &Store, done: impl Fn(Option<&PciDevice>) -> bool) {
-        let pointer = Pointer::of::<PciDevice>(FIRST);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            while !done(store.get_as::<PciDevice>(FIRST).as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
     }
 
     #[tokio::test]
@@ -150,11 +138,11 @@ mod tests {
         };
         runtime.add(devices).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, |device| {
+        let device = until::<PciDevice>(&store, FIRST, |device| {
             device.is_some_and(|device| device.driver.is_empty())
         })
         .await;
-        let device = store.get_as::<PciDevice>(FIRST).unwrap();
+        let device = device.unwrap();
         assert_eq!(device.class, "Mass storage controller");
         assert_eq!((&*device.class_id, &*device.subclass_id), ("0x01", "0x06"));
         assert_eq!(
@@ -163,13 +151,13 @@ mod tests {
         );
         symlink("../../../bus/pci/drivers/ahci", directory.join("driver")).unwrap();
         changes.send_replace(1);
-        until(&store, |device| {
+        until::<PciDevice>(&store, FIRST, |device| {
             device.is_some_and(|device| device.driver == "ahci")
         })
         .await;
         fs::remove_dir_all(&directory).unwrap();
         changes.send_replace(2);
-        until(&store, |device| device.is_none()).await;
+        until::<PciDevice>(&store, FIRST, |device| device.is_none()).await;
     }
 
     #[test]

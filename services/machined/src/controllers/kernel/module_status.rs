@@ -109,24 +109,11 @@ fn status(state: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
-
-    async fn until(store: &Store, id: &str, done: impl Fn(Option<&KernelModuleStatus>) -> bool) {
-        let pointer = Pointer::of::<KernelModuleStatus>(id);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            while !done(store.get_as::<KernelModuleStatus>(id).as_deref()) {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
-    }
+    use crate::sample::until;
 
     #[tokio::test]
     async fn modules_are_built_in_loaded_and_removed() {
@@ -158,7 +145,7 @@ mod tests {
         };
         runtime.add(statuses).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        until(&store, "nbd", |module| module.is_some()).await;
+        until::<KernelModuleStatus>(&store, "nbd", |module| module.is_some()).await;
         let loading = store.get_as::<KernelModuleStatus>("virtio_net").unwrap();
         assert_eq!((loading.kind, loading.module.state), ("dynamic", "loading"));
         assert_eq!(loading.module.dependencies, ["a", "b"]);
@@ -186,7 +173,7 @@ mod tests {
         assert!(store.get_as::<LoadedKernelModule>("ext4").is_none());
         write("proc/modules", "");
         changes.send_replace(1);
-        until(&store, "nbd", |module| module.is_none()).await;
-        until(&store, "ext4", |module| module.is_some()).await;
+        until::<KernelModuleStatus>(&store, "nbd", |module| module.is_none()).await;
+        until::<KernelModuleStatus>(&store, "ext4", |module| module.is_some()).await;
     }
 }

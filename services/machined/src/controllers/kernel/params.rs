@@ -97,13 +97,12 @@ impl Params {
 mod tests {
     use std::fs;
     use std::path::Path;
-    use std::time::Duration;
 
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
+    use corten_resources::{Pointer, Store};
 
     use super::*;
+    use crate::sample::until;
 
     const ID: &str = "proc.sys.vm.swappiness";
 
@@ -113,21 +112,6 @@ mod tests {
             ignore_errors: false,
         };
         store.put(Draft::new(id, spec), "").unwrap();
-    }
-
-    async fn until(store: &Store, id: &str, done: impl Fn(Option<&KernelParamStatus>) -> bool) {
-        let pointer = Pointer::of::<KernelParamStatus>(id);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-        let reached = async {
-            loop {
-                let status = store.get_as::<KernelParamStatus>(id);
-                if done(status.as_deref()) {
-                    return;
-                }
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), reached).await.unwrap();
     }
 
     fn value(root: &Path) -> String {
@@ -150,7 +134,7 @@ mod tests {
         let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         for wanted in ["10", "20"] {
             want(&store, ID, wanted);
-            until(&store, ID, |status| {
+            until::<KernelParamStatus>(&store, ID, |status| {
                 status.is_some_and(|status| {
                     status.current == wanted && status.default == "60" && !status.unsupported
                 })
@@ -158,17 +142,18 @@ mod tests {
             .await;
         }
         want(&store, "proc.sys.no.such", "1");
-        until(&store, "proc.sys.no.such", |status| {
+        until::<KernelParamStatus>(&store, "proc.sys.no.such", |status| {
             status.is_some_and(|status| status.unsupported)
         })
         .await;
         want(&store, "sys.module.x.option", "Y");
-        until(&store, "sys.module.x.option", |status| status.is_some()).await;
+        let id = "sys.module.x.option";
+        until::<KernelParamStatus>(&store, id, |status| status.is_some()).await;
         assert!(root.path().join("sys/module/x/option").exists());
         store
             .destroy(&Pointer::of::<KernelParamSpec>(ID), "")
             .unwrap();
-        until(&store, ID, |status| status.is_none()).await;
+        until::<KernelParamStatus>(&store, ID, |status| status.is_none()).await;
         assert_eq!(value(root.path()), "60\n");
     }
 }

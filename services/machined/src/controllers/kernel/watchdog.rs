@@ -114,9 +114,8 @@ fn wanted(config: &Document) -> Option<WatchdogTimerConfig> {
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
     use crate::sample;
@@ -139,19 +138,9 @@ mod tests {
         };
         let draft = Draft::new(WatchdogTimerStatus::ID, before);
         store.put(draft, name).unwrap();
-        let pointer = Pointer::of::<WatchdogTimerStatus>(WatchdogTimerStatus::ID);
-        let mut watcher = store.watch(&pointer, Start::Now).unwrap();
         tokio::spawn(runtime.run(|_| {}));
-        let gone = async {
-            let is_there = || {
-                let status = store.get_as::<WatchdogTimerStatus>(WatchdogTimerStatus::ID);
-                status.is_some()
-            };
-            while is_there() {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), gone).await.unwrap();
+        let id = WatchdogTimerStatus::ID;
+        sample::until::<WatchdogTimerStatus>(&store, id, |status| status.is_none()).await;
         let wanted = store.get_as::<WatchdogTimerConfig>(WatchdogTimerConfig::ID);
         assert_eq!(wanted.unwrap().device, "/dev/watchdog7");
     }
