@@ -1,5 +1,6 @@
 //! META, as resources.
 
+use corten_api::parameters::HIDDEN;
 use corten_meta::Values;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
@@ -9,9 +10,6 @@ use crate::meta::STATE_ENCRYPTION;
 use crate::resources::meta::MetaLoaded;
 use crate::resources::runtime::MetaKey;
 use crate::volumes::Progress;
-
-/// Instead of a value with passphrases.
-const HIDDEN: &str = "******";
 
 #[derive(Debug, Clone)]
 pub(super) struct MetaKeys {
@@ -35,10 +33,13 @@ impl Controller for MetaKeys {
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
         loop {
+            // Before the values: once they are settled, those read next are META's.
+            let is_loaded = *self.volumes.borrow_and_update() != Progress::Awaited;
             let values = self.values.borrow_and_update().clone();
             context.start_outputs();
             for (tag, value) in values {
                 let value = if tag == STATE_ENCRYPTION {
+                    // It may have passphrases.
                     HIDDEN.to_owned()
                 } else {
                     String::from_utf8_lossy(&value).into_owned()
@@ -46,7 +47,7 @@ impl Controller for MetaKeys {
                 context.put(Draft::new(&format!("{tag:#04x}"), MetaKey { value }))?;
             }
             context.remove_others::<MetaKey>()?;
-            if *self.volumes.borrow_and_update() != Progress::Awaited {
+            if is_loaded {
                 context.put(Draft::new(MetaLoaded::ID, MetaLoaded { done: true }))?;
             }
             let ended = tokio::select! {
@@ -62,16 +63,14 @@ impl Controller for MetaKeys {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use tokio::time::timeout;
 
     use super::*;
+    use crate::sample;
 
     #[tokio::test]
-    async fn meta_is_loaded_once_its_values_are_shown() {
+    async fn meta_is_loaded_once_the_volumes_are_settled_and_its_values_shown() {
         let (values, volumes) = (
             watch::Sender::new(Values::new()),
             watch::Sender::new(Progress::Awaited),
@@ -83,20 +82,24 @@ mod tests {
             volumes: volumes.subscribe(),
         };
         runtime.add(keys).unwrap();
-        let mut watcher = store
-            .watch(&Pointer::of::<MetaLoaded>(MetaLoaded::ID), Start::Now)
-            .unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         let tag = corten_meta::Tag::new(0x0c).unwrap();
-        values.send_replace(Values::from([(tag, b"value".to_vec())]));
+        values.send_replace(Values::from([
+            (tag, b"value".to_vec()),
+            (STATE_ENCRYPTION, b"passphrase".to_vec()),
+        ]));
+        sample::until::<MetaKey>(&store, "0x0c", |key| {
+            key.is_some_and(|key| key.value == "value")
+        })
+        .await;
+        // The controller has ended its look, as all of this runs on one thread.
+        assert!(store.get_as::<MetaLoaded>(MetaLoaded::ID).is_none());
+        let id = format!("{STATE_ENCRYPTION:#04x}");
+        assert_eq!(store.get_as::<MetaKey>(&id).unwrap().value, HIDDEN);
         volumes.send_replace(Progress::Settled);
-        let loaded = async {
-            while store.get_as::<MetaLoaded>(MetaLoaded::ID).is_none() {
-                watcher.next().await.unwrap();
-            }
-        };
-        timeout(Duration::from_secs(20), loaded).await.unwrap();
-        let key = store.get_as::<MetaKey>("0x0c").unwrap();
-        assert_eq!(key.value, "value");
+        sample::until::<MetaLoaded>(&store, MetaLoaded::ID, |loaded| {
+            loaded.is_some_and(|loaded| loaded.done)
+        })
+        .await;
     }
 }
