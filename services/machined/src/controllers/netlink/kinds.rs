@@ -10,7 +10,7 @@ use rtnetlink::packet_route::link::{
 };
 
 use crate::resources::network::LinkStatus;
-use crate::resources::network_kind::{Bond, Bridge, Enabled, Filtering, Veth, Vlan, Vrf};
+use crate::resources::network_kind::{Bond, Bridge, Enabled, Filtering, Vlan, Vrf};
 
 /// Adds what a message says. `names` are those of the links there are, by their numbers.
 pub(super) fn add(status: &mut LinkStatus, data: &InfoData, names: &HashMap<u32, &str>) {
@@ -20,24 +20,6 @@ pub(super) fn add(status: &mut LinkStatus, data: &InfoData, names: &HashMap<u32,
         InfoData::Bond(settings) => status.bond_master = Some(bond(settings, names)),
         InfoData::Vrf(settings) => status.vrf_master = vrf(settings),
         _ => {}
-    }
-}
-
-/// Names the other ends of pairs. One that is in another network namespace has a number there, which may be
-/// that of another link here: an end is only who says so of the other, too.
-pub(super) fn pair(links: &mut [(String, LinkStatus)]) {
-    let ends: HashMap<u32, (u32, String)> = links
-        .iter()
-        .filter(|(_, status)| status.kind == "veth")
-        .map(|(name, status)| (status.index, (status.link_index, name.clone())))
-        .collect();
-    for (_, status) in links {
-        let peer = ends.get(&status.link_index);
-        status.veth = peer
-            .filter(|(of, _)| status.kind == "veth" && *of == status.index)
-            .map(|(_, name)| Veth {
-                peer_name: name.clone(),
-            });
     }
 }
 
@@ -191,32 +173,5 @@ mod tests {
         assert!(bridge.stp.enabled && bridge.vlan.filtering_enabled);
         let vrf = with(&InfoData::Vrf(vec![InfoVrf::TableId(100)]));
         assert_eq!(vrf.vrf_master, Some(Vrf { table: 100 }));
-    }
-
-    #[test]
-    fn an_end_of_a_pair_is_who_says_so_too() {
-        let veth = |index, link_index| LinkStatus {
-            kind: "veth".to_owned(),
-            index,
-            link_index,
-            ..LinkStatus::with_device()
-        };
-        let mut links = [
-            ("veth0".to_owned(), veth(5, 6)),
-            ("veth1".to_owned(), veth(6, 5)),
-            // Its other end is number 5 elsewhere.
-            ("lxc0".to_owned(), veth(7, 5)),
-            (
-                "vlan5".to_owned(),
-                LinkStatus {
-                    kind: "vlan".to_owned(),
-                    ..veth(8, 5)
-                },
-            ),
-        ];
-        pair(&mut links);
-        let peers = links.map(|(_, status)| status.veth.map(|veth| veth.peer_name));
-        let named = |name: &str| Some(name.to_owned());
-        assert_eq!(peers, [named("veth1"), named("veth0"), None, None]);
     }
 }

@@ -15,12 +15,14 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::addresses::named;
 use super::names::Names;
 use super::{Kernel, hardware_address, kinds};
 use crate::network::ethtool::Ethtool;
 use crate::network::{Setup, wireguard};
 use crate::resources::names::{DUPLEXES, LINK_FLAGS, LINK_TYPES, PORTS, flags, name};
 use crate::resources::network::LinkStatus;
+use crate::resources::network_kind::Veth;
 
 /// Of tunnels the kernel tells nothing by itself: so often they are looked at.
 const TUNNELS: Duration = Duration::from_secs(30);
@@ -91,25 +93,11 @@ impl Controller for Links {
 }
 
 fn statuses(messages: &[LinkMessage]) -> Vec<(String, LinkStatus)> {
-    let own_name = |message: &LinkMessage| {
-        let name = |attribute: &LinkAttribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
-        };
-        let name = message.attributes.iter().find_map(name)?;
-        Some((message.header.index, name))
-    };
-    let names: HashMap<u32, String> = messages.iter().filter_map(own_name).collect();
-    let names = names
-        .iter()
-        .map(|(index, name)| (*index, &**name))
-        .collect();
+    let names: HashMap<u32, &str> = messages.iter().filter_map(named).collect();
     let found = messages
         .iter()
         .filter_map(|message| status(message, &names));
-    let mut links: Vec<_> = found.collect();
-    kinds::pair(&mut links);
-    links
+    found.collect()
 }
 
 /// With what drivers tell of cables. Those of pairs are none, and a node may have hundreds.
@@ -130,6 +118,7 @@ fn with_cables(
 fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, LinkStatus)> {
     let header = &message.header;
     let mut own_name = None;
+    let mut link_is_here = true;
     let mut status = LinkStatus {
         alias: String::new(),
         alt_names: Vec::new(),
@@ -172,6 +161,8 @@ fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, 
             LinkAttribute::Mtu(bytes) => status.mtu = *bytes,
             LinkAttribute::Qdisc(text) => status.queue_disc.clone_from(text),
             LinkAttribute::Link(index) => status.link_index = *index,
+            // In another namespace, where numbers are others.
+            LinkAttribute::LinkNetNsId(_) => link_is_here = false,
             LinkAttribute::Controller(index) => status.master_index = *index,
             LinkAttribute::OperState(state) => status.operational_state = operational(*state),
             LinkAttribute::PropList(properties) => {
@@ -189,6 +180,12 @@ fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, 
             }
             _ => {}
         }
+    }
+    if status.kind == "veth" && link_is_here {
+        let peer = names.get(&status.link_index);
+        status.veth = peer.map(|name| Veth {
+            peer_name: (*name).to_owned(),
+        });
     }
     Some((own_name?, status))
 }
@@ -236,7 +233,7 @@ fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use rtnetlink::packet_route::link::LinkLayerType;
+    use rtnetlink::packet_route::link::{InfoKind, LinkLayerType};
 
     use super::*;
 
@@ -273,6 +270,47 @@ mod tests {
         let mut nameless = message();
         nameless.attributes.clear();
         assert!(statuses(&[nameless]).is_empty());
+    }
+
+    /// A link that belongs to the link of a number: here, or in the namespace that the kernel numbers so.
+    fn behind(
+        name: &str,
+        index: u32,
+        kind: InfoKind,
+        link: u32,
+        elsewhere: Option<i32>,
+    ) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+            LinkAttribute::Link(link),
+        ];
+        let namespace = elsewhere.map(LinkAttribute::LinkNetNsId);
+        message.attributes.extend(namespace);
+        message
+    }
+
+    #[test]
+    fn the_other_end_of_a_pair_is_named_where_it_is_here() {
+        let veth = |name: &str, index: u32, link: u32, elsewhere: Option<i32>| {
+            behind(name, index, InfoKind::Veth, link, elsewhere)
+        };
+        let links = statuses(&[
+            veth("veth0", 5, 6, None),
+            veth("veth1", 6, 5, None),
+            // Each other's number, and the kernel gave the namespace of the second none.
+            veth("lxc0", 7, 8, Some(0)),
+            veth("lxc1", 8, 7, Some(-1)),
+            veth("half", 9, 0, None),
+            behind("vlan5", 10, InfoKind::Vlan, 5, None),
+        ]);
+        let peers: Vec<_> = links
+            .iter()
+            .filter_map(|(name, status)| Some((&**name, &*status.veth.as_ref()?.peer_name)))
+            .collect();
+        assert_eq!(peers, [("veth0", "veth1"), ("veth1", "veth0")]);
     }
 
     #[test]
