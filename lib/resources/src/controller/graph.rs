@@ -121,7 +121,13 @@ impl fmt::Display for Graph {
                     Ownership::Exclusive => "",
                     Ownership::Shared => " (shared)",
                 };
-                writeln!(f, "  writes {}{shared}", output.definition.type_name)?;
+                let message = if output.has_message {
+                    ""
+                } else {
+                    " (YAML alone)"
+                };
+                let type_name = output.definition.type_name;
+                writeln!(f, "  writes {type_name}{shared}{message}")?;
             }
         }
         Ok(())

@@ -116,7 +116,7 @@ pub struct Output {
     /// Whether others may write it.
     pub ownership: Ownership,
     /// Whether clients have a message for it ([`Spec::Message`]).
-    pub has_message: bool,
+    has_message: bool,
     register: fn(&Store) -> Result<(), StoreError>,
 }
 

@@ -386,7 +386,7 @@ fn the_graph_can_be_read() {
         "test.Doubler\n\
          \x20 reads  test/Sources.test.corten (strong)\n\
          \x20 reads  test/Doubleds.test.corten (destroy-ready)\n\
-         \x20 writes Doubleds.test.corten\n\
+         \x20 writes Doubleds.test.corten (YAML alone)\n\
          test.Meddler\n\
          \x20 reads  test/Sources.test.corten/mine\n"
     );
