@@ -17,32 +17,50 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Machine, lock};
+use crate::bulkhead::Bulkhead;
 use crate::console;
 use crate::containerd::Containerd;
 use crate::durable::{self, Access};
 use crate::node::Node as _;
+use crate::panics::again;
 use crate::regular;
 use crate::services::environment::with_variables;
 use crate::services::extension::{FILES, declare, file_path, id, unusable};
 use crate::services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
-use crate::supervisor::{Conditions, Supervisor};
+use crate::supervisor::Supervisor;
 
 /// Between looks for a path that a service waits for.
 const LOOK: Duration = Duration::from_secs(1);
+/// So many paths may be on network mounts whose servers are away before the others wait with them.
+const LOOKS: usize = 16;
 /// Between attempts to remove what nobody wants any more.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The extensions' services, and the extensions that were loaded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Extensions {
     /// What the files say; held while it is declared.
     found: Arc<Mutex<Vec<Entry>>>,
     /// Paths that are looked for, once each.
     awaited: Mutex<HashSet<PathBuf>>,
+    looks: Bulkhead,
     /// Those that lie over the image's, the lowest first.
     pub(super) loaded: watch::Sender<Vec<Layer>>,
     /// What the config has for them, where its files are as it says.
     pub(super) in_place: watch::Sender<Vec<ExtensionServiceConfig>>,
+}
+
+impl Default for Extensions {
+    fn default() -> Extensions {
+        Extensions {
+            found: Arc::default(),
+            awaited: Mutex::default(),
+            // Who looks waits for the answer however long it takes.
+            looks: Bulkhead::new(LOOKS, Duration::MAX),
+            loaded: watch::Sender::default(),
+            in_place: watch::Sender::default(),
+        }
+    }
 }
 
 /// A file: a service, or its name and why it cannot be used.
@@ -63,8 +81,10 @@ impl Machine {
     /// Finds the services, and wants them to run.
     pub(super) fn start_extensions(&self) {
         self.find_extensions();
-        let found = self.extensions.found.clone();
-        tokio::spawn(remove_others(self.supervisor.clone(), found));
+        let (supervisor, found) = (self.supervisor.clone(), self.extensions.found.clone());
+        tokio::spawn(again(move || {
+            remove_others(supervisor.clone(), found.clone())
+        }));
     }
 
     /// Finds the services of now: new ones start, those that are gone end.
@@ -79,7 +99,12 @@ impl Machine {
                 if let Condition::Path(path) = need
                     && lock(&self.extensions.awaited).insert(path.clone())
                 {
-                    tokio::spawn(await_path(path, self.supervisor.conditions()));
+                    let (looks, conditions) =
+                        (self.extensions.looks.clone(), self.supervisor.conditions());
+                    tokio::spawn(async move {
+                        again(|| is_there(&path, Path::exists, &looks)).await;
+                        conditions.set(Condition::Path(path), Ok(()));
+                    });
                 }
             }
         }
@@ -262,12 +287,15 @@ fn stem(path: &Path) -> String {
     stem.chars().map(part).take(64).collect()
 }
 
-/// Tells when the path is there.
-async fn await_path(path: PathBuf, conditions: Conditions) {
-    while !path.exists() {
+/// Returns when the path is there. An extension chose it: a look at it may hang, and then no other is begun.
+async fn is_there(path: &Path, exists: fn(&Path) -> bool, looks: &Bulkhead) {
+    loop {
+        let path = path.to_owned();
+        if let Ok(true) = looks.run(move || exists(&path)).await {
+            return;
+        }
         sleep(LOOK).await;
     }
-    conditions.set(Condition::Path(path), Ok(()));
 }
 
 /// Containers outlive the boot they were made in as records on the disk. Those of extensions that are gone are

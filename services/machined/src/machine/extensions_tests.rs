@@ -1,5 +1,9 @@
 //! Extensions' services: their files, and what the config gives them.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+
 use super::*;
 use crate::node::{ServiceState, ServiceView};
 use crate::sample;
@@ -153,4 +157,26 @@ fn containers_of_extensions_loaded_since_are_wanted() {
     fs::remove_file(directory.path().join("early.yaml")).unwrap();
     look();
     assert!(!is_found(&found, "ext-early") && is_found(&found, "ext-late"));
+}
+
+#[tokio::test]
+async fn a_look_for_a_path_that_hangs_is_waited_for_once_and_not_by_the_runtime() {
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    static IS_AWAY: AtomicBool = AtomicBool::new(true);
+    fn exists(_: &Path) -> bool {
+        BEGUN.fetch_add(1, Ordering::SeqCst);
+        assert!(Handle::try_current().is_err(), "a thread of the runtime");
+        while IS_AWAY.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+    let looks = Extensions::default().looks;
+    let waiting = is_there(Path::new("/mnt/nfs/socket"), exists, &looks);
+    let back = async {
+        sleep(2 * LOOK).await;
+        IS_AWAY.store(false, Ordering::SeqCst);
+    };
+    tokio::join!(waiting, back);
+    assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
 }
