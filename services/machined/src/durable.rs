@@ -119,13 +119,10 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
 mod tests {
     use std::thread;
 
-    use nix::mount::MsFlags;
-    use nix::sched::{CloneFlags, unshare};
-
     use super::*;
     use crate::config_store::ConfigStore;
     use crate::last_stop::{self, Reason, Stop};
-    use crate::network::testing::skip;
+    use crate::network::testing::on_a_volume;
     use crate::sample;
 
     #[test]
@@ -174,28 +171,9 @@ mod tests {
         replace_now(&directory.path().join("no/such"), "x", private).unwrap_err();
     }
 
-    /// On a volume of 64 KiB in a mount namespace of its own.
-    fn on_a_small_volume(test: impl FnOnce(&Path) + Send) {
-        if !rustix::process::geteuid().is_root() {
-            return skip("root, to mount a small volume");
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        let mounted = || {
-            unshare(CloneFlags::CLONE_NEWNS).unwrap();
-            let none: Option<&str> = None;
-            let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-            nix::mount::mount(none, "/", none, private, none).unwrap();
-            let size = Some("size=64k,mode=700");
-            nix::mount::mount(none, path, Some("tmpfs"), MsFlags::empty(), size).unwrap();
-            test(path);
-        };
-        thread::scope(|scope| scope.spawn(mounted).join().unwrap());
-    }
-
     #[test]
     fn a_full_volume_is_an_error_and_keeps_what_it_had() {
-        on_a_small_volume(|volume| {
+        on_a_volume("size=64k,mode=700", |volume| {
             let store = ConfigStore::on_volume(volume).unwrap();
             let config = |name: &str| sample::text(&format!("network: {{hostname: {name}}}"), "");
             let name = || {

@@ -19,6 +19,9 @@ pub(super) struct Overlay {
     /// The directory itself, by which it is the lowest layer whatever is mounted on it.
     own: OwnedFd,
     is_mounted: bool,
+    /// Beneath what is mounted lies its successor already: it could not be detached then.
+    is_doubled: bool,
+    detach: fn(&Path) -> io::Result<()>,
 }
 
 impl Overlay {
@@ -32,6 +35,8 @@ impl Overlay {
             target: target.to_owned(),
             own: rustix::fs::open(target, flags, Mode::empty())?,
             is_mounted: false,
+            is_doubled: false,
+            detach: mount::detach,
         })
     }
 
@@ -41,17 +46,23 @@ impl Overlay {
     /// # Errors
     /// Those before lie there still: they go only when the others are there.
     pub(super) fn lay(&mut self, layers: &[PathBuf]) -> io::Result<()> {
+        if self.is_doubled {
+            (self.detach)(&self.target)?;
+            self.is_doubled = false;
+        }
         if !layers.is_empty() {
             let next = self.with(layers)?;
             if self.is_mounted {
                 next.attach_beneath(&self.target)?;
+                self.is_doubled = true;
             } else {
                 next.attach(&self.target)?;
             }
         }
         if self.is_mounted {
-            mount::detach(&self.target)?;
+            (self.detach)(&self.target)?;
         }
+        self.is_doubled = false;
         self.is_mounted = !layers.is_empty();
         Ok(())
     }
@@ -70,15 +81,10 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::thread;
-
-    use corten_sys::mount::MountFlags;
-    use nix::errno::Errno;
-    use nix::mount::MsFlags;
-    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::network::testing::{kernel_lacks, skip};
+    use crate::mount_table;
+    use crate::network::testing::{kernel_lacks, on_a_volume};
 
     /// The kernel's version, as far as it counts here.
     fn kernel() -> (u32, u32) {
@@ -89,32 +95,6 @@ mod tests {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut next = || numbers.next().unwrap().parse().unwrap();
         (next(), next())
-    }
-
-    /// A tree of mounts of this thread alone, with a file system of its own at `directory`; false: not without root.
-    fn alone(directory: &Path) -> bool {
-        match unshare(CloneFlags::CLONE_NEWNS) {
-            Ok(()) => {}
-            Err(Errno::EPERM) => {
-                skip("a mount namespace: run as root");
-                return false;
-            }
-            Err(error) => panic!("no mount namespace: {error}"),
-        }
-        let none: Option<&str> = None;
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        nix::mount::mount(none, "/", none, private, none).unwrap();
-        mount::mount(
-            Path::new("test"),
-            directory,
-            "tmpfs",
-            MountFlags::empty(),
-            "",
-        )
-        .unwrap();
-        // As the node's root is.
-        mount::make_shared(directory).unwrap();
-        true
     }
 
     fn layers_come_and_go(directory: &Path) {
@@ -156,6 +136,23 @@ mod tests {
             assert_eq!(seen(), all);
         }
         assert_eq!(io::read_to_string(in_use).unwrap(), "a");
+        // What cannot be detached stays, and what lies beneath it is one however often that is tried.
+        overlay.detach = |_| Err(io::ErrorKind::ResourceBusy.into());
+        for names in [&["b"][..], &["b"], &[], &["c"]] {
+            lay(&mut overlay, names).unwrap_err();
+            assert_eq!(seen(), "aown");
+        }
+        let mounted = || {
+            let table = fs::read_to_string("/proc/thread-self/mounts").unwrap();
+            mount_table::parse(&table)
+                .iter()
+                .filter(|mount| mount.source == SOURCE)
+                .count()
+        };
+        assert_eq!(mounted(), 2);
+        overlay.detach = mount::detach;
+        lay(&mut overlay, &["c"]).unwrap();
+        assert_eq!((seen().as_str(), mounted()), ("cown", 1));
         // No mount is left under another.
         lay(&mut overlay, &[]).unwrap();
         mount::unmount(&at("own")).unwrap_err();
@@ -166,13 +163,10 @@ mod tests {
         if kernel() < (6, 7) {
             return kernel_lacks("overlays that are given layer by layer (Linux 6.7)");
         }
-        let directory = tempfile::tempdir().unwrap();
-        let test = || {
-            if alone(directory.path()) {
-                layers_come_and_go(directory.path());
-            }
-        };
-        // Its mounts go with the thread.
-        thread::scope(|scope| scope.spawn(test).join().unwrap());
+        on_a_volume("", |directory| {
+            // As the node's root is.
+            mount::make_shared(directory).unwrap();
+            layers_come_and_go(directory);
+        });
     }
 }

@@ -1,13 +1,15 @@
-//! Network namespaces for tests on the real kernel.
+//! Namespaces of the network and of mounts for tests on the real kernel.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::thread;
 
 use futures_util::TryStreamExt as _;
 use nix::errno::Errno;
+use nix::mount::MsFlags;
 use nix::sched::{CloneFlags, setns, unshare};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
@@ -19,6 +21,33 @@ pub fn alone(test: impl Future<Output = ()>) {
         Err(Errno::EPERM) => skip("a network namespace: run as root, or under `unshare -Ur`"),
         Err(error) => panic!("no network namespace: {error}"),
     }
+}
+
+/// Runs a test with a volume in memory, which nobody else sees, in a mount namespace of its own; `options` are
+/// tmpfs's (tmpfs(5)). Without the right to have one it is skipped.
+pub fn on_a_volume(options: &str, test: impl FnOnce(&Path) + Send) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let alone = || {
+        match unshare(CloneFlags::CLONE_NEWNS) {
+            Ok(()) => {}
+            Err(Errno::EPERM) => {
+                return skip("a mount namespace: run as root, or under `unshare -Ur`");
+            }
+            Err(error) => panic!("no mount namespace: {error}"),
+        }
+        let none: Option<&str> = None;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        nix::mount::mount(none, "/", none, private, none).unwrap();
+        nix::mount::mount(none, path, Some("tmpfs"), MsFlags::empty(), Some(options)).unwrap();
+        test(path);
+    };
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    // The mounts go with the thread.
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name(name);
+        thread.spawn_scoped(scope, alone).unwrap().join().unwrap();
+    });
 }
 
 /// Says on the real standard error that (a part of) this test did not run; where every test has to, as in CI,
