@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::process;
 use crate::services::{ENVIRONMENT, TOOLS_CGROUP, Tool};
 
-/// What is kept of a tool's words; they go into one message.
-const MOST_WORDS: u64 = 4096;
+/// What is kept of a tool's words, in bytes; they go into one message.
+const MOST_WORDS: usize = 4096;
 
 /// A tool to be run, and who waits for it.
 #[derive(Debug)]
@@ -136,10 +136,37 @@ fn spawn(
     Ok((pid, words))
 }
 
-/// Reads to the end, so that the tool never blocks on a full pipe; keeps the beginning.
+/// Reads to the end, so that the tool never blocks on a full pipe; keeps the last words: why it fails a tool says
+/// after what it did (xfs_repair(8) tells of each phase, and of all it finds).
 async fn read(mut pipe: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
-    let _ = (&mut pipe).take(MOST_WORDS).read_to_end(&mut kept).await;
-    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
-    String::from_utf8_lossy(&kept).into_owned()
+    let mut is_cut = false;
+    let mut some = [0; 1024];
+    while let Ok(length @ 1..) = pipe.read(&mut some).await {
+        kept.extend_from_slice(some.get(..length).unwrap_or_default());
+        let older = kept.len().saturating_sub(MOST_WORDS);
+        is_cut |= older > 0;
+        kept.drain(..older);
+    }
+    let words = String::from_utf8_lossy(&kept);
+    if is_cut {
+        format!("... {words}")
+    } else {
+        words.into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_tool_that_says_much_is_quoted_with_its_last_words() {
+        let much = "Phase 1 - find and verify superblock...\n".repeat(10_000);
+        let words = read(format!("{much}fatal error: no memory").as_bytes()).await;
+        assert!(words.starts_with("... "), "{words}");
+        assert!(words.ends_with("...\nfatal error: no memory"), "{words}");
+        assert_eq!(words.len(), MOST_WORDS + 4);
+        assert_eq!(read(&b"no such file"[..]).await, "no such file");
+    }
 }
