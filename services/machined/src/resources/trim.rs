@@ -7,7 +7,7 @@ use corten_resources::{Definition, Spec};
 use serde::{Serialize, Serializer};
 
 use super::names::{FILE_SYSTEMS, number};
-use super::{column, duration, open};
+use super::{column, duration_text, open};
 use crate::calendar;
 
 /// When a volume has its next turn; its id is the volume's.
@@ -17,7 +17,7 @@ pub struct VolumeTrimSchedule {
     /// Its file system; `none` for one that clients have no number for.
     pub filesystem: String,
     /// How often it has one.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "duration_text")]
     pub interval: Duration,
     /// Its next one.
     #[serde(serialize_with = "rfc3339")]
@@ -45,10 +45,6 @@ impl Spec for VolumeTrimSchedule {
             next_trim: Some(self.next_trim.into()),
         }
     }
-}
-
-fn as_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&duration(*value))
 }
 
 fn rfc3339<S: Serializer>(value: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
