@@ -16,7 +16,7 @@ use rustix::io::Errno;
 pub use super::generic::NoAnswer;
 use super::generic::{Family, send};
 use crate::resources::network_ethernet::{EthernetSpec, EthernetStatus};
-use answers::Question;
+use answers::{Question, Tell};
 use message::Message;
 
 /// The family's name.
@@ -42,17 +42,7 @@ impl Ethtool {
     /// # Errors
     /// [`NoAnswer::Lost`]. What a driver refuses to tell is absent.
     pub fn status(&self, link: &str) -> Result<Option<EthernetStatus>, NoAnswer> {
-        let Some(information) = self.ask(Question::Information, link)? else {
-            return Ok(None);
-        };
-        let mut status = EthernetStatus::default();
-        answers::information(&information, &mut status);
-        for (question, tell) in answers::OTHERS {
-            if let Some(answer) = self.ask(*question, link)? {
-                tell(&answer, &mut status);
-            }
-        }
-        Ok(Some(status))
+        self.told(link, answers::OTHERS)
     }
 
     /// What a link's device says of its cable alone: port, speed and duplex.
@@ -60,13 +50,24 @@ impl Ethtool {
     /// # Errors
     /// As of [`Ethtool::status`].
     pub fn cable(&self, link: &str) -> Result<Option<EthernetStatus>, NoAnswer> {
+        self.told(link, &[(Question::Modes, answers::modes)])
+    }
+
+    /// What a link's device says of itself, and in answer to these questions.
+    fn told(
+        &self,
+        link: &str,
+        others: &[(Question, Tell)],
+    ) -> Result<Option<EthernetStatus>, NoAnswer> {
         let Some(information) = self.ask(Question::Information, link)? else {
             return Ok(None);
         };
         let mut status = EthernetStatus::default();
         answers::information(&information, &mut status);
-        if let Some(modes) = self.ask(Question::Modes, link)? {
-            answers::modes(&modes, &mut status);
+        for (question, tell) in others {
+            if let Some(answer) = self.ask(*question, link)? {
+                tell(&answer, &mut status);
+            }
         }
         Ok(Some(status))
     }
