@@ -19,8 +19,8 @@ use corten_config::{Document, Patch, Problems};
 
 use crate::cmdline::Cmdline;
 use crate::network::seed::{Files, NAMES, Place};
-pub use patience::{PAUSES, look};
-pub use url::Facts;
+pub use patience::look;
+pub use url::{Facts, shown};
 pub use volume::find as read_volume;
 
 /// No config is larger.
@@ -45,8 +45,7 @@ pub enum Source {
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // Without what may be a secret: user, password, query.
-            Source::Url(template) => f.write_str(&url::shown(template)),
+            Source::Url(template) => f.write_str(&shown(template)),
             Source::Volume { labels, file } => {
                 write!(f, "{file} on volume {}", labels.join(" or "))
             }
@@ -122,8 +121,11 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
             return Ok(Some(Source::Url(url.to_owned())));
         }
         Some(other) => {
+            // Everybody may read it in the log. At a blank the value would be taken for ended.
+            let other = other.replace(char::is_whitespace, "_");
+            let other = parameters::hide(&format!("corten.config={other}"));
             return Err(format!(
-                "corten.config={other} is not used: give an http:// or https:// URL, metal-iso, or none"
+                "{other} is not used: give an http:// or https:// URL, metal-iso, or none"
             ));
         }
         None => {}
@@ -157,12 +159,6 @@ pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
     };
     let [config, meta] = NAMES;
     Ok([get(config)?, get(meta)?])
-}
-
-/// A URL without what may be a secret: user, password, query.
-#[must_use]
-pub fn shown(url: &str) -> String {
-    url::shown(url)
 }
 
 /// A file's text, without its end of line; empty when there is none.
@@ -219,8 +215,25 @@ mod tests {
         ] {
             assert_eq!(asks(cmdline, serial), expected, "{cmdline} {serial}");
         }
-        let wrong = read("corten.config=ftp://x", "").unwrap_err();
-        assert!(wrong.contains("give an http://"), "{wrong}");
+        for (cmdline, expected) in [
+            ("corten.config=ftp://x", "corten.config=ftp://x"),
+            (
+                "corten.config=ftp://u:secret@x/c",
+                "corten.config=ftp://******@x/c",
+            ),
+            (
+                "talos.config=HTTPS://x/c?token=secret",
+                "corten.config=HTTPS://x/c?******",
+            ),
+            (
+                "corten.config=\"ftp://u:my secret@x/c\"",
+                "corten.config=ftp://******@x/c",
+            ),
+        ] {
+            let remedy = " is not used: give an http:// or https:// URL, metal-iso, or none";
+            let told = read(cmdline, "").unwrap_err();
+            assert_eq!(told, format!("{expected}{remedy}"));
+        }
     }
 
     #[test]

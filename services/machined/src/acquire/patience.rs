@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
+
+use crate::console;
 
 /// Between the looks, 31 s together: a BMC's virtual CD and a USB disk behind two hubs take up to twenty. For
 /// longer a machine without the volume would not serve the operator who is to mend that.
-pub const PAUSES: [Duration; 5] = [
+const PAUSES: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
@@ -14,21 +17,33 @@ pub const PAUSES: [Duration; 5] = [
     Duration::from_secs(16),
 ];
 
-/// Looks for what `shown` names until it is found, with these pauses; `say` hears why it is looked for again.
+/// Looks for what `shown` names, for half a minute or until it is found; the console hears why it is looked for
+/// again. `find` looks once, on a thread where it may block.
 ///
 /// # Errors
 /// Those of the last look.
-pub async fn look<T, F>(
+pub async fn look<T: Send + 'static>(
     shown: &str,
+    find: impl Fn() -> Result<Option<T>, String> + Clone + Send + 'static,
+) -> Result<Option<T>, String> {
+    look_after(&PAUSES, shown, find, console::say).await
+}
+
+async fn look_after<T: Send + 'static>(
     pauses: &[Duration],
-    mut find: impl FnMut() -> F,
+    shown: &str,
+    find: impl Fn() -> Result<Option<T>, String> + Clone + Send + 'static,
     say: impl Fn(&str),
-) -> Result<Option<T>, String>
-where
-    F: Future<Output = Result<Option<T>, String>>,
-{
+) -> Result<Option<T>, String> {
+    let look_once = || {
+        let found = spawn_blocking(find.clone());
+        async move {
+            let found = found.await;
+            found.unwrap_or_else(|_| Err("reading it failed".to_owned()))
+        }
+    };
     for pause in pauses {
-        let why = match find().await {
+        let why = match look_once().await {
             Ok(Some(found)) => return Ok(Some(found)),
             Ok(None) => format!("there is no {shown} yet"),
             Err(why) => format!("{shown}: {why}"),
@@ -36,12 +51,14 @@ where
         say(&format!("{why}; looking again in {} s", pause.as_secs()));
         sleep(*pause).await;
     }
-    find().await
+    look_once().await
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -49,17 +66,15 @@ mod tests {
 
     /// What is found when the looks find this one after the other, and what was said.
     async fn looked(
-        looks: &[Result<Option<u8>, &str>],
+        looks: &'static [Result<Option<u8>, &str>],
     ) -> (Result<Option<u8>, String>, Vec<String>) {
-        let next = Cell::new(0);
+        let next = Arc::new(AtomicUsize::new(0));
         let said = RefCell::new(Vec::new());
-        let find = || {
-            let number = next.replace(next.get() + 1);
-            std::future::ready(looks[number].map_err(str::to_owned))
-        };
+        let count = Arc::clone(&next);
+        let find = move || looks[count.fetch_add(1, Ordering::Relaxed)].map_err(str::to_owned);
         let say = |text: &str| said.borrow_mut().push(text.to_owned());
-        let found = look("file on volume V", &AT_ONCE, find, say).await;
-        assert_eq!(next.get(), looks.len());
+        let found = look_after(&AT_ONCE, "file on volume V", find, say).await;
+        assert_eq!(next.load(Ordering::Relaxed), looks.len());
         (found, said.into_inner())
     }
 
@@ -80,5 +95,12 @@ mod tests {
         assert_eq!((found, said.len()), (Ok(None), 2));
         let (found, _) = looked(&[Ok(None), Ok(None), Err("broken")]).await;
         assert_eq!(found, Err("broken".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_breaks_off_is_one_that_failed() {
+        let find = || -> Result<Option<u8>, String> { panic!("no disk") };
+        let found = look_after(&[], "file on volume V", find, |_| {}).await;
+        assert_eq!(found, Err("reading it failed".to_owned()));
     }
 }

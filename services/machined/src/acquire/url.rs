@@ -91,8 +91,9 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
     format!("{base}?{}", pairs.join("&"))
 }
 
-/// For the console: without user, password and query.
-pub(super) fn shown(template: &str) -> String {
+/// A URL without what may be a secret: user, password, query.
+#[must_use]
+pub fn shown(template: &str) -> String {
     let plain = template.split(['?', '#']).next().unwrap_or_default();
     match plain.split_once("://") {
         Some((scheme, rest)) => {

@@ -89,12 +89,8 @@ impl Machine {
         shown: &str,
     ) -> Result<Option<Vec<u8>>, String> {
         self.supervisor.up("udevd").await;
-        let find = || async move {
-            let find = move || acquire::read_volume(labels, [file], Path::new(MOUNT_POINT));
-            let found = spawn_blocking(find).await;
-            found.unwrap_or_else(|_| Err("reading it failed".to_owned()))
-        };
-        let found = acquire::look(shown, &acquire::PAUSES, find, console::say).await?;
+        let find = move || acquire::read_volume(labels, [file], Path::new(MOUNT_POINT));
+        let found = acquire::look(shown, find).await?;
         Ok(found.and_then(|[bytes]| bytes))
     }
 

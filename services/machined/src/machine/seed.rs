@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
-use crate::acquire::{self, PAUSES, SEED_LABELS};
+use crate::acquire::{self, SEED_LABELS};
 use crate::console;
 use crate::network::seed::{Files, Kept, NAMES, Place, Seed};
 use crate::volumes::{Progress, STATE};
@@ -63,22 +62,22 @@ impl Machine {
         }
     }
 
-    async fn find_seed(&self, place: &Place, shown: &str) -> Result<Option<Files>, String> {
+    async fn find_seed(
+        self: &Arc<Machine>,
+        place: &Place,
+        shown: &str,
+    ) -> Result<Option<Files>, String> {
         match &place.url {
             Some(url) => {
                 let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
-                let find = || {
-                    let (url, facts) = (url.clone(), self.facts());
-                    in_thread(move || acquire::fetch_seed(&url, &facts).map(Some))
-                };
-                acquire::look(shown, &PAUSES, find, console::say).await
+                let (machine, url) = (Arc::clone(self), url.clone());
+                let find = move || acquire::fetch_seed(&url, &machine.facts()).map(Some);
+                acquire::look(shown, find).await
             }
             None => {
                 self.supervisor.up("udevd").await;
-                let find = || {
-                    in_thread(|| acquire::read_volume(SEED_LABELS, NAMES, Path::new(MOUNT_POINT)))
-                };
-                acquire::look(shown, &PAUSES, find, console::say).await
+                let find = || acquire::read_volume(SEED_LABELS, NAMES, Path::new(MOUNT_POINT));
+                acquire::look(shown, find).await
             }
         }
     }
@@ -124,11 +123,4 @@ fn keep(files: &Files) {
     if let Err(error) = kept.save(files) {
         console::warn(&format!("network: the seed is not kept: {error}"));
     }
-}
-
-async fn in_thread<T: Send + 'static>(
-    find: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    let found = spawn_blocking(find).await;
-    found.unwrap_or_else(|_| Err("reading it failed".to_owned()))
 }
