@@ -12,12 +12,16 @@ pub fn in_order(wanted: &Units) -> Vec<&String> {
     names
 }
 
-/// How many links stand before this one. Links that need each other end at the bound, and wait for ever.
+/// How many links can stand one on the other: the kernel lets no more (linux/netdevice.h, `MAX_NEST_DEV`).
+const DEEPEST: usize = 8;
+
+/// How many links stand before this one. Links that need each other end at the bound, and wait for ever. Each may
+/// need two, so that more than the bound would be a lot of work, and deeper than the stack.
 fn depth(wanted: &Units, name: &str, so_far: usize) -> usize {
     let Some(link) = wanted.get(name).and_then(|unit| unit.link.as_ref()) else {
         return so_far;
     };
-    if so_far > wanted.len() {
+    if so_far >= DEEPEST {
         return so_far;
     }
     let parent = Some(link.parent_name.as_str()).filter(|parent| !parent.is_empty());
@@ -299,4 +303,28 @@ fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<
             .into_iter()
             .map(|route| Step::AddRoute(route.clone())),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::apply::units;
+    use crate::network::layers::Specs;
+    use crate::resources::network_spec::Layer;
+
+    #[test]
+    fn links_that_need_each_other_are_no_deeper_than_the_bound() {
+        let mut specs = Specs::default();
+        let link = specs.link(Layer::Platform, "b");
+        "b".clone_into(&mut link.bond_name);
+        "b".clone_into(&mut link.parent_name);
+        for number in 0..12 {
+            let member = specs.link(Layer::Platform, &format!("a{number}"));
+            "b".clone_into(&mut member.bond_name);
+        }
+        let wanted = units(specs.links.into_iter(), [].into_iter(), [].into_iter());
+        assert_eq!(depth(&wanted, "b", 0), DEEPEST);
+        assert_eq!(depth(&wanted, "a0", 0), DEEPEST);
+        assert_eq!(in_order(&wanted).len(), 13);
+    }
 }
