@@ -73,7 +73,7 @@ impl Document {
     /// `all`: what is known but not supported yet is read like the rest.
     pub(crate) fn read(bytes: &[u8], all: bool) -> Result<Document, Problems> {
         let mut notes = Notes::default();
-        let (text, trees) = stream::read(bytes, &mut notes)?;
+        let (text, trees) = stream::read_some(bytes, &mut notes)?;
         let mut root = None;
         let mut found = Vec::new();
         for node in &trees {

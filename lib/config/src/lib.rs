@@ -1,7 +1,8 @@
 //! The machine config: documents that say all a node should be.
 //!
 //! Owns: the fields there are, parsing with positions, validation, patches,
-//! redaction, and what a change from one config to another means.
+//! redaction, what a change from one config to another means, and what platforms
+//! say of the network ([`platform`]).
 //! Never does: files, network, decisions. It only says what is written.
 //! Talks to: nobody; machined and the client link it.
 //! On a laptop: `cargo test -p corten-config`.

@@ -110,7 +110,7 @@ pub(crate) fn read_section<S: Section>(
         });
     }
     for field in table::fields(S::TABLE).filter(|field| field.required) {
-        if node.entry(field.name).is_none_or(Node::is_empty) {
+        if !node.given(field.name) {
             reader.wrong_in(node, field.name, "is required");
         }
     }

@@ -5,7 +5,19 @@ use crate::kinds;
 use crate::problem::{Mark, Notes, Problems};
 use crate::tree::{self, Node};
 
-/// Reads a stream of documents; empty ones are left out.
+/// Reads a stream of documents, of which at least one is not empty; empty ones are left out.
+pub(crate) fn read_some<'a>(
+    bytes: &'a [u8],
+    notes: &mut Notes,
+) -> Result<(&'a str, Vec<Node>), Problems> {
+    let (text, trees) = read(bytes, notes)?;
+    if trees.is_empty() && notes.is_empty() {
+        notes.add(Mark::default(), "", "the config is empty");
+    }
+    Ok((text, trees))
+}
+
+/// The same where nothing may be said.
 pub(crate) fn read<'a>(
     bytes: &'a [u8],
     notes: &mut Notes,
@@ -19,10 +31,7 @@ pub(crate) fn read<'a>(
         let line = good.split(|b| *b == b'\n').count();
         Problems::one(Mark { line, column: 1 }, "not UTF-8 text")
     })?;
-    let trees: Vec<Node> = tree::read(text, notes).into_iter().flatten().collect();
-    if trees.is_empty() && notes.is_empty() {
-        notes.add(Mark::default(), "", "the config is empty");
-    }
+    let trees = tree::read(text, notes).into_iter().flatten().collect();
     Ok((text, trees))
 }
 

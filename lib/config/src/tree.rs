@@ -85,6 +85,12 @@ impl Node {
         self.entry(name).filter(|value| !value.is_null())
     }
 
+    /// Whether this is a map in which something stands under the key. What is empty asks for nothing, so it is not
+    /// given.
+    pub(crate) fn given(&self, name: &str) -> bool {
+        self.entry(name).is_some_and(|value| !value.is_empty())
+    }
+
     /// The fields of a map; none for anything else.
     pub(crate) fn entries(&self) -> &[(Key, Node)] {
         match &self.content {

@@ -94,7 +94,7 @@ impl Encryption {
     /// Everything that is wrong with it.
     pub fn from_meta(bytes: &[u8]) -> Result<Encryption, Problems> {
         let mut notes = Notes::default();
-        let (_, trees) = stream::read(bytes, &mut notes)?;
+        let (_, trees) = stream::read_some(bytes, &mut notes)?;
         let mut encryption = Encryption::default();
         if let Some(node) = trees.first() {
             let mut reader = Reader::new(&mut notes, false);

@@ -19,10 +19,7 @@ section! {
 }
 
 fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
-    // RFC 791: no host may be asked to take less.
-    if link.mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
-        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
-    }
+    check_mtu(link.mtu, node, reader);
     let mut seen = std::collections::HashSet::new();
     if link
         .addresses
@@ -30,6 +27,13 @@ fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
         .any(|address| !seen.insert(address.address))
     {
         reader.wrong_in(node, "addresses", "has one address twice");
+    }
+}
+
+/// Complains unless an MTU that is given can be one (RFC 791: no host may be asked to take less).
+pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+    if mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
+        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
     }
 }
 
@@ -57,20 +61,19 @@ fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
     if route.destination.is_none() && route.gateway.is_none() {
         reader.wrong(node.mark, "needs destination or gateway");
     }
-    let family = |address: IpAddr| address.is_ipv4();
-    let families = [
-        route
-            .destination
-            .map(|destination| family(destination.address)),
-        route.gateway.map(family),
-        route.source.map(family),
-    ];
-    let mut given = families.iter().flatten();
-    if given
-        .next()
-        .is_some_and(|first| given.any(|other| other != first))
-    {
-        reader.wrong(node.mark, "mixes IPv4 and IPv6");
+    route.check_family(node, reader);
+}
+
+impl LinkRoute {
+    /// Complains when its addresses are of two families.
+    pub(crate) fn check_family(&self, node: &Node, reader: &mut Reader<'_>) {
+        let destination = self.destination.map(|cidr| cidr.address);
+        let given = [destination, self.gateway, self.source];
+        let mut families = given.iter().flatten().map(IpAddr::is_ipv4);
+        let first = families.next();
+        if !families.all(|family| Some(family) == first) {
+            reader.wrong(node.mark, "mixes IPv4 and IPv6");
+        }
     }
 }
 
@@ -212,9 +215,13 @@ section! {
 }
 
 fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
-    if bond.miimon.is_some_and(|ms| ms > 0) && bond.arp_interval.is_some_and(|ms| ms > 0) {
-        reader.wrong_in(node, "arpInterval", "excludes miimon");
-    }
+    let monitoring = BondMonitoring {
+        miimon: ("miimon", bond.miimon),
+        arp_interval: ("arpInterval", bond.arp_interval),
+        arp_ip_targets: ("arpIpTargets", &bond.arp_ip_targets),
+        ns_ip6_targets: ("nsIp6Targets", &bond.ns_ip6_targets),
+    };
+    monitoring.check(node, reader);
     if bond
         .primary
         .as_ref()
@@ -222,11 +229,33 @@ fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
     {
         reader.wrong_in(node, "primary", "must be one of links");
     }
-    if bond.ns_ip6_targets.iter().any(IpAddr::is_ipv4) {
-        reader.wrong_in(node, "nsIp6Targets", "takes IPv6 addresses only");
-    }
-    if bond.arp_ip_targets.iter().any(IpAddr::is_ipv6) {
-        reader.wrong_in(node, "arpIpTargets", "takes IPv4 addresses only");
+}
+
+/// How a bond finds out that a link of it is dead, each with the name that its document has for it.
+#[derive(Debug, Default)]
+pub(crate) struct BondMonitoring<'a> {
+    pub(crate) miimon: (&'a str, Option<u32>),
+    pub(crate) arp_interval: (&'a str, Option<u32>),
+    pub(crate) arp_ip_targets: (&'a str, &'a [IpAddr]),
+    pub(crate) ns_ip6_targets: (&'a str, &'a [IpAddr]),
+}
+
+impl BondMonitoring<'_> {
+    /// Complains of what the kernel refuses, or what could not be told it.
+    pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
+        let is_on = |interval: Option<u32>| interval.is_some_and(|ms| ms > 0);
+        let ((miimon, looks), (arp_interval, probes)) = (self.miimon, self.arp_interval);
+        if is_on(looks) && is_on(probes) {
+            reader.wrong_in(node, arp_interval, &format!("excludes {miimon}"));
+        }
+        let (field, targets) = self.ns_ip6_targets;
+        if targets.iter().any(IpAddr::is_ipv4) {
+            reader.wrong_in(node, field, "takes IPv6 addresses only");
+        }
+        let (field, targets) = self.arp_ip_targets;
+        if targets.iter().any(IpAddr::is_ipv6) {
+            reader.wrong_in(node, field, "takes IPv4 addresses only");
+        }
     }
 }
 
@@ -263,7 +292,7 @@ choices! {
 
 section! {
     /// A VLAN on another link.
-    pub struct VLANConfig [check_vlan] {
+    pub struct VLANConfig [check_vlan_config] {
         Acted "name" name: LinkName = "The link's name", required;
         Acted "vlanID" vlan_id: u16 = "1 to 4094", required;
         Acted "vlanMode" vlan_mode: VlanMode = "The protocol";
@@ -272,12 +301,20 @@ section! {
     }
 }
 
-fn check_vlan(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
-    if node.get("vlanID").is_some() && !(1..=4094).contains(&vlan.vlan_id) {
-        reader.wrong_in(node, "vlanID", "must be from 1 to 4094");
+fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
+    // One that is missing is told already.
+    if node.given("vlanID") {
+        check_vlan(Some(vlan.vlan_id), "vlanID", node, reader);
     }
     if !vlan.parent.is_empty() && vlan.parent == vlan.name {
         reader.wrong_in(node, "parent", "must be another link");
+    }
+}
+
+/// Complains unless a VLAN has a number, and one that it can have (IEEE 802.1Q).
+pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
+    if id.is_none_or(|id| !(1..=4094).contains(&id)) {
+        reader.wrong_in(node, field, "must be from 1 to 4094");
     }
 }
 

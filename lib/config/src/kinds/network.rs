@@ -140,32 +140,25 @@ choices! {
 }
 
 fn check_dhcpv4(config: &DHCPv4Config, node: &Node, reader: &mut Reader<'_>) {
-    check_duid(
-        config.client_identifier,
-        config.duid_raw.as_deref(),
-        node,
-        reader,
-    );
+    let duid = ("duidRaw", config.duid_raw.as_deref());
+    check_duid(config.client_identifier, duid, node, reader);
 }
 
 fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
-    check_duid(
-        config.client_identifier,
-        config.duid_raw.as_deref(),
-        node,
-        reader,
-    );
+    let duid = ("duidRaw", config.duid_raw.as_deref());
+    check_duid(config.client_identifier, duid, node, reader);
 }
 
-fn check_duid(
+/// Complains of a DUID, which has the name that its document has for it: missing where it is asked for, or no DUID.
+pub(crate) fn check_duid(
     kind: Option<ClientIdentifier>,
-    raw: Option<&str>,
+    (field, raw): (&str, Option<&str>),
     node: &Node,
     reader: &mut Reader<'_>,
 ) {
     let Some(raw) = raw else {
         if kind == Some(ClientIdentifier::Duid) {
-            reader.wrong_in(node, "duidRaw", "is required with clientIdentifier: duid");
+            reader.wrong_in(node, field, "is required with clientIdentifier: duid");
         }
         return;
     };
@@ -175,7 +168,8 @@ fn check_duid(
         && (2..=260).contains(&digits.len())
         && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if !good {
-        reader.wrong_in(node, "duidRaw", "must be hexadecimal");
+        let what = "must be hexadecimal: 1 to 130 pairs of digits";
+        reader.wrong_in(node, field, what);
     }
 }
 

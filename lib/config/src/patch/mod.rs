@@ -35,7 +35,7 @@ impl Patch {
     /// Everything that is wrong with its form, with line and column.
     pub fn parse(bytes: &[u8]) -> Result<Patch, Problems> {
         let mut notes = Notes::default();
-        let (_, trees) = stream::read(bytes, &mut notes)?;
+        let (_, trees) = stream::read_some(bytes, &mut notes)?;
         let form = match trees.as_slice() {
             [
                 Node {
@@ -66,7 +66,7 @@ impl Patch {
 /// What is wrong with the config's form, or why a patch does not fit it.
 pub fn patch(config: &[u8], patches: &[Patch]) -> Result<String, Problems> {
     let mut notes = Notes::default();
-    let (text, mut trees) = stream::read(config, &mut notes)?;
+    let (text, mut trees) = stream::read_some(config, &mut notes)?;
     let text = text.to_owned();
     notes.into_result(())?;
     if patches.is_empty() {

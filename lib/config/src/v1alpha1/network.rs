@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::ExtraHost;
-use crate::kinds::{BondMode, XmitHashPolicy, check_keepalive, check_peers};
+use crate::kinds::{BondMode, LinkRoute, XmitHashPolicy, check_keepalive, check_peers, check_vlan};
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
@@ -86,17 +86,19 @@ fn check_route(route: &LegacyRoute, node: &Node, reader: &mut Reader<'_>) {
     if route.network.is_none() && route.gateway.is_none() {
         reader.wrong(node.mark, "needs network or gateway");
     }
-    let families = [
-        route.network.map(|network| network.address.is_ipv4()),
-        route.gateway.map(|gateway| gateway.is_ipv4()),
-        route.source.map(|source| source.is_ipv4()),
-    ];
-    let mut given = families.into_iter().flatten();
-    if given
-        .next()
-        .is_some_and(|first| given.any(|other| other != first))
-    {
-        reader.wrong(node.mark, "mixes IPv4 and IPv6");
+    LinkRoute::from(route).check_family(node, reader);
+}
+
+impl From<&LegacyRoute> for LinkRoute {
+    fn from(route: &LegacyRoute) -> LinkRoute {
+        LinkRoute {
+            destination: route.network,
+            gateway: route.gateway,
+            source: route.source,
+            metric: route.metric,
+            mtu: route.mtu,
+            table: None,
+        }
     }
 }
 
@@ -159,7 +161,7 @@ section! {
 
 section! {
     /// A VLAN in the old form.
-    pub struct LegacyVlan [check_vlan] {
+    pub struct LegacyVlan [check_legacy_vlan] {
         Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
         Acted "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
         Acted "routes" routes: Vec<LegacyRoute> = "Routes through it";
@@ -171,9 +173,10 @@ section! {
     }
 }
 
-fn check_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
-    if node.get("vlanId").is_some() && !(1..=4094).contains(&vlan.vlan_id) {
-        reader.wrong_in(node, "vlanId", "must be from 1 to 4094");
+fn check_legacy_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
+    // One that is missing is told already.
+    if node.given("vlanId") {
+        check_vlan(Some(vlan.vlan_id), "vlanId", node, reader);
     }
 }
 
