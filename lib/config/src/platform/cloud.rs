@@ -4,9 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::model::SeedNetwork;
+use super::only;
 use super::v1::NetworkV1;
 use super::v2::NetworkV2;
-use super::{MOST, only};
 use crate::problem::{Notes, Problems};
 use crate::read::{Reader, Section as _, Value, read_section, scalar, section};
 use crate::table::{self, Shape};
@@ -45,17 +45,7 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
             return None;
         }
     };
-    let sum = |of: fn(&super::SeedLink) -> usize| network.links.iter().map(of).sum::<usize>();
-    let routes = sum(|link| link.routes.len()) + network.routes.len();
-    for (what, count) in [
-        ("links", network.links.len()),
-        ("addresses", sum(|link| link.addresses.len())),
-        ("routes", routes),
-    ] {
-        if count > MOST {
-            reader.wrong(node.mark, &format!("must have at most {MOST} {what}"));
-        }
-    }
+    network.size().check(node, reader);
     Some(network)
 }
 
@@ -212,19 +202,5 @@ impl Value for Mask {
     const SHAPE: Shape = Shape::Text("a mask such as 255.255.255.0");
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         scalar(node, reader, "a mask such as 255.255.255.0", Mask::parse)
-    }
-}
-
-/// Complains unless an MTU that is given can be one (RFC 791: no host may be asked to take less).
-pub(super) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
-    if mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
-        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
-    }
-}
-
-/// Complains unless a VLAN's number that is given can be one.
-pub(super) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
-    if id.is_none_or(|id| !(1..=4094).contains(&id)) {
-        reader.wrong_in(node, field, "must be from 1 to 4094");
     }
 }

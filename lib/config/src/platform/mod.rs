@@ -6,21 +6,26 @@
 
 mod cloud;
 mod meta;
+mod meta_link;
 mod model;
 mod v1;
 mod v2;
 
 pub use cloud::{SeedIdentity, identity, network};
 pub use meta::*;
+pub use meta_link::*;
 pub use model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 
-use crate::problem::{Mark, Notes, Problems};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::problem::{Mark, Notes, Problems, printable};
+use crate::read::Reader;
 use crate::stream;
 use crate::tree::Node;
 
 /// The largest text read here, in bytes; real ones have a few thousand.
 pub const LARGEST: usize = 256 * 1024;
-/// Links, addresses and routes, of each: a slip of a generator shall not make a node busy for hours.
+/// Links, addresses, routes, servers and so on, of each: a slip of a generator shall not make a node busy for hours.
 const MOST: usize = 256;
 
 /// The only document of a text; none of one that is empty.
@@ -29,14 +34,47 @@ fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
         let message = format!("larger than {} KiB", LARGEST / 1024);
         return Err(Problems::one(Mark::default(), message));
     }
-    // Generators leave files with nothing but a comment.
-    let says = |line: &[u8]| !matches!(line.trim_ascii_start().first(), None | Some(b'#'));
-    if !bytes.split(|byte| *byte == b'\n').any(says) {
-        return Ok(None);
-    }
     let (_, trees) = stream::read(bytes, notes)?;
     if let [_, second, ..] = trees.as_slice() {
         notes.add(second.mark, "", "a second document: there can be one only");
     }
     Ok(trees.into_iter().next())
+}
+
+/// How much there is of everything, and which links must be there before others.
+struct Size<'a> {
+    counts: Vec<(&'static str, usize)>,
+    needs: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl Size<'_> {
+    /// Complains of what there is too much of, and of a link that would be on, or part of, itself, be it by others
+    /// between.
+    fn check(mut self, node: &Node, reader: &mut Reader<'_>) {
+        let mut is_small = true;
+        for (what, _) in self.counts.iter().filter(|(_, count)| *count > MOST) {
+            reader.wrong(node.mark, &format!("must have at most {MOST} {what}"));
+            is_small = false;
+        }
+        if !is_small {
+            return;
+        }
+        // Who needs nobody that is left, or is needed by nobody, is in no circle.
+        loop {
+            let before = self.needs.len();
+            let left: BTreeSet<&str> = self.needs.keys().copied().collect();
+            let needed: BTreeSet<&str> = self.needs.values().flatten().copied().collect();
+            self.needs.retain(|name, needs| {
+                needed.contains(name) && needs.iter().any(|name| left.contains(name))
+            });
+            if self.needs.len() == before {
+                break;
+            }
+        }
+        if let Some(name) = self.needs.keys().next() {
+            let name = printable(name);
+            let what = format!("has the link {name:?}, which is on or part of itself");
+            reader.wrong(node.mark, &what);
+        }
+    }
 }

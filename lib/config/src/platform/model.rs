@@ -1,8 +1,10 @@
 //! A network as cloud-init describes it, in either version of its format.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::kinds::BondConfig;
+use super::Size;
+use crate::kinds::{BondConfig, LinkRoute};
 use crate::values::{Cidr, Mac};
 
 /// A network.
@@ -16,6 +18,43 @@ pub struct SeedNetwork {
     pub dns_servers: Vec<IpAddr>,
     /// Domains to try behind short names.
     pub search_domains: Vec<String>,
+}
+
+impl SeedNetwork {
+    pub(super) fn size(&self) -> Size<'_> {
+        let sum = |of: fn(&SeedLink) -> usize| self.links.iter().map(of).sum::<usize>();
+        let mut needs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut links_of_bonds = 0;
+        let mut targets = 0;
+        for link in &self.links {
+            match &link.shape {
+                SeedShape::Card(_) => {}
+                SeedShape::Bond {
+                    members, config, ..
+                } => {
+                    for member in members {
+                        needs.entry(member).or_default().push(&link.id);
+                    }
+                    links_of_bonds += members.len();
+                    targets += config.arp_ip_targets.len();
+                }
+                SeedShape::Vlan { parent, .. } => {
+                    needs.entry(&link.id).or_default().push(parent);
+                }
+            }
+        }
+        let routes = sum(|link| link.routes.len()) + self.routes.len();
+        let counts = vec![
+            ("links", self.links.len()),
+            ("links in bonds", links_of_bonds),
+            ("addresses", sum(|link| link.addresses.len())),
+            ("routes", routes),
+            ("name servers", self.dns_servers.len()),
+            ("search domains", self.search_domains.len()),
+            ("targets of ARP probes", targets),
+        ];
+        Size { counts, needs }
+    }
 }
 
 /// A link.
@@ -60,8 +99,15 @@ impl SeedLink {
 pub enum SeedShape {
     /// A network card.
     Card(SeedMatch),
-    /// Several links as one; `links` of the config has their ids.
-    Bond(Box<BondConfig>),
+    /// Several links as one.
+    Bond {
+        /// The ids of the links bonded.
+        members: Vec<String>,
+        /// The id of the preferred one.
+        primary: Option<String>,
+        /// How they are bonded; `links` and `primary` are empty.
+        config: Box<BondConfig>,
+    },
     /// A VLAN.
     Vlan {
         /// The id of the link it is on.
@@ -92,44 +138,17 @@ pub struct SeedDhcp {
 }
 
 /// A route.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedRoute {
-    /// Where it leads; absent: everywhere.
-    pub destination: Option<Cidr>,
-    /// Through whom; absent: it is on the link.
-    pub gateway: Option<IpAddr>,
+    /// Where it leads, and how.
+    pub route: LinkRoute,
     /// Whether the gateway is on the link though no address of it says so.
     pub on_link: bool,
-    /// The address packets are sent from.
-    pub source: Option<IpAddr>,
-    /// Lower wins; absent: the usual one.
-    pub metric: Option<u32>,
-    /// The routing table; absent: the main one.
-    pub table: Option<u32>,
-    /// Bytes of the largest packet; absent: the link's.
-    pub mtu: Option<u32>,
 }
 
-impl SeedRoute {
-    /// The route to everywhere through somebody.
-    pub(super) fn everywhere(gateway: IpAddr) -> SeedRoute {
-        SeedRoute {
-            destination: None,
-            gateway: Some(gateway),
-            on_link: false,
-            source: None,
-            metric: None,
-            table: None,
-            mtu: None,
-        }
-    }
-
-    /// Whether all of its addresses are of one family.
-    pub(super) fn is_of_one_family(&self) -> bool {
-        let destination = self.destination.map(|cidr| cidr.address);
-        let given = [destination, self.gateway, self.source];
-        let mut families = given.iter().flatten().map(IpAddr::is_ipv4);
-        let first = families.next();
-        families.all(|family| Some(family) == first)
+impl From<LinkRoute> for SeedRoute {
+    fn from(route: LinkRoute) -> SeedRoute {
+        let on_link = false;
+        SeedRoute { route, on_link }
     }
 }

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
-use super::cloud::{Mask, OneOrMore, Place, Truth, check_mtu, check_vlan};
+use super::cloud::{Mask, OneOrMore, Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use crate::kinds::{
-    AdSelect, BondConfig, BondMode, FailOverMac, LacpRate, PrimaryReselect, XmitHashPolicy,
+    AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
+    PrimaryReselect, XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
@@ -55,47 +56,40 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
         entry.kind,
         EntryKind::Physical | EntryKind::Bond | EntryKind::Vlan
     );
-    if is_link && node.get("name").is_none() {
+    if is_link && !node.given("name") {
         reader.wrong_in(node, "name", "is required");
     }
     match entry.kind {
         EntryKind::Physical => {}
         EntryKind::Bond => {
-            if node.get("bond_interfaces").is_none_or(Node::is_empty) {
+            if !node.given("bond_interfaces") {
                 reader.wrong_in(node, "bond_interfaces", "is required");
             }
         }
         EntryKind::Vlan => {
             check_vlan(entry.vlan_id, "vlan_id", node, reader);
-            if node.get("vlan_link").is_none() {
+            if !node.given("vlan_link") {
                 reader.wrong_in(node, "vlan_link", "is required");
             } else if entry.parent == entry.name {
                 reader.wrong_in(node, "vlan_link", "must be another link");
             }
         }
         EntryKind::Nameserver => {
-            if node.get("address").is_none() && node.get("search").is_none() {
+            if !node.given("address") && !node.given("search") {
                 reader.wrong_in(node, "address", "is required");
             }
         }
         EntryKind::Route => {
-            if node.get("destination").is_none() {
+            if !node.given("destination") {
                 reader.wrong_in(node, "destination", "is required");
             }
-            if node.get("gateway").is_none() {
+            if !node.given("gateway") {
                 reader.wrong_in(node, "gateway", "is required");
-            } else {
-                check_families(&entry.route(), node, reader);
             }
+            entry.route().check_family(node, reader);
         }
     }
     check_mtu(entry.mtu, node, reader);
-}
-
-fn check_families(route: &SeedRoute, node: &Node, reader: &mut Reader<'_>) {
-    if !route.is_of_one_family() {
-        reader.wrong(node.mark, "mixes IPv4 and IPv6");
-    }
 }
 
 choices! {
@@ -139,7 +133,7 @@ impl Subnet {
 fn check_subnet(subnet: &Subnet, node: &Node, reader: &mut Reader<'_>) {
     let is_static = matches!(subnet.kind, SubnetKind::Static | SubnetKind::Static6);
     // What could not be read is told already.
-    let is_read = subnet.address.is_some() || node.get("address").is_none();
+    let is_read = subnet.address.is_some() || !node.given("address");
     if is_static && is_read && subnet.cidr().is_none() {
         let what = "must be an address with a prefix, or one beside a netmask";
         reader.wrong_in(node, "address", what);
@@ -163,30 +157,26 @@ section! {
 }
 
 impl SubnetRoute {
-    fn route(&self) -> SeedRoute {
+    fn route(&self) -> LinkRoute {
         let place = self.network.or(self.destination).unwrap_or_default();
-        SeedRoute {
+        LinkRoute {
             destination: place.network(self.netmask),
             gateway: self.gateway,
-            on_link: false,
-            source: None,
             metric: self.metric,
-            table: None,
-            mtu: None,
+            ..LinkRoute::default()
         }
     }
 }
 
 fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>) {
-    let places = [node.get("network"), node.get("destination")];
-    if places.iter().flatten().count() != 1 {
+    if node.given("network") == node.given("destination") {
         reader.wrong(node.mark, "needs exactly one of network, destination");
     }
     let route = route.route();
-    if route.destination.is_none() && node.get("gateway").is_none() {
+    if route.destination.is_none() && !node.given("gateway") {
         reader.wrong_in(node, "gateway", "is required for a route to everywhere");
     }
-    check_families(&route, node, reader);
+    route.check_family(node, reader);
 }
 
 section! {
@@ -211,29 +201,28 @@ section! {
 }
 
 fn check_bond(params: &BondParams, node: &Node, reader: &mut Reader<'_>) {
-    if params.miimon.is_some_and(|ms| ms > 0) && params.arp_interval.is_some_and(|ms| ms > 0) {
-        reader.wrong_in(node, "bond-arp-interval", "excludes bond-miimon");
-    }
+    let monitoring = BondMonitoring {
+        miimon: ("bond-miimon", params.miimon),
+        arp_interval: ("bond-arp-interval", params.arp_interval),
+        ..BondMonitoring::default()
+    };
+    monitoring.check(node, reader);
 }
 
 impl Entry {
-    fn route(&self) -> SeedRoute {
+    fn route(&self) -> LinkRoute {
         let destination = self.destination.unwrap_or_default();
-        SeedRoute {
+        LinkRoute {
             destination: destination.network(self.netmask),
             gateway: self.gateway,
-            on_link: false,
-            source: None,
             metric: self.metric,
-            table: None,
-            mtu: None,
+            ..LinkRoute::default()
         }
     }
 
-    fn bond(&self) -> BondConfig {
+    fn bond(&self) -> SeedShape {
         let params = &self.params;
-        BondConfig {
-            links: self.members.clone(),
+        let config = BondConfig {
             mode: params.mode,
             miimon: params.miimon,
             updelay: params.updelay.or(params.updelay_too),
@@ -246,6 +235,11 @@ impl Entry {
             primary_reselect: params.primary_reselect,
             arp_interval: params.arp_interval,
             ..BondConfig::default()
+        };
+        SeedShape::Bond {
+            members: self.members.iter().map(ToString::to_string).collect(),
+            primary: None,
+            config: Box::new(config),
         }
     }
 
@@ -258,7 +252,7 @@ impl Entry {
                 }),
                 None,
             ),
-            EntryKind::Bond => (SeedShape::Bond(Box::new(self.bond())), self.mac),
+            EntryKind::Bond => (self.bond(), self.mac),
             EntryKind::Vlan => (
                 SeedShape::Vlan {
                     parent: self.parent.to_string(),
@@ -287,12 +281,14 @@ impl Entry {
                 // The kernel makes addresses of what routers say by itself.
                 SubnetKind::Stateless | SubnetKind::Slaac | SubnetKind::Manual => {}
             }
-            link.routes.extend(subnet.gateway.map(|gateway| SeedRoute {
+            let everywhere = subnet.gateway.map(|gateway| LinkRoute {
+                gateway: Some(gateway),
                 metric: subnet.metric,
-                ..SeedRoute::everywhere(gateway)
-            }));
-            link.routes
-                .extend(subnet.routes.iter().map(SubnetRoute::route));
+                ..LinkRoute::default()
+            });
+            let routes = subnet.routes.iter().map(SubnetRoute::route);
+            let routes = everywhere.into_iter().chain(routes);
+            link.routes.extend(routes.map(SeedRoute::from));
         }
         Some(link)
     }
@@ -304,7 +300,7 @@ impl From<NetworkV1> for SeedNetwork {
         for entry in &said.config {
             network.links.extend(entry.link());
             if entry.kind == EntryKind::Route {
-                network.routes.push(entry.route());
+                network.routes.push(entry.route().into());
             }
             if entry.kind == EntryKind::Nameserver {
                 network.dns_servers.extend(&entry.address.0);

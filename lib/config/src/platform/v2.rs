@@ -4,21 +4,22 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::cloud::{Place, Truth, check_mtu, check_vlan};
+use super::cloud::{Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use crate::kinds::{
-    AdSelect, BondConfig, BondMode, FailOverMac, LacpRate, PrimaryReselect, XmitHashPolicy,
+    AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
+    PrimaryReselect, XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::tree::Node;
-use crate::values::{Cidr, HostName, LinkName, LinkPattern, Mac, Object, is_link_name};
+use crate::values::{Cidr, HostName, LinkPattern, Mac, Object, is_link_name};
 
 section! {
     /// A `network-config` of version 2.
     pub struct NetworkV2 [check_network] {
         Held "version" version: u8 = "2";
         Held "renderer" renderer: String = "Which program of another system follows it";
-        Acted "ethernets" ethernets: BTreeMap<String, Ethernet> = "SeedNetwork cards";
+        Acted "ethernets" ethernets: BTreeMap<String, Ethernet> = "Network cards";
         Acted "bonds" bonds: BTreeMap<String, Bond> = "Several links as one";
         Acted "vlans" vlans: BTreeMap<String, Vlan> = "VLANs";
         Later "bridges" bridges: Option<Object> = "Several links as one network";
@@ -41,6 +42,30 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
             reader.within(section, |reader| {
                 let what = "must be called as a network link may be: at most 15 characters";
                 reader.wrong_in(section_node, name, what);
+            });
+        }
+    }
+    let is_known = |id: &String| {
+        network.ethernets.contains_key(id)
+            || network.bonds.contains_key(id)
+            || network.vlans.contains_key(id)
+            || is_link_name(id)
+    };
+    let members = network.bonds.iter();
+    let members =
+        members.map(|(name, bond)| ("bonds", name, "interfaces", bond.interfaces.as_slice()));
+    let parents = network.vlans.iter();
+    let parents =
+        parents.map(|(name, vlan)| ("vlans", name, "link", std::slice::from_ref(&vlan.parent)));
+    for (section, name, field, ids) in members.chain(parents) {
+        let Some(link) = node.entry(section).and_then(|links| links.entry(name)) else {
+            continue;
+        };
+        // One that is missing is told already.
+        if link.given(field) && !ids.iter().all(is_known) {
+            let what = "must name links by what they stand under here, or by their own names";
+            reader.within(&format!("{section}.{name}"), |reader| {
+                reader.wrong_in(link, field, what);
             });
         }
     }
@@ -118,11 +143,10 @@ section! {
 }
 
 impl Route {
-    fn route(&self) -> SeedRoute {
-        SeedRoute {
+    fn route(&self) -> LinkRoute {
+        LinkRoute {
             destination: self.to.network(None),
             gateway: self.via,
-            on_link: self.on_link.0,
             source: self.from,
             metric: self.metric,
             table: self.table,
@@ -133,12 +157,10 @@ impl Route {
 
 fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
     let route = route.route();
-    if route.destination.is_none() && node.get("via").is_none() {
+    if route.destination.is_none() && !node.given("via") {
         reader.wrong_in(node, "via", "is required for a route to everywhere");
     }
-    if !route.is_of_one_family() {
-        reader.wrong(node.mark, "mixes IPv4 and IPv6");
-    }
+    route.check_family(node, reader);
     check_mtu(route.mtu, node, reader);
 }
 
@@ -171,7 +193,7 @@ fn check_match(found: &Match, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Several links as one.
     pub struct Bond [check_bond] {
-        Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded", required;
+        Acted "interfaces" interfaces: Vec<String> = "The links bonded", required;
         Acted "parameters" parameters: Parameters = "How they are bonded";
         .. link: Common = "What every kind of link can have";
     }
@@ -200,7 +222,7 @@ section! {
         Acted "lacp-rate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
         Acted "ad-select" ad_select: Option<AdSelect> = "How an aggregator is chosen";
         Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "primary" primary: Option<LinkName> = "The preferred link";
+        Acted "primary" primary: Option<String> = "The preferred link";
         Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
         Acted "arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
         Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
@@ -208,20 +230,20 @@ section! {
 }
 
 fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_>) {
-    let is_on = |interval: Option<u32>| interval.is_some_and(|ms| ms > 0);
-    if is_on(parameters.miimon) && is_on(parameters.arp_interval) {
-        reader.wrong_in(node, "arp-interval", "excludes mii-monitor-interval");
-    }
-    if parameters.arp_ip_targets.iter().any(IpAddr::is_ipv6) {
-        reader.wrong_in(node, "arp-ip-targets", "takes IPv4 addresses only");
-    }
+    let monitoring = BondMonitoring {
+        miimon: ("mii-monitor-interval", parameters.miimon),
+        arp_interval: ("arp-interval", parameters.arp_interval),
+        arp_ip_targets: ("arp-ip-targets", &parameters.arp_ip_targets),
+        ..BondMonitoring::default()
+    };
+    monitoring.check(node, reader);
 }
 
 section! {
     /// A VLAN.
     pub struct Vlan [check_vlan_link] {
         Acted "id" id: Option<u16> = "Its number";
-        Acted "link" parent: LinkName = "The link it is on", required;
+        Acted "link" parent: String = "The link it is on", required;
         .. link: Common = "What every kind of link can have";
     }
 }
@@ -231,10 +253,9 @@ fn check_vlan_link(vlan: &Vlan, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl Bond {
-    fn config(&self) -> BondConfig {
+    fn shape(&self) -> SeedShape {
         let parameters = self.parameters.clone();
-        BondConfig {
-            links: self.interfaces.clone(),
+        let config = BondConfig {
             mode: parameters.mode,
             miimon: parameters.miimon,
             updelay: parameters.updelay,
@@ -244,11 +265,15 @@ impl Bond {
             lacp_rate: parameters.lacp_rate,
             ad_select: parameters.ad_select,
             fail_over_mac: parameters.fail_over_mac,
-            primary: parameters.primary,
             primary_reselect: parameters.primary_reselect,
             arp_interval: parameters.arp_interval,
             arp_ip_targets: parameters.arp_ip_targets,
             ..BondConfig::default()
+        };
+        SeedShape::Bond {
+            members: self.interfaces.clone(),
+            primary: parameters.primary,
+            config: Box::new(config),
         }
     }
 }
@@ -264,14 +289,21 @@ impl Common {
             })
         };
         let gateways = [self.gateway4, self.gateway6].into_iter().flatten();
-        let routes = gateways.map(SeedRoute::everywhere);
+        let everywhere = gateways.map(|gateway| LinkRoute {
+            gateway: Some(gateway),
+            ..LinkRoute::default()
+        });
+        let routes = self.routes.iter().map(|said| SeedRoute {
+            route: said.route(),
+            on_link: said.on_link.0,
+        });
         SeedLink {
             mtu: self.mtu,
             hardware_addr: self.mac,
             dhcp4: dhcp(self.dhcp4, &self.dhcp4_overrides),
             dhcp6: dhcp(self.dhcp6, &self.dhcp6_overrides),
             addresses: self.addresses.clone(),
-            routes: routes.chain(self.routes.iter().map(Route::route)).collect(),
+            routes: everywhere.map(SeedRoute::from).chain(routes).collect(),
             ..SeedLink::new(id, shape)
         }
     }
@@ -294,11 +326,11 @@ impl From<NetworkV2> for SeedNetwork {
             add(id, SeedShape::Card(found.unwrap_or_default()), &card.link);
         }
         for (id, bond) in &said.bonds {
-            add(id, SeedShape::Bond(Box::new(bond.config())), &bond.link);
+            add(id, bond.shape(), &bond.link);
         }
         for (id, vlan) in &said.vlans {
             let shape = SeedShape::Vlan {
-                parent: vlan.parent.to_string(),
+                parent: vlan.parent.clone(),
                 id: vlan.id.unwrap_or_default(),
             };
             add(id, shape, &vlan.link);

@@ -13,6 +13,7 @@ mod parse;
 mod patch;
 mod plan;
 mod platform;
+mod platform_meta;
 mod senseless;
 mod volumes;
 

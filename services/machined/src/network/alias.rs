@@ -93,7 +93,7 @@ impl Aliases {
 }
 
 /// The address the device was built with, which does not change when it is bonded.
-fn own_address(link: &LinkStatus) -> Vec<u8> {
+pub(super) fn own_address(link: &LinkStatus) -> Vec<u8> {
     if link.permanent_addr.is_empty() {
         link.mac()
     } else {

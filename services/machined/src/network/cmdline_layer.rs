@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::default_layer::dhcp;
 use super::ip_param::{self, IpParam, Method, method_for};
-use super::layers::{Specs, hostname, route};
+use super::layers::{Specs, hostname, resolver, route, time_servers};
 use super::lease::is_name;
 use crate::cmdline::Cmdline;
 use crate::console;
-use crate::resources::network_names::{ResolverSpec, TimeServerSpec};
+use crate::resources::network_names::ResolverSpec;
 use crate::resources::network_spec::{Bond, Layer, Vlan};
 use crate::resources::prefix::Prefix;
 
@@ -65,6 +65,8 @@ pub fn parameters(cmdline: &Cmdline) -> Parameters {
         bond,
         ignored: cmdline
             .all_ours("network.interface.ignore")
+            // Routes through no link are under the empty name.
+            .filter(|name| !name.is_empty())
             .map(str::to_owned)
             .collect(),
     }
@@ -113,9 +115,7 @@ impl Parameters {
     pub fn specs(&self, physical: &[String], first: Option<&str>) -> Specs {
         let mut specs = Specs::default();
         if let Some(bond) = &self.bond {
-            let link = specs.link(LAYER, &bond.name);
-            link.logical = true;
-            link.kind = "bond";
+            let link = specs.make(LAYER, &bond.name, "bond", None);
             link.bond_master = Some(bond.settings.clone());
             link.mtu = bond.mtu;
             for member in &bond.members {
@@ -124,9 +124,7 @@ impl Parameters {
         }
         for (name, parent, id) in &self.vlans {
             specs.link(LAYER, parent);
-            let link = specs.link(LAYER, name);
-            link.logical = true;
-            link.kind = "vlan";
+            let link = specs.make(LAYER, name, "vlan", None);
             link.parent_name.clone_from(parent);
             let protocol = "802.1q";
             link.vlan = Some(Vlan { id: *id, protocol });
@@ -146,22 +144,13 @@ impl Parameters {
         let by_ip = || self.ip.iter().find_map(|ip| ip.hostname.as_deref());
         let name = self.hostname.as_deref().or_else(by_ip);
         specs.hostname = name.map(|name| hostname(LAYER, name));
-        let dns_servers: Vec<_> = self.ip.iter().flat_map(|ip| ip.dns.clone()).collect();
-        if !dns_servers.is_empty() {
-            specs.resolver = Some(ResolverSpec {
-                dns_servers,
-                layer: LAYER,
-                ..ResolverSpec::default()
-            });
-        }
+        specs.resolver = resolver(ResolverSpec {
+            dns_servers: self.ip.iter().flat_map(|ip| ip.dns.clone()).collect(),
+            layer: LAYER,
+            ..ResolverSpec::default()
+        });
         let ntp = self.ip.iter().filter_map(|ip| ip.ntp);
-        let time_servers: Vec<String> = ntp.map(|server| server.to_string()).collect();
-        if !time_servers.is_empty() {
-            specs.time_servers = Some(TimeServerSpec {
-                time_servers,
-                layer: LAYER,
-            });
-        }
+        specs.time_servers = time_servers(LAYER, ntp.map(|server| server.to_string()).collect());
     }
 }
 

@@ -7,20 +7,17 @@ use corten_config::Document;
 use corten_config::Word as _;
 use corten_config::kinds::{
     BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
-    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, LinkRoute, ResolverConfig, RoutingRuleConfig,
-    RuleAction, StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig,
-    WireguardConfig,
+    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, ResolverConfig, RoutingRuleConfig, RuleAction,
+    StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig, WireguardConfig,
 };
-use corten_config::values::{Cidr, LinkName};
+use corten_config::values::LinkName;
 
 use super::alias::aliases;
 use super::host_dns::service_addresses;
-use super::layers::{METRIC, Specs, hostname, route};
+use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from, time_servers};
 use super::{old_form, wireguard};
 use crate::resources::network::LinkStatus;
-use crate::resources::network_names::{
-    ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
-};
+use crate::resources::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
 use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec};
 use crate::resources::network_spec::{
     AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf,
@@ -170,8 +167,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, real_name(&config.name, present), &config.link);
     }
     for config in document.all::<DummyLinkConfig>() {
-        make(
-            specs,
+        specs.make(
+            LAYER,
             &config.name,
             "dummy",
             config.hardware_addr.map(|mac| mac.0),
@@ -179,8 +176,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, &config.name, &config.link);
     }
     for config in document.all::<BondConfig>() {
-        make(
-            specs,
+        specs.make(
+            LAYER,
             &config.name,
             "bond",
             config.hardware_addr.map(|mac| mac.0),
@@ -193,8 +190,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, &config.name, &config.link);
     }
     for config in document.all::<BridgeConfig>() {
-        make(
-            specs,
+        specs.make(
+            LAYER,
             &config.name,
             "bridge",
             config.hardware_addr.map(|mac| mac.0),
@@ -214,8 +211,7 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, &config.name, &config.link);
     }
     for config in document.all::<VLANConfig>() {
-        make(specs, &config.name, "vlan", None);
-        let link = specs.link(LAYER, &config.name);
+        let link = specs.make(LAYER, &config.name, "vlan", None);
         real_name(&config.parent, present).clone_into(&mut link.parent_name);
         link.vlan = Some(Vlan {
             id: config.vlan_id,
@@ -224,7 +220,7 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, &config.name, &config.link);
     }
     for config in document.all::<VethConfig>() {
-        make(specs, &config.name, "veth", None);
+        specs.make(LAYER, &config.name, "veth", None);
         let peer_name = config.peer.name.to_string();
         specs.link(LAYER, &config.name).veth = Some(Veth { peer_name });
         common(specs, &config.name, &config.link);
@@ -232,8 +228,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         common(specs, &config.peer.name, &config.peer.link);
     }
     for config in document.all::<VRFConfig>() {
-        make(
-            specs,
+        specs.make(
+            LAYER,
             &config.name,
             "vrf",
             config.hardware_addr.map(|mac| mac.0),
@@ -256,23 +252,10 @@ fn tunnels(document: &Document, specs: &mut Specs) {
 }
 
 pub(super) fn tunnel(specs: &mut Specs, name: &str, tunnel: Wireguard) {
-    make(specs, name, wireguard::KIND, None);
-    let link = specs.link(LAYER, name);
+    let link = specs.make(LAYER, name, wireguard::KIND, None);
     // It has no hardware address.
     link.link_type = "none";
     link.wireguard = Some(tunnel);
-}
-
-pub(super) fn make(
-    specs: &mut Specs,
-    name: &str,
-    kind: &'static str,
-    hardware_addr: Option<[u8; 6]>,
-) {
-    let link = specs.link(LAYER, name);
-    link.logical = true;
-    link.kind = kind;
-    link.hardware_addr = hardware_addr;
 }
 
 pub(super) fn master(name: &str) -> Master {
@@ -291,27 +274,11 @@ fn common(specs: &mut Specs, name: &str, config: &Link) {
         specs.address(LAYER, name, prefix(address.address), priority);
     }
     for config in &config.routes {
-        specs.routes.extend(link_route(name, config));
+        specs.routes.extend(route_from(LAYER, name, config));
     }
 }
 
-fn link_route(link: &str, config: &LinkRoute) -> Option<RouteSpec> {
-    let everywhere = config.gateway.map(Prefix::everywhere);
-    let dst = config.destination.map(prefix).or(everywhere)?;
-    let found = route(LAYER, link, dst, config.gateway);
-    Some(RouteSpec {
-        src: config.source,
-        priority: config.metric.unwrap_or(METRIC),
-        mtu: config.mtu.unwrap_or(0),
-        table: config
-            .table
-            .filter(|table| *table != 0)
-            .unwrap_or(found.table),
-        ..found
-    })
-}
-
-fn identifier(kind: Option<Identifier>, duid: Option<&str>) -> ClientIdentifier {
+pub(super) fn identifier(kind: Option<Identifier>, duid: Option<&str>) -> ClientIdentifier {
     ClientIdentifier {
         client_identifier: kind.unwrap_or(Identifier::Mac).word(),
         duid: duid.unwrap_or_default().replace(':', ""),
@@ -330,18 +297,13 @@ fn names(document: &Document, said: &mut Said) {
     };
     let by_kind = resolvers().flat_map(|search| &search.domains);
     let domains = network.search_domains.iter().chain(by_kind);
-    let resolver = ResolverSpec {
+    said.specs.resolver = resolver(ResolverSpec {
         dns_servers: document.nameservers(),
         layer: LAYER,
         search_domains: domains.map(ToString::to_string).collect(),
         no_own_domain: network.disable_search_domain
             || resolvers().any(|search| search.disable_default),
-    };
-    let nothing = ResolverSpec {
-        layer: LAYER,
-        ..ResolverSpec::default()
-    };
-    said.specs.resolver = Some(resolver).filter(|resolver| *resolver != nothing);
+    });
 
     let kinds = || document.all::<TimeSyncConfig>();
     let servers = kinds().filter_map(|config| config.ntp.as_ref());
@@ -349,11 +311,8 @@ fn names(document: &Document, said: &mut Said) {
     let devices = kinds().filter_map(|config| config.ptp.as_ref());
     let devices = devices.flat_map(|ptp| ptp.devices.iter().map(ToString::to_string));
     let old = document.machine.time.servers.iter().cloned();
-    let time_servers: Vec<String> = old.chain(servers).chain(devices).collect();
-    said.specs.time_servers = (!time_servers.is_empty()).then_some(TimeServerSpec {
-        time_servers,
-        layer: LAYER,
-    });
+    let servers = old.chain(servers).chain(devices).collect();
+    said.specs.time_servers = time_servers(LAYER, servers);
 
     let old = network.extra_host_entries.iter();
     let old = old.map(|entry| (entry.ip, &entry.aliases));
@@ -380,11 +339,4 @@ pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
     let mut links = present.iter();
     let found = links.find(|(_, link)| is_called(link));
     found.map_or(name, |(link, _)| link)
-}
-
-pub(super) fn prefix(cidr: Cidr) -> Prefix {
-    Prefix {
-        address: cidr.address,
-        length: cidr.prefix,
-    }
 }

@@ -2,9 +2,11 @@
 //! links field by field.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use corten_config::kinds::LinkRoute;
+use corten_config::values::Cidr;
 use corten_resources::Spec;
 
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
@@ -47,6 +49,34 @@ impl Specs {
         &mut self.links[at]
     }
 
+    /// A link that the node makes.
+    pub fn make(
+        &mut self,
+        layer: Layer,
+        name: &str,
+        kind: &'static str,
+        hardware_addr: Option<[u8; 6]>,
+    ) -> &mut LinkSpec {
+        let link = self.link(layer, name);
+        link.logical = true;
+        link.kind = kind;
+        link.hardware_addr = hardware_addr;
+        link
+    }
+
+    /// The same without a word about these links: nothing is set on them, and nothing asked for there.
+    #[must_use]
+    pub fn without(mut self, links: &BTreeSet<String>) -> Specs {
+        self.links.retain(|spec| !links.contains(&spec.name));
+        self.addresses
+            .retain(|spec| !links.contains(&spec.link_name));
+        self.routes
+            .retain(|spec| !links.contains(&spec.out_link_name));
+        self.operators
+            .retain(|spec| !links.contains(&spec.link_name));
+        self
+    }
+
     /// Adds an address of a link.
     pub fn address(&mut self, layer: Layer, link: &str, address: Prefix, priority: u32) {
         self.addresses.push(AddressSpec {
@@ -85,6 +115,54 @@ pub fn route(layer: Layer, link: &str, dst: Prefix, gateway: Option<IpAddr>) -> 
         layer,
         mtu: 0,
     }
+}
+
+/// The route that a document describes; `None` when it says neither where it leads nor through whom. Through no link:
+/// the name is empty.
+#[must_use]
+pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpec> {
+    let everywhere = said.gateway.map(Prefix::everywhere);
+    let dst = said.destination.map(prefix).or(everywhere)?;
+    let found = route(layer, link, dst, said.gateway);
+    Some(RouteSpec {
+        src: said.source,
+        priority: said.metric.unwrap_or(METRIC),
+        mtu: said.mtu.unwrap_or(0),
+        // 0 is the kernel's word for one that is not said.
+        table: said
+            .table
+            .filter(|table| *table != 0)
+            .unwrap_or(found.table),
+        ..found
+    })
+}
+
+/// As a document writes it.
+#[must_use]
+pub fn prefix(cidr: Cidr) -> Prefix {
+    Prefix {
+        address: cidr.address,
+        length: cidr.prefix,
+    }
+}
+
+/// Who is asked for names, unless nothing is said of that.
+#[must_use]
+pub fn resolver(said: ResolverSpec) -> Option<ResolverSpec> {
+    let nothing = ResolverSpec {
+        layer: said.layer,
+        ..ResolverSpec::default()
+    };
+    (said != nothing).then_some(said)
+}
+
+/// Who is asked for the time, unless nobody is named.
+#[must_use]
+pub fn time_servers(layer: Layer, time_servers: Vec<String>) -> Option<TimeServerSpec> {
+    (!time_servers.is_empty()).then_some(TimeServerSpec {
+        time_servers,
+        layer,
+    })
 }
 
 /// The name and, behind the first dot, its domain.

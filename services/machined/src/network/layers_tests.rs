@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::default_layer::dhcp;
 use super::layers::*;
 use crate::resources::network_names::ResolverSpec;
 use crate::resources::network_spec::{Layer, LinkSpec, RouteSpec};
@@ -151,6 +152,34 @@ fn servers_of_one_layer_add_up_and_a_higher_layer_replaces_them() {
     assert_eq!(both.search_domains, ["a"]);
     config.search_domains = vec!["c".to_owned()];
     assert_eq!(config.over(&merged).search_domains, ["c"]);
+}
+
+#[test]
+fn of_links_that_are_left_alone_nothing_is_left() {
+    let mut specs = Specs::default();
+    for link in ["eth0", "eth1"] {
+        specs.link(Layer::Platform, link);
+        specs.address(Layer::Platform, link, prefix("10.0.0.2", 24), 0);
+        let gateway = Some("10.0.0.1".parse().unwrap());
+        let everywhere = prefix("0.0.0.0", 0);
+        specs
+            .routes
+            .push(route(Layer::Platform, link, everywhere, gateway));
+        specs.operators.push(dhcp(Layer::Platform, "dhcp4", link));
+    }
+    let nowhere = route(Layer::Platform, "", prefix("10.9.0.0", 16), None);
+    specs.routes.push(nowhere);
+    let specs = specs.without(&["eth0".to_owned()].into());
+    let links: Vec<&str> = specs.links.iter().map(|spec| &*spec.name).collect();
+    let through: Vec<&str> = specs
+        .routes
+        .iter()
+        .map(|spec| &*spec.out_link_name)
+        .collect();
+    assert_eq!((links, through), (vec!["eth1"], vec!["eth1", ""]));
+    assert_eq!(specs.addresses[0].link_name, "eth1");
+    assert_eq!(specs.operators[0].link_name, "eth1");
+    assert_eq!((specs.addresses.len(), specs.operators.len()), (1, 1));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use hickory_resolver::proto::serialize::binary::{BinDecodable as _, BinDecoder};
 use mozim::{DhcpV4Lease, DhcpV6Lease};
 
 use super::ip_param::prefix_of;
-use super::layers::{Specs, hostname, route};
-use crate::resources::network_names::{Dhcp, ResolverSpec, TimeServerSpec};
+use super::layers::{Specs, hostname, resolver, route, time_servers};
+use crate::resources::network_names::{Dhcp, ResolverSpec};
 use crate::resources::network_spec::{Layer, RouteSpec};
 use crate::resources::prefix::Prefix;
 
@@ -57,9 +57,9 @@ pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
         search.extend(domain.map(str::to_owned));
     }
     let servers = servers.map(|server| IpAddr::from(*server)).collect();
-    specs.resolver = resolver(servers, search);
+    specs.resolver = names(servers, search);
     let servers = lease.ntp_srvs.iter().flatten();
-    specs.time_servers = time_servers(servers.map(ToString::to_string).collect());
+    specs.time_servers = time_servers(LAYER, servers.map(ToString::to_string).collect());
     specs
 }
 
@@ -95,12 +95,8 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<Rout
     };
     // A router outside of our own network (a /32 lease) must first be made reachable.
     let far = |route: &RouteSpec| match route.gateway {
-        Some(IpAddr::V4(router)) => {
-            let of_router = Prefix {
-                address: router.into(),
-                ..own
-            };
-            (of_router.network() != own.network()).then(|| by(router, 32, Ipv4Addr::UNSPECIFIED))
+        Some(IpAddr::V4(router)) if !own.contains(router.into()) => {
+            Some(by(router, 32, Ipv4Addr::UNSPECIFIED))
         }
         _ => None,
     };
@@ -128,16 +124,17 @@ pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
         .filter(|name| is_name(name))
         .map(str::to_owned)
         .collect();
-    specs.resolver = resolver(servers, domains);
+    specs.resolver = names(servers, domains);
     let usable = |server: &&String| is_name(server) || server.parse::<IpAddr>().is_ok();
     let servers = lease.ntp_srvs.iter().filter(usable);
-    specs.time_servers = time_servers(servers.cloned().collect());
+    specs.time_servers = time_servers(LAYER, servers.cloned().collect());
     specs
 }
 
 /// Whether an address can be one machine's (RFC 1122, section 3.2.1.3; RFC 4291, section 2.4). With another a
 /// lease is a mistake.
-fn is_of_one(address: IpAddr) -> bool {
+#[must_use]
+pub fn is_of_one(address: IpAddr) -> bool {
     let is_broadcast = address == IpAddr::from(Ipv4Addr::BROADCAST);
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
@@ -164,20 +161,12 @@ fn addresses(bytes: &[u8]) -> Vec<IpAddr> {
     chunks.filter_map(address).collect()
 }
 
-fn resolver(dns_servers: Vec<IpAddr>, search_domains: Vec<String>) -> Option<ResolverSpec> {
-    let says = !dns_servers.is_empty() || !search_domains.is_empty();
-    says.then_some(ResolverSpec {
+fn names(dns_servers: Vec<IpAddr>, search_domains: Vec<String>) -> Option<ResolverSpec> {
+    resolver(ResolverSpec {
         dns_servers,
         layer: LAYER,
         search_domains,
         no_own_domain: false,
-    })
-}
-
-fn time_servers(time_servers: Vec<String>) -> Option<TimeServerSpec> {
-    (!time_servers.is_empty()).then_some(TimeServerSpec {
-        time_servers,
-        layer: LAYER,
     })
 }
 

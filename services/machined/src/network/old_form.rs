@@ -1,15 +1,15 @@
 //! Links as `machine.network.interfaces` writes them.
 
+use corten_config::kinds::LinkRoute;
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute};
 use corten_config::values::{Cidr, LinkName};
 
-use super::config_layer::{LAYER, Present, Said, make, master, prefix, real_name, tunnel};
+use super::config_layer::{LAYER, Present, Said, master, real_name, tunnel};
 use super::default_layer::dhcp;
-use super::layers::{METRIC, Specs, route};
+use super::layers::{METRIC, Specs, prefix, route_from};
 use crate::resources::network::LinkStatus;
-use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, RouteSpec, Vlan};
+use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, Vlan};
 use crate::resources::network_wireguard::Wireguard;
-use crate::resources::prefix::Prefix;
 
 /// Adds what one entry says, for each link it means.
 pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Said) {
@@ -31,14 +31,13 @@ pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Sai
 
 fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) {
     if interface.dummy {
-        make(specs, name, "dummy", None);
+        specs.make(LAYER, name, "dummy", None);
     }
     if let Some(config) = &interface.wireguard {
         tunnel(specs, name, Wireguard::from(config));
     }
     if let Some(bond) = &interface.bond {
-        make(specs, name, "bond", None);
-        specs.link(LAYER, name).bond_master = Some(Bond::from(bond));
+        specs.make(LAYER, name, "bond", None).bond_master = Some(Bond::from(bond));
         let by_look = bond.device_selectors.iter();
         let by_look = by_look.flat_map(|selector| selected(selector, present));
         for member in members(&bond.interfaces, present).chain(by_look) {
@@ -46,8 +45,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
         }
     }
     if let Some(bridge) = &interface.bridge {
-        make(specs, name, "bridge", None);
-        specs.link(LAYER, name).bridge_master = Some(Bridge {
+        specs.make(LAYER, name, "bridge", None).bridge_master = Some(Bridge {
             stp: Enabled {
                 enabled: bridge.stp.enabled,
             },
@@ -75,8 +73,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
     }
     for vlan in &interface.vlans {
         let name_of_vlan = format!("{name}.{}", vlan.vlan_id);
-        make(specs, &name_of_vlan, "vlan", None);
-        let link = specs.link(LAYER, &name_of_vlan);
+        let link = specs.make(LAYER, &name_of_vlan, "vlan", None);
         name.clone_into(&mut link.parent_name);
         link.mtu = vlan.mtu.unwrap_or(0);
         link.vlan = Some(Vlan {
@@ -106,18 +103,9 @@ fn addresses<'a>(specs: &mut Specs, link: &str, cidrs: impl Iterator<Item = &'a 
 }
 
 fn routes(specs: &mut Specs, link: &str, configs: &[LegacyRoute]) {
-    for config in configs {
-        let everywhere = config.gateway.map(Prefix::everywhere);
-        let Some(dst) = config.network.map(prefix).or(everywhere) else {
-            continue;
-        };
-        specs.routes.push(RouteSpec {
-            src: config.source,
-            priority: config.metric.unwrap_or(METRIC),
-            mtu: config.mtu.unwrap_or(0),
-            ..route(LAYER, link, dst, config.gateway)
-        });
-    }
+    let routes = configs.iter().map(LinkRoute::from);
+    let routes = routes.filter_map(|config| route_from(LAYER, link, &config));
+    specs.routes.extend(routes);
 }
 
 fn ask(specs: &mut Specs, link: &str, options: &DhcpOptions) {

@@ -3,24 +3,22 @@
 use std::collections::BTreeMap;
 
 use corten_config::Word as _;
-use corten_config::kinds::ClientIdentifier as Identifier;
+use corten_config::kinds::{ClientIdentifier as Identifier, LinkRoute};
 use corten_config::platform::{
     PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
     PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape,
 };
-use corten_config::values::Mac;
 use glob::Pattern;
 
-use super::config_layer::{Present, master, prefix, real_name};
+use super::alias::own_address;
+use super::config_layer::{Present, identifier, master, real_name};
 use super::default_layer::dhcp;
-use super::layers::{METRIC, Specs, hostname, route};
+use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from, time_servers};
 use super::seed::Seed;
-use crate::resources::network::{LinkStatus, bytes};
-use crate::resources::network_names::{
-    ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec, TimeServerSpec,
-};
+use crate::resources::network::LinkStatus;
+use crate::resources::network_names::{Dhcp, OperatorSpec, ResolverSpec};
 use crate::resources::network_spec::{
-    Bond, Bridge, Enabled, Filtering, Layer, LinkSpec, RouteSpec, Vlan, Vrf,
+    Bond, Bridge, Enabled, Filtering, Layer, RouteSpec, Vlan, Vrf,
 };
 use crate::resources::prefix::Prefix;
 
@@ -44,26 +42,18 @@ pub fn of_meta(network: &PlatformNetwork, present: &Present) -> Specs {
         }
     }
     for said in &network.routes {
-        let everywhere = said.gateway.map(Prefix::everywhere);
-        let Some(dst) = said.destination.map(prefix).or(everywhere) else {
-            continue;
-        };
         let leads_nowhere = said.kind == PlatformRouteKind::Blackhole;
         let link = if leads_nowhere {
             String::new()
         } else {
             real(&said.link)
         };
-        let found = route(LAYER, &link, dst, said.gateway);
-        specs.routes.push(RouteSpec {
-            src: said.source,
-            table: said.table.map_or(found.table, |table| table.0),
-            priority: said.priority.unwrap_or(METRIC),
-            mtu: said.mtu,
+        let found = route_from(LAYER, &link, &LinkRoute::from(said));
+        specs.routes.extend(found.map(|found| RouteSpec {
             route_type: said.kind.word(),
             scope: if leads_nowhere { "global" } else { found.scope },
             ..found
-        });
+        }));
     }
     for operator in &network.operators {
         let name = real(&operator.link);
@@ -87,7 +77,11 @@ fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> Str
     } else {
         real(&said.name)
     };
-    let link = specs.link(LAYER, &name);
+    let kind = said.kind.filter(|_| said.logical);
+    let link = match kind {
+        Some(kind) => specs.make(LAYER, &name, kind.word(), None),
+        None => specs.link(LAYER, &name),
+    };
     link.up = said.up;
     link.mtu = said.mtu;
     link.hardware_addr = said.hardware_addr.map(|mac| mac.0);
@@ -95,16 +89,12 @@ fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> Str
     link.bond_name = said.bond_name.as_deref().unwrap_or_default().to_owned();
     link.bridge_slave = said.bridge.as_ref().map(|bridge| master(&bridge.name));
     link.vrf_slave = said.vrf.as_ref().map(|vrf| master(&vrf.name));
-    let Some(kind) = said.kind.filter(|_| said.logical) else {
-        return;
-    };
-    make(link, kind);
     match kind {
-        PlatformLinkKind::Bond => {
+        Some(PlatformLinkKind::Bond) => {
             let settings = said.bond_master.clone().unwrap_or_default().config();
             link.bond_master = Some(Bond::from(&settings));
         }
-        PlatformLinkKind::Bridge => {
+        Some(PlatformLinkKind::Bridge) => {
             let settings = said.bridge_master.clone().unwrap_or_default();
             link.bridge_master = Some(Bridge {
                 stp: Enabled {
@@ -115,7 +105,7 @@ fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> Str
                 },
             });
         }
-        PlatformLinkKind::Vlan => {
+        Some(PlatformLinkKind::Vlan) => {
             link.parent_name = real(said.parent.as_deref().unwrap_or_default());
             let vlan = said.vlan.clone().unwrap_or_default();
             link.vlan = Some(Vlan {
@@ -123,34 +113,24 @@ fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> Str
                 protocol: vlan.protocol.word(),
             });
         }
-        PlatformLinkKind::Vrf => {
+        Some(PlatformLinkKind::Vrf) => {
             let table = said.vrf_master.clone().unwrap_or_default().table.0;
             link.vrf_master = Some(Vrf { table });
         }
-        PlatformLinkKind::Dummy => {}
+        Some(PlatformLinkKind::Dummy) | None => {}
     }
 }
 
-fn make(link: &mut LinkSpec, kind: PlatformLinkKind) {
-    link.logical = true;
-    link.kind = kind.word();
-}
-
 fn meta_dhcp(how: &PlatformDhcp) -> Dhcp {
-    let duid = how.identifier.duid.to_lowercase();
-    let usual = if duid.is_empty() {
-        Identifier::Mac
-    } else {
-        Identifier::Duid
-    };
+    let said = &how.identifier;
+    let duid = said.duid.as_deref().map(str::to_lowercase);
+    // Who gives a DUID wants it to be told.
+    let kind = said.kind.or(duid.as_ref().map(|_| Identifier::Duid));
     Dhcp {
         route_metric: how.route_metric.unwrap_or(METRIC),
         skip_hostname: how.skip_hostname,
         skip_routes: how.skip_routes,
-        client_identifier: ClientIdentifier {
-            client_identifier: how.identifier.kind.unwrap_or(usual).word(),
-            duid,
-        },
+        client_identifier: identifier(kind, duid.as_deref()),
     }
 }
 
@@ -173,19 +153,7 @@ fn meta_names(specs: &mut Specs, network: &PlatformNetwork) {
     });
     let servers = network.time_servers.iter();
     let servers = servers.flat_map(|one| one.time_servers.iter().map(ToString::to_string));
-    let time_servers: Vec<String> = servers.collect();
-    specs.time_servers = (!time_servers.is_empty()).then_some(TimeServerSpec {
-        time_servers,
-        layer: LAYER,
-    });
-}
-
-fn resolver(said: ResolverSpec) -> Option<ResolverSpec> {
-    let nothing = ResolverSpec {
-        layer: LAYER,
-        ..ResolverSpec::default()
-    };
-    (said != nothing).then_some(said)
+    specs.time_servers = time_servers(LAYER, servers.collect());
 }
 
 /// What a seed says, and what of it no link here is meant by.
@@ -198,7 +166,7 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
     for link in &seed.network.links {
         let found = match &link.shape {
             SeedShape::Card(how) => found(how, &link.id, present, &mut complaints),
-            SeedShape::Bond(_) | SeedShape::Vlan { .. } => vec![link.id.clone()],
+            SeedShape::Bond { .. } | SeedShape::Vlan { .. } => vec![link.id.clone()],
         };
         ids.insert(&link.id, found);
     }
@@ -213,7 +181,8 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
             Some(link) => specs.routes.extend(seed_routes(&link, said)),
             None => complaints.push(format!(
                 "no link of network-config leads to {}, the gateway of a route",
-                said.gateway
+                said.route
+                    .gateway
                     .map(|gateway| gateway.to_string())
                     .unwrap_or_default()
             )),
@@ -248,7 +217,7 @@ fn found(
             pattern.matches(name) || link.alt_names.iter().any(|other| pattern.matches(other))
         };
         link.is_physical()
-            && how.mac.is_none_or(|mac| has_mac(link, mac))
+            && how.mac.is_none_or(|mac| own_address(link) == mac.0)
             && pattern.as_ref().is_none_or(is_called)
     };
     let names = present.iter().filter(|(name, link)| is_meant(name, link));
@@ -259,43 +228,37 @@ fn found(
     names
 }
 
-/// A part of a bond may show the bond's own address.
-fn has_mac(link: &LinkStatus, mac: Mac) -> bool {
-    let own = match link.permanent_addr.as_str() {
-        "" => &link.hardware_addr,
-        permanent => permanent,
-    };
-    bytes(own) == mac.0
-}
-
 fn seed_link(specs: &mut Specs, name: &str, said: &SeedLink, named: &impl Fn(&str) -> Vec<String>) {
-    let link = specs.link(LAYER, name);
-    link.mtu = said.mtu.unwrap_or(0);
-    link.hardware_addr = said.hardware_addr.map(|mac| mac.0);
+    let hardware_addr = said.hardware_addr.map(|mac| mac.0);
     match &said.shape {
-        SeedShape::Card(_) => {}
-        SeedShape::Bond(config) => {
-            make(link, PlatformLinkKind::Bond);
+        SeedShape::Card(_) => specs.link(LAYER, name).hardware_addr = hardware_addr,
+        SeedShape::Bond {
+            members,
+            primary,
+            config,
+        } => {
             let mut settings = Bond::from(&**config);
-            if let Some(primary) = named(&settings.primary).into_iter().next() {
-                settings.primary = primary;
-            }
+            let primary = primary.iter().flat_map(|id| named(id));
+            settings.primary = primary.take(1).collect();
+            let link = specs.make(LAYER, name, PlatformLinkKind::Bond.word(), hardware_addr);
             link.bond_master = Some(settings);
-            for member in config.links.iter().flat_map(|id| named(id)) {
+            for member in members.iter().flat_map(|id| named(id)) {
                 name.clone_into(&mut specs.link(LAYER, &member).bond_name);
             }
         }
         SeedShape::Vlan { parent, id } => {
-            make(link, PlatformLinkKind::Vlan);
+            // Its card may come yet. What the seed calls that may be another card's own name.
+            let Some(parent) = named(parent).into_iter().next() else {
+                return;
+            };
+            specs.link(LAYER, &parent);
+            let link = specs.make(LAYER, name, PlatformLinkKind::Vlan.word(), hardware_addr);
             let protocol = "802.1q";
             link.vlan = Some(Vlan { id: *id, protocol });
-            let parent = named(parent).into_iter().next();
-            link.parent_name = parent.clone().unwrap_or_default();
-            if let Some(parent) = parent {
-                specs.link(LAYER, &parent);
-            }
+            link.parent_name = parent;
         }
     }
+    specs.link(LAYER, name).mtu = said.mtu.unwrap_or(0);
     for address in &said.addresses {
         specs.address(LAYER, name, prefix(*address), 0);
     }
@@ -317,48 +280,27 @@ fn seed_operator(operator: &'static str, link: &str, how: &SeedDhcp) -> Operator
 
 /// A route, and before it the one to its gateway, if that is said to be on the link.
 fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
-    let everywhere = said.gateway.map(Prefix::everywhere);
-    let Some(dst) = said.destination.map(prefix).or(everywhere) else {
+    let Some(mut far) = route_from(LAYER, link, &said.route) else {
         return Vec::new();
     };
-    // What routers say themselves by IPv6 has 1024, and comes first (facts: 7.1).
-    let usual = if dst.address.is_ipv4() {
-        METRIC
-    } else {
-        2 * METRIC
-    };
-    let to = |dst, gateway| {
-        let found = route(LAYER, link, dst, gateway);
-        RouteSpec {
-            priority: said.metric.unwrap_or(usual),
-            table: said
-                .table
-                .filter(|table| *table != 0)
-                .unwrap_or(found.table),
-            ..found
-        }
-    };
-    let gateway = said.gateway.filter(|_| said.on_link);
-    let near = gateway.map(|gateway| to(Prefix::host(gateway), None));
-    let mut routes: Vec<RouteSpec> = near.into_iter().collect();
-    routes.push(RouteSpec {
-        src: said.source,
-        mtu: said.mtu.unwrap_or(0),
-        ..to(dst, said.gateway)
+    // The reference has this of platforms alone: by IPv6 routers tell themselves where they lead, with 1024, and
+    // come before what a cloud writes into every seed. Who writes a config or META chooses.
+    if said.route.metric.is_none() && far.dst.address.is_ipv6() {
+        far.priority = 2 * METRIC;
+    }
+    let gateway = far.gateway.filter(|_| said.on_link);
+    let near = gateway.map(|gateway| RouteSpec {
+        priority: far.priority,
+        table: far.table,
+        ..route(LAYER, link, Prefix::host(gateway), None)
     });
-    routes
+    near.into_iter().chain([far]).collect()
 }
 
 /// The link in whose network the gateway is.
 fn through(said: &SeedRoute, specs: &Specs) -> Option<String> {
-    let gateway = said.gateway?;
-    let has = |own: Prefix| {
-        let like = Prefix {
-            address: gateway,
-            ..own
-        };
-        own.address.is_ipv4() == gateway.is_ipv4() && own.network() == like.network()
-    };
-    let address = specs.addresses.iter().find(|spec| has(spec.address))?;
+    let gateway = said.route.gateway?;
+    let mut addresses = specs.addresses.iter();
+    let address = addresses.find(|spec| spec.address.contains(gateway))?;
     Some(address.link_name.clone())
 }

@@ -133,6 +133,42 @@ fn a_card_that_is_not_there_is_told_and_costs_no_other() {
     assert!(ids(&specs.addresses).contains(&"eth9/192.168.14.2/24".to_owned()));
 }
 
+/// Cards found by their addresses, under ids no link could have; the VLAN's is called as another card is.
+const BY_ADDRESS: &str = "version: 2
+ethernets:
+  the card on the left: {match: {macaddress: '52:54:00:00:00:02'}}
+  eth0: {match: {macaddress: '52:54:00:00:00:09'}}
+bonds:
+  b: {interfaces: [the card on the left, eth2], parameters: {primary: the card on the left}}
+vlans:
+  v: {id: 2, link: eth0, addresses: [10.0.0.2/24], dhcp4: true}
+";
+
+#[test]
+fn bonds_and_vlans_are_of_the_cards_that_ids_stand_for() {
+    let files = [Some(BY_ADDRESS.into()), None];
+    let seed = Seed::parse(&files, &Place::default()).unwrap();
+    let mut present = present();
+    let (specs, complaints) = of_seed(&seed, &present);
+    assert_eq!(ids(&specs.links), ["eth1", "b", "eth2"]);
+    let master = |at: usize| specs.links[at].master();
+    assert_eq!((master(0), master(2)), (Some("b"), Some("b")));
+    let settings = specs.links[1].bond_master.as_ref().unwrap();
+    assert_eq!(settings.primary, "eth1");
+    // Without its card there is no VLAN, least of all on the card that has the id for a name.
+    assert!(specs.addresses.is_empty() && specs.operators.is_empty());
+    assert_eq!(complaints, ["no link is eth0 of network-config yet"]);
+    let mut card = LinkStatus::with_device();
+    card.hardware_addr = "52:54:00:00:00:09".to_owned();
+    present.insert("eth9".to_owned(), card);
+    let (specs, complaints) = of_seed(&seed, &present);
+    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(ids(&specs.links), ["eth9", "eth1", "b", "eth2", "v"]);
+    assert_eq!(specs.links[4].parent_name, "eth9");
+    assert_eq!(ids(&specs.addresses), ["v/10.0.0.2/24"]);
+    assert_eq!(ids(&specs.operators), ["dhcp4/v"]);
+}
+
 #[test]
 fn a_route_through_no_link_is_told() {
     let config =
@@ -183,6 +219,13 @@ fn meta_becomes_the_specs_it_has() {
     assert_eq!(asks.client_identifier.client_identifier, "duid");
     assert_eq!(asks.client_identifier.duid, "000300010200000000ff");
     assert_eq!(asks.route_metric, 512);
+    let text = b"operators: [{operator: dhcp6, linkName: eth0, dhcp6: {clientIdentifier: {duidRawHex: '00:0A'}}}]";
+    let specs = of_meta(&PlatformNetwork::from_meta(text).unwrap(), &present());
+    let identifier = &specs.operators[0].dhcp.client_identifier;
+    assert_eq!(
+        (identifier.client_identifier, &*identifier.duid),
+        ("duid", "000a")
+    );
 }
 
 proptest! {

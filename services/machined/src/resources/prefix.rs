@@ -49,6 +49,16 @@ impl Prefix {
         };
         Prefix { address, ..self }
     }
+
+    /// Whether an address is in this network.
+    #[must_use]
+    pub fn contains(self, other: IpAddr) -> bool {
+        let other = Prefix {
+            address: other,
+            ..self
+        };
+        self.network() == other.network()
+    }
 }
 
 impl fmt::Display for Prefix {

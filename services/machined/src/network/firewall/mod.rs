@@ -18,7 +18,7 @@ use corten_config::kinds::{self, DefaultAction, NetworkDefaultActionConfig, Netw
 
 pub use kernel::replace;
 
-use super::config_layer::prefix;
+use super::layers::prefix;
 use super::host_dns::{PORT, service_addresses};
 use crate::resources::firewall::{
     AddressMatch, ConntrackMatch, ConntrackState, Hook, IcmpTypeMatch, IfNameMatch, Layer4Match,

@@ -1,0 +1,241 @@
+//! Links in META 0x0a.
+
+use std::net::IpAddr;
+
+use crate::kinds::{
+    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondMonitoring,
+    FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
+};
+use crate::read::{Reader, Value, choices, scalar, section};
+use crate::table::Shape;
+use crate::tree::Node;
+use crate::values::{LinkName, Mac, Object};
+
+choices! {
+    /// What a link that is made is.
+    pub enum PlatformLinkKind {
+        Bond = "bond", Bridge = "bridge", Dummy = "dummy", Vlan = "vlan", Vrf = "vrf",
+    }
+}
+
+section! {
+    /// A link.
+    pub struct PlatformLink [check_link] {
+        Acted "name" name: LinkName = "Its name; of a card also another one of it", required;
+        Acted "logical" logical: bool = "Whether the node makes it";
+        Acted "up" up: Option<bool> = "Whether it is up; absent: yes";
+        Acted "mtu" mtu: u32 = "Bytes of the largest packet; 0: as it is";
+        Acted "kind" kind: Option<PlatformLinkKind> = "Of one that the node makes";
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "The address to give it";
+        Acted "multicast" multicast: Option<bool> = "Whether it takes multicast packets";
+        Acted "parentName" parent: Option<LinkName> = "The link a VLAN is on";
+        Acted "masterName" bond_name: Option<LinkName> = "The bond it is part of";
+        Acted "bridgeSlave" bridge: Option<PlatformMaster> = "The bridge it is part of";
+        Acted "vrfSlave" vrf: Option<PlatformMaster> = "The VRF it is part of";
+        Acted "vlan" vlan: Option<PlatformVlan> = "Of a VLAN";
+        Acted "bondMaster" bond_master: Option<PlatformBond> = "Of a bond";
+        Acted "bridgeMaster" bridge_master: Option<PlatformBridge> = "Of a bridge";
+        Acted "vrfMaster" vrf_master: Option<PlatformVrf> = "Of a VRF";
+        Later "wireguard" wireguard: Option<Object> = "Of a tunnel";
+        Later "veth" veth: Option<Object> = "Of one end of a pair";
+        Held "type" link_type: String = "Of its hardware";
+        Held "slaveIndex" slave_index: u32 = "Its place in a bond";
+        Held "layer" layer: String = "It is `platform`";
+    }
+}
+
+fn check_link(link: &PlatformLink, node: &Node, reader: &mut Reader<'_>) {
+    check_mtu(Some(link.mtu).filter(|mtu| *mtu != 0), node, reader);
+    if link.logical != node.given("kind") {
+        reader.wrong_in(node, "kind", "stands with logical: true, and only there");
+    }
+    match link.kind {
+        Some(PlatformLinkKind::Vlan) => {
+            if link.parent.is_none() {
+                reader.wrong_in(node, "parentName", "is required for a VLAN");
+            }
+            if !node.given("vlan") {
+                reader.wrong_in(node, "vlan", "is required for a VLAN");
+            }
+        }
+        Some(PlatformLinkKind::Vrf) if !node.given("vrfMaster") => {
+            reader.wrong_in(node, "vrfMaster", "is required for a VRF");
+        }
+        _ => {}
+    }
+    let masters = [
+        link.bond_name.is_some(),
+        link.bridge.is_some(),
+        link.vrf.is_some(),
+    ];
+    if masters.into_iter().filter(|is_part| *is_part).count() > 1 {
+        reader.wrong(node.mark, "can be part of one bond, bridge or VRF only");
+    }
+}
+
+impl PlatformLink {
+    /// The links that must be there before it.
+    pub(super) fn needs(&self) -> Vec<&str> {
+        let is_vlan = self.kind == Some(PlatformLinkKind::Vlan);
+        let needs = [
+            self.parent.as_ref().filter(|_| is_vlan),
+            self.bond_name.as_ref(),
+            self.bridge.as_ref().map(|bridge| &bridge.name),
+            self.vrf.as_ref().map(|vrf| &vrf.name),
+        ];
+        needs.into_iter().flatten().map(|name| &**name).collect()
+    }
+}
+
+section! {
+    /// The link that another is part of.
+    pub struct PlatformMaster {
+        Acted "masterName" name: LinkName = "Its name", required;
+    }
+}
+
+section! {
+    /// A VLAN's number and protocol.
+    pub struct PlatformVlan [check_platform_vlan] {
+        Acted "vlanID" id: u16 = "1 to 4094";
+        Acted "vlanProtocol" protocol: VlanMode = "The protocol";
+    }
+}
+
+fn check_platform_vlan(vlan: &PlatformVlan, node: &Node, reader: &mut Reader<'_>) {
+    check_vlan(Some(vlan.id), "vlanID", node, reader);
+}
+
+section! {
+    /// A bond's settings.
+    pub struct PlatformBond [check_bond] {
+        Acted "mode" mode: BondMode = "How the links share the work";
+        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
+        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
+        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
+        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Probed by neighbour solicitation";
+        Acted "arpValidate" arp_validate: Option<ArpValidate> = "Which ARP packets count";
+        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "How many targets must answer";
+        Acted "lacpRate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
+        Acted "adSelect" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
+        Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
+        Acted "adLacpActive" ad_lacp_active: Option<AdLacpActive> = "Whether LACP speaks first";
+        Acted "primary" primary: Option<LinkName> = "The preferred link";
+        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
+        Acted "resendIgmp" resend_igmp: Option<u32> = "IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
+        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Rebalance flows";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
+        Acted "peerNotifyDelay" peer_notif_delay: Option<u32> = "Milliseconds between notifications";
+        Acted "missedMax" missed_max: Option<u8> = "Probes missed until a link is down";
+        Later "primaryIndex" primary_index: Option<u32> = "The preferred link's number; give `primary`";
+    }
+}
+
+fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
+    let monitoring = BondMonitoring {
+        miimon: ("miimon", bond.miimon),
+        arp_interval: ("arpInterval", bond.arp_interval),
+        arp_ip_targets: ("arpIpTargets", &bond.arp_ip_targets),
+        ns_ip6_targets: ("nsIp6Targets", &bond.ns_ip6_targets),
+    };
+    monitoring.check(node, reader);
+}
+
+impl PlatformBond {
+    /// The same as the machine config has it.
+    #[must_use]
+    pub fn config(&self) -> BondConfig {
+        let bond = self.clone();
+        BondConfig {
+            mode: bond.mode,
+            miimon: bond.miimon,
+            updelay: bond.updelay,
+            downdelay: bond.downdelay,
+            use_carrier: bond.use_carrier,
+            xmit_hash_policy: bond.xmit_hash_policy,
+            arp_interval: bond.arp_interval,
+            arp_ip_targets: bond.arp_ip_targets,
+            ns_ip6_targets: bond.ns_ip6_targets,
+            arp_validate: bond.arp_validate,
+            arp_all_targets: bond.arp_all_targets,
+            lacp_rate: bond.lacp_rate,
+            fail_over_mac: bond.fail_over_mac,
+            ad_select: bond.ad_select,
+            ad_actor_sys_prio: bond.ad_actor_sys_prio,
+            ad_user_port_key: bond.ad_user_port_key,
+            ad_lacp_active: bond.ad_lacp_active,
+            primary: bond.primary,
+            primary_reselect: bond.primary_reselect,
+            resend_igmp: bond.resend_igmp,
+            min_links: bond.min_links,
+            lp_interval: bond.lp_interval,
+            packets_per_slave: bond.packets_per_slave,
+            num_peer_notif: bond.num_peer_notif,
+            tlb_logical_lb: bond.tlb_logical_lb,
+            all_slaves_active: bond.all_slaves_active,
+            peer_notif_delay: bond.peer_notif_delay,
+            missed_max: bond.missed_max,
+            ..BondConfig::default()
+        }
+    }
+}
+
+section! {
+    /// A bridge's settings.
+    pub struct PlatformBridge {
+        Acted "stp" stp: PlatformStp = "The spanning tree protocol";
+        Acted "vlan" vlan: PlatformFiltering = "Its VLANs";
+    }
+}
+
+section! {
+    /// The spanning tree protocol.
+    pub struct PlatformStp {
+        Acted "enabled" enabled: bool = "Use it";
+    }
+}
+
+section! {
+    /// VLANs of a bridge.
+    pub struct PlatformFiltering {
+        Acted "filteringEnabled" enabled: bool = "Keep VLANs apart";
+    }
+}
+
+section! {
+    /// A VRF's settings.
+    pub struct PlatformVrf {
+        Acted "table" table: PlatformTable = "Its routing table", required;
+    }
+}
+
+/// A routing table, by the name the kernel's tools have for it or by number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlatformTable(pub u32);
+
+impl Value for PlatformTable {
+    const SHAPE: Shape = Shape::Text("main, default, local or a number");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(
+            node,
+            reader,
+            "main, default, local or a number",
+            |text| match text {
+                "default" => Some(PlatformTable(253)),
+                "main" => Some(PlatformTable(254)),
+                "local" => Some(PlatformTable(255)),
+                number => number.parse().ok().map(PlatformTable),
+            },
+        )
+    }
+}
