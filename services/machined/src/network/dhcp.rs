@@ -4,12 +4,12 @@
 //! when a cable is pulled out and put in again, after which servers are asked anew. Only its server can take it
 //! back before.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use mozim::{
     DhcpError, DhcpV4Client, DhcpV4Config, DhcpV4State, DhcpV6Client, DhcpV6Config, DhcpV6Duid,
-    DhcpV6Lease, DhcpV6Mode, DhcpV6State,
+    DhcpV6Lease, DhcpV6Mode, DhcpV6State, ErrorKind,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -19,7 +19,7 @@ use super::{lease, refusal};
 use crate::console;
 use crate::resources::network_names::{ClientIdentifier, Dhcp};
 
-/// After an error of the client itself; lost packets it repeats on its own.
+/// After an error of the client itself, or an answer of no use; lost packets it repeats on its own.
 const RETRY: Duration = Duration::from_secs(3);
 /// So long a server that offered an address has to give it: two questions of mozim's.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -89,6 +89,7 @@ impl V4 {
         };
         Ok(match &self.state {
             DhcpV4State::Done(found) => {
+                usable(found.yiaddr)?;
                 self.server = found.srv_id;
                 let specs = lease::of_v4(&asking.name, &asking.dhcp, found);
                 News::Lease(Box::new(specs), seconds(found.lease_time_sec))
@@ -137,6 +138,7 @@ impl V6 {
         };
         Ok(match &self.state {
             DhcpV6State::Done(found) => {
+                usable(found.address)?;
                 self.doubts = false;
                 self.lease = Some((**found).clone());
                 let specs = lease::of_v6(&asking.name, found);
@@ -195,6 +197,17 @@ impl Client {
             Client::V6(client) => client.lease.clone(),
         }
     }
+}
+
+/// An answer with an address that no machine can have is none: the lease that there is stays, and servers are asked
+/// anew after a pause, for who gives one gives it again at once.
+fn usable(address: impl Into<IpAddr>) -> Result<(), DhcpError> {
+    let address = address.into();
+    if lease::is_of_one(address) {
+        return Ok(());
+    }
+    let what = format!("a server gives {address}, which no machine can have");
+    Err(DhcpError::new(ErrorKind::InvalidDhcpMessage, what))
 }
 
 fn seconds(seconds: u32) -> Duration {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::ops::Range;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use corten_corpus::{hostile, sample};
@@ -15,8 +15,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use rtnetlink::Handle;
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::dhcp::{Asking, ask};
 use super::layers::Specs;
 use super::lease::{is_name, of_v4, of_v6};
 use super::testing::{Neighbour, alone, cable, give, kernel};
@@ -27,6 +29,8 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
 /// Who answers by DHCPv6 (RFC 8415, section 7.1).
 const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+/// Where a message of DHCPv4 has its options, behind what they begin with (RFC 2131, section 3).
+const OPTIONS: usize = 240;
 /// Damaged answers to a question; more do not fit into the queue of who asked.
 const DAMAGED: usize = 100;
 /// Clients, one after the other.
@@ -35,6 +39,12 @@ const CLIENTS: usize = 8;
 const ASTRAY: Duration = Duration::from_secs(10);
 /// A server that nobody asks any more ends.
 const IDLE: Duration = Duration::from_secs(60);
+/// All of a test: who gets no lease would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+async fn within_patience(test: impl Future<Output = ()>) {
+    timeout(PATIENCE, test).await.expect("no lease");
+}
 
 /// What of a question comes back in its answer.
 fn answering(question: &[u8], answer: &mut [u8], places: &[Range<usize>]) {
@@ -83,7 +93,7 @@ fn serve(
     good: fn(&[u8]) -> &'static str,
     to: fn(SocketAddr) -> SocketAddr,
     answer: fn(&[u8], Vec<u8>) -> Vec<u8>,
-) {
+) -> JoinHandle<()> {
     socket.set_read_timeout(Some(IDLE)).unwrap();
     thread::spawn(move || {
         let (mut runner, strategy) = (TestRunner::deterministic(), hostile(format));
@@ -97,7 +107,7 @@ fn serve(
                 let _ = socket.send_to(&answer(question, bytes), to(from));
             }
         }
-    });
+    })
 }
 
 async fn index(handle: &Handle, link: &str) -> u32 {
@@ -126,25 +136,31 @@ fn check(specs: &Specs) {
     }
 }
 
+/// Where a server of DHCPv4 is asked.
+fn server_v4(neighbour: &Neighbour) -> UdpSocket {
+    neighbour.acts(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 67)).unwrap();
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from("far")).unwrap();
+        socket.set_broadcast(true).unwrap();
+        socket
+    })
+}
+
 #[test]
 fn hostile_servers_of_dhcpv4_end_no_client() {
-    alone(async {
+    alone(within_patience(async {
         let neighbour = neighbour().await;
-        let socket = neighbour.acts(|| {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 67)).unwrap();
-            setsockopt(&socket, sockopt::BindToDevice, &OsString::from("far")).unwrap();
-            socket.set_broadcast(true).unwrap();
-            socket
-        });
+        let socket = server_v4(&neighbour);
         let good = |question: &[u8]| {
             let discovers = question.windows(3).any(|option| option == [53, 1, 1]);
             if discovers { "offer" } else { "ack" }
         };
         let everybody = |_| SocketAddr::from((Ipv4Addr::BROADCAST, 68));
-        serve(socket, "dhcpv4", good, everybody, answer_v4);
+        let server = serve(socket, "dhcpv4", good, everybody, answer_v4);
         let index = index(&kernel(), "plug").await;
         let mut leases = 0;
         while leases < CLIENTS {
+            assert!(!server.is_finished(), "the server ended");
             let mut config = DhcpV4Config::new("plug");
             config.set_iface_index(index);
             config.set_iface_mac_raw(&MAC).unwrap();
@@ -157,12 +173,12 @@ fn hostile_servers_of_dhcpv4_end_no_client() {
                 }
             }
         }
-    });
+    }));
 }
 
 #[test]
 fn hostile_servers_of_dhcpv6_end_no_client() {
-    alone(async {
+    alone(within_patience(async {
         let neighbour = neighbour().await;
         // The kernel first asks whether anybody else has the address.
         let index = index(&kernel(), "plug").await;
@@ -180,9 +196,10 @@ fn hostile_servers_of_dhcpv6_end_no_client() {
             Some(1) => "advertise",
             _ => "reply",
         };
-        serve(socket, "dhcpv6", good, |from| from, answer_v6);
+        let server = serve(socket, "dhcpv6", good, |from| from, answer_v6);
         let mut leases = 0;
         while leases < CLIENTS {
+            assert!(!server.is_finished(), "the server ended");
             let mut config = DhcpV6Config::new("plug", DhcpV6Mode::NonTemporaryAddresses);
             config
                 .set_iface_index(index)
@@ -197,5 +214,73 @@ fn hostile_servers_of_dhcpv6_end_no_client() {
                 }
             }
         }
-    });
+    }));
+}
+
+/// An answer of DHCPv4 that gives this address for an hour, to be renewed after a second.
+fn given(question: &[u8], kind: u8, address: Ipv4Addr) -> Vec<u8> {
+    let mut message = sample("dhcpv4", "ack");
+    message.truncate(OPTIONS);
+    message[16..20].copy_from_slice(&address.octets());
+    for option in [
+        &[53, 1, kind][..],
+        &[54, 4, 10, 0, 0, 1],
+        &[51, 4, 0, 0, 0x0e, 0x10],
+        &[58, 4, 0, 0, 0, 1],
+        &[59, 4, 0, 0, 0x0c, 0x4e],
+        &[1, 4, 255, 255, 255, 0],
+        &[255],
+    ] {
+        message.extend_from_slice(option);
+    }
+    answer_v4(question, message)
+}
+
+/// It renews with an address that no machine can have: the lease stays, and the node asks for another.
+#[test]
+fn an_address_that_is_no_machines_takes_no_lease_away() {
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
+    alone(within_patience(async {
+        let neighbour = neighbour().await;
+        // Who renews asks from the address it has.
+        give(&kernel(), "plug", &[&OWN.to_string()]).await;
+        let socket = server_v4(&neighbour);
+        socket.set_read_timeout(Some(IDLE)).unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 1500];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let question = &buffer[..length];
+                let discovers = question.windows(3).any(|option| option == [53, 1, 1]);
+                let kind = if discovers { 2 } else { 5 };
+                let (address, to) = if from.ip().is_unspecified() {
+                    (OWN, SocketAddr::from((Ipv4Addr::BROADCAST, 68)))
+                } else {
+                    (Ipv4Addr::UNSPECIFIED, from)
+                };
+                socket.send_to(&given(question, kind, address), to).unwrap();
+            }
+        });
+        let asking = Asking {
+            index: index(&kernel(), "plug").await,
+            name: "plug".to_owned(),
+            mac: MAC.to_vec(),
+            dhcp: Dhcp::default(),
+            source: None,
+        };
+        let (_carrier, mut again) = mpsc::unbounded_channel();
+        let (telling, mut told) = mpsc::unbounded_channel();
+        let tell = move |specs| telling.send(specs).unwrap();
+        let mut ends = None;
+        let leases = async {
+            for _ in 0..2 {
+                let specs: Specs = told.recv().await.flatten().expect("a lease was over");
+                let address = specs.addresses.first().map(|spec| spec.address.address);
+                assert_eq!(address, Some(OWN.into()), "{specs:?}");
+            }
+        };
+        tokio::select! {
+            () = ask(asking, &mut again, &mut ends, tell) => panic!("nobody asks any more"),
+            () = leases => {}
+        }
+    }));
 }
