@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use corten_config::Document;
 use corten_config::platform::PlatformNetwork;
+use corten_config::{Document, Problems};
 use corten_meta::Values;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -52,18 +52,19 @@ impl Platform {
     }
 
     /// What it says, on a machine of this kind, and what of that cannot be followed.
-    fn said(&mut self, kind: &str, present: &Present) -> (Specs, Vec<String>) {
+    fn said(
+        &mut self,
+        kind: &str,
+        present: &Present,
+        meta: &mut MetaNetwork,
+    ) -> (Specs, Vec<String>) {
         match kind {
             "metal" => {
                 let values = self.meta.borrow_and_update();
                 let value = values.get(&PLATFORM_NETWORK).map(Vec::as_slice);
-                match PlatformNetwork::from_meta(value.unwrap_or_default()) {
-                    Ok(network) => (platform_layer::of_meta(&network, present), Vec::new()),
-                    Err(problems) => {
-                        let complaint =
-                            format!("META {PLATFORM_NETWORK:#04x} is not used: {problems}");
-                        (Specs::default(), vec![complaint])
-                    }
+                match meta.read(value.unwrap_or_default()) {
+                    Ok(network) => (platform_layer::of_meta(network, present), Vec::new()),
+                    Err(complaint) => (Specs::default(), vec![complaint.clone()]),
                 }
             }
             "nocloud" => match &*self.seed.borrow_and_update() {
@@ -72,6 +73,25 @@ impl Platform {
             },
             _ => Default::default(),
         }
+    }
+}
+
+/// The network of META as it was read last. It may be long, and links come and go with every pod.
+#[derive(Debug, Default)]
+struct MetaNetwork(Option<(Vec<u8>, Result<PlatformNetwork, String>)>);
+
+impl MetaNetwork {
+    /// Reads it anew only when it is another.
+    fn read(&mut self, value: &[u8]) -> &Result<PlatformNetwork, String> {
+        let known = self.0.take().filter(|(bytes, _)| bytes == value);
+        let (_, found) = self.0.insert(known.unwrap_or_else(|| {
+            let network = PlatformNetwork::from_meta(value);
+            let wrong = |problems: Problems| {
+                format!("META {PLATFORM_NETWORK:#04x} is not used: {problems}")
+            };
+            (value.to_vec(), network.map_err(wrong))
+        }));
+        found
     }
 }
 
@@ -99,6 +119,7 @@ impl Controller for Layers {
         let mut first = None;
         // What cannot be followed is told once.
         let mut told = Vec::new();
+        let mut meta = MetaNetwork::default();
         loop {
             tokio::select! {
                 () = context.event() => {}
@@ -116,7 +137,8 @@ impl Controller for Layers {
                 Some(document) => said(document, &present),
                 None => Said::default(),
             };
-            let (platform, mut complaints) = self.platform.said(setup.cmdline.platform(), &present);
+            let kind = setup.cmdline.platform();
+            let (platform, mut complaints) = self.platform.said(kind, &present, &mut meta);
             complaints.extend(said.complaints.iter().cloned());
             let all = layers(&setup, &parameters, platform, &said, &present, &mut first);
             context.start_outputs();
@@ -152,16 +174,17 @@ fn layers(
     present: &Present,
     first: &mut Option<String>,
 ) -> [(Layer, Specs); 4] {
-    let ignored = |name: &String| said.ignored.contains(name) || parameters.ignored.contains(name);
+    let ignored: BTreeSet<String> = said.ignored.union(&parameters.ignored).cloned().collect();
     let physical: Vec<String> = present
         .iter()
-        .filter(|(name, link)| link.is_physical() && !ignored(name))
+        .filter(|(name, link)| link.is_physical() && !ignored.contains(*name))
         .map(|(name, _)| name.clone())
         .collect();
     if !first.as_ref().is_some_and(|first| physical.contains(first)) {
         *first = physical.first().cloned();
     }
     let cmdline = parameters.specs(&physical, first.as_deref());
+    let [cmdline, platform] = [cmdline, platform].map(|specs| specs.without(&ignored));
     let config = said.specs.clone();
     let spoken_for: BTreeSet<String> = [&cmdline, &platform, &config]
         .iter()
@@ -269,6 +292,66 @@ mod tests {
         gone(&store, &operator).await;
         let link = store.get_as::<LinkSpec>("eth0").unwrap();
         assert_eq!(link.layer, Layer::Configuration);
+    }
+
+    #[test]
+    fn links_that_are_left_alone_get_nothing_of_anybody() {
+        let line = "corten.platform=metal ip=10.0.0.2::10.0.0.1:24::eth0 ip=eth1:dhcp ip=eth2:dhcp \
+                    talos.network.interface.ignore=eth1 talos.network.interface.ignore=";
+        let setup = Setup {
+            cmdline: Cmdline::parse(line),
+            default_hostname: "corten-1".to_owned(),
+            names: PathBuf::new(),
+        };
+        let present: Present = ["eth0", "eth1", "eth2"]
+            .map(|name| (name.to_owned(), LinkStatus::with_device()))
+            .into();
+        let text = b"
+addresses: [{address: 10.0.1.2/24, linkName: eth0}, {address: 10.0.2.2/24, linkName: eth2}]
+links: [{name: eth0, mtu: 1400}]
+routes: [{gateway: 10.0.1.1, outLinkName: eth0}, {dst: 10.9.0.0/16, type: blackhole}]
+operators: [{operator: dhcp6, linkName: eth1}]
+";
+        let platform =
+            platform_layer::of_meta(&PlatformNetwork::from_meta(text).unwrap(), &present);
+        let network = "network: {interfaces: [{interface: eth0, ignore: true}]}";
+        let said = said(&sample::config(network, ""), &present);
+        let parameters = parameters(&setup.cmdline);
+        let all = layers(&setup, &parameters, platform, &said, &present, &mut None);
+        let mut links = BTreeSet::new();
+        for (_, specs) in &all {
+            links.extend(specs.links.iter().map(|spec| spec.name.as_str()));
+            links.extend(specs.addresses.iter().map(|spec| spec.link_name.as_str()));
+            links.extend(specs.routes.iter().map(|spec| spec.out_link_name.as_str()));
+            links.extend(specs.operators.iter().map(|spec| spec.link_name.as_str()));
+        }
+        // The route of no link is there.
+        assert_eq!(links, BTreeSet::from(["", "eth2", "lo"]));
+    }
+
+    #[test]
+    fn meta_is_read_anew_only_when_it_is_another() {
+        let mut meta = MetaNetwork::default();
+        let names =
+            |found: &Result<PlatformNetwork, String>| found.clone().unwrap().hostnames.len();
+        let one = b"hostnames: [{hostname: a}]";
+        assert_eq!(names(meta.read(one)), 1);
+        // What was read of it is what is there.
+        meta.0
+            .as_mut()
+            .unwrap()
+            .1
+            .as_mut()
+            .unwrap()
+            .hostnames
+            .clear();
+        assert_eq!(names(meta.read(one)), 0);
+        let wrong = meta.read(b"hostnames: a").clone().unwrap_err();
+        assert!(
+            wrong.starts_with("META 0x0a is not used: line 1"),
+            "{wrong}"
+        );
+        assert_eq!(names(meta.read(one)), 1);
     }
 
     #[tokio::test]
