@@ -1,9 +1,8 @@
 //! Asking the kernel to tell again about what is there already.
 
 use crate::sysfs::Sysfs;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use tracing::debug;
 
@@ -43,20 +42,27 @@ impl Turn {
 /// The network cards on PCI buses (base class 02 of the PCI Code and ID Assignment Specification), whose driver may
 /// still have to be loaded, and the interfaces of devices.
 fn network(sysfs: &Sysfs) -> Vec<PathBuf> {
-    let all = |directory: &'static str| {
-        let names = sysfs.names(directory).into_iter();
-        names.map(move |name| format!("{directory}/{name}"))
+    let is_card = |pci: &PathBuf| {
+        fs::read_to_string(pci.join("class")).is_ok_and(|class| class.starts_with("0x02"))
     };
-    let is_card = |pci: &String| {
-        sysfs
-            .text(pci, "class")
-            .is_some_and(|class| class.starts_with("0x02"))
-    };
-    let is_devices = |interface: &String| sysfs.path(interface).join("device").exists();
-    all("/bus/pci/devices")
+    let is_devices = |interface: &PathBuf| interface.join("device").exists();
+    let cards = sysfs.targets("/bus/pci/devices").into_iter();
+    let interfaces = sysfs.targets("/class/net").into_iter();
+    cards
         .filter(is_card)
-        .chain(all("/class/net").filter(is_devices))
-        .filter_map(|device| sysfs.path(&device).canonicalize().ok())
+        .chain(interfaces.filter(is_devices))
+        .collect()
+}
+
+/// All devices of buses and classes. Their links are only read: libudev's enumerator opens each device, and that
+/// takes longer than all that is done about them afterwards.
+fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
+    let buses = sysfs.names("/bus").into_iter();
+    let classes = sysfs.names("/class").into_iter();
+    buses
+        .map(|bus| format!("/bus/{bus}/devices"))
+        .chain(classes.map(|class| format!("/class/{class}")))
+        .flat_map(|directory| sysfs.targets(&directory))
         .collect()
 }
 
@@ -67,15 +73,9 @@ pub struct Coldplug {
 }
 
 impl Coldplug {
-    /// Everything there is: buses, then devices.
-    ///
-    /// # Errors
-    /// When sysfs cannot be enumerated.
-    pub fn everything(sysfs: &Sysfs) -> io::Result<Self> {
-        let mut devices: Vec<PathBuf> = udev::Enumerator::new()?
-            .scan_devices()?
-            .map(|device| device.syspath().to_owned())
-            .collect();
+    /// Everything there is: buses, then devices. That something cannot be listed leaves it out.
+    pub fn everything(sysfs: &Sysfs) -> Self {
+        let mut devices: Vec<PathBuf> = devices(sysfs).into_iter().collect();
         let network = network(sysfs);
         // A parent's path is the beginning of its child's.
         devices.sort_by_cached_key(|path| (Turn::of(path, &network), path.clone()));
@@ -83,9 +83,9 @@ impl Coldplug {
             .names("/bus")
             .into_iter()
             .map(|bus| sysfs.path(&format!("/bus/{bus}")));
-        Ok(Self {
+        Self {
             left: buses.chain(devices).collect(),
-        })
+        }
     }
 
     /// Asks for up to `count` devices.
@@ -103,7 +103,7 @@ impl Coldplug {
 
 #[cfg(test)]
 mod tests {
-    use super::{Turn, network};
+    use super::{Turn, devices, network};
     use crate::sysfs::Sysfs;
     use crate::testing::Tree;
     use std::fs;
@@ -111,7 +111,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn network_cards_and_their_interfaces_are_found() {
+    fn devices_and_the_networks_among_them_are_found() {
         let tree = Tree::new();
         let (card, disk) = (
             "/devices/pci0000:00/0000:00:02.0",
@@ -134,10 +134,10 @@ mod tests {
         link("class/net", "/devices/virtual/net/lo");
         let root = tree.path().canonicalize().unwrap();
         let place = |device: &str| root.join(device.trim_start_matches('/'));
-        assert_eq!(
-            network(&Sysfs::new(&root)),
-            [place(card), place(&interface)]
-        );
+        let sysfs = Sysfs::new(&root);
+        assert_eq!(network(&sysfs), [place(card), place(&interface)]);
+        let all = [card, disk, &interface, "/devices/virtual/net/lo"].map(place);
+        assert_eq!(devices(&sysfs), all.into());
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     handler.set_rules(rules);
     let handler = Arc::new(handler);
     handler.sweep();
-    let coldplug = Coldplug::everything(handler.sysfs()).context("enumerate the devices")?;
+    let coldplug = Coldplug::everything(handler.sysfs());
     let pool = Pool::start(&handler, workers)?;
     let mut daemon = Daemon {
         monitor,
@@ -172,7 +172,7 @@ impl Daemon {
         if rules && self.rule_watch.changed() {
             self.handler.set_rules(load_rules(&self.rule_directories));
             // They are for the devices that are there, too.
-            self.coldplug = Coldplug::everything(self.handler.sysfs())?;
+            self.coldplug = Coldplug::everything(self.handler.sysfs());
         }
         if done {
             self.pool.drain();
@@ -188,7 +188,7 @@ impl Daemon {
                 Received::Empty => break,
                 Received::Overrun => {
                     warn!("the kernel dropped uevents: asking for all devices again");
-                    self.coldplug = Coldplug::everything(self.handler.sysfs())?;
+                    self.coldplug = Coldplug::everything(self.handler.sysfs());
                 }
             }
         }

@@ -4,7 +4,7 @@
 use crate::event::{Event, Properties, pairs};
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Attributes are a page; binary ones (VPD pages) may be up to this.
 const MAX_ATTRIBUTE: u64 = 65536;
@@ -70,6 +70,18 @@ impl Sysfs {
         names
     }
 
+    /// Where the links in a directory lead to, as absolute paths; entries that are no links are left out.
+    pub fn targets(&self, devpath: &str) -> Vec<PathBuf> {
+        let directory = self.path(devpath);
+        let target = |name: String| {
+            Some(resolved(
+                &directory,
+                &fs::read_link(directory.join(name)).ok()?,
+            ))
+        };
+        self.names(devpath).into_iter().filter_map(target).collect()
+    }
+
     /// The device and those above it, nearest first. Directories between
     /// devices (`…/block/`, `…/host0`'s class folders) are left out.
     pub fn chain(&self, devpath: &str) -> Vec<Ancestor> {
@@ -112,6 +124,19 @@ impl Sysfs {
         let path = path.canonicalize().ok()?;
         Some(format!("/{}", path.strip_prefix(&root).ok()?.to_str()?))
     }
+}
+
+/// A link's target, seen from the link's directory, without looking at what there is: sysfs has no links to
+/// directories on the way.
+fn resolved(directory: &Path, target: &Path) -> PathBuf {
+    let mut path = directory.to_owned();
+    for part in target.components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            part => path.push(part),
+        }
+    }
+    path
 }
 
 /// A device on the way up from another one.
