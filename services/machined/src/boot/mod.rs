@@ -10,8 +10,10 @@ use std::fmt;
 /// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// The table in `mounts.rs`.
+    /// Those of the table in `mounts.rs` that everything needs.
     MountFileSystems,
+    /// Those a node can do without. For one of them the kernel runs a program (bpf asks for a module).
+    MountOptional,
     /// STATE and EPHEMERAL, where a disk carries the node.
     MountVolumes,
     /// The same, when the disk's driver is a module and came with udevd, and what the volumes hold; growth.
@@ -32,6 +34,8 @@ pub enum Task {
     ReadLastStop,
     /// Those of the machine config, on EPHEMERAL.
     WriteFiles,
+    /// The node's controllers, which see their file systems from the start.
+    RunControllers,
     /// Listen to the power button.
     WatchPowerButton,
     /// Links, addresses, names.
@@ -50,6 +54,7 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Task::MountFileSystems => "mount file systems",
+            Task::MountOptional => "mount optional file systems",
             Task::MountVolumes => "mount volumes",
             Task::FinishVolumes => "finish volumes",
             Task::MakeDirectories => "make directories",
@@ -60,6 +65,7 @@ impl fmt::Display for Task {
             Task::LoadConfig => "load machine config",
             Task::ReadLastStop => "read last stop",
             Task::WriteFiles => "write files",
+            Task::RunControllers => "run controllers",
             Task::WatchPowerButton => "watch power button",
             Task::BringUpNetwork => "bring up network",
             Task::ServeApi => "serve API",
@@ -92,13 +98,14 @@ impl fmt::Display for Phase {
 /// The boot of a node.
 ///
 /// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
-/// find it answering. So the way to it starts first, and containerd comes last, not to compete with it.
+/// find it answering. So the way to it starts first (the longest is udevd's, to the network card), and containerd
+/// comes last, not to compete with it.
 #[must_use]
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, MountVolumes, ReadLastStop, ServeApi, ServeImages, SetLimits, SetSysctls,
-        Start, StartExtensions, WatchPowerButton, WriteFiles,
+        MountFileSystems, MountOptional, MountVolumes, ReadLastStop, RunControllers, ServeApi,
+        ServeImages, SetLimits, SetSysctls, Start, StartExtensions, WatchPowerButton, WriteFiles,
     };
     vec![
         Phase {
@@ -118,10 +125,12 @@ pub fn plan() -> Vec<Phase> {
         Phase {
             name: "core",
             tasks: vec![
+                Start("udevd"),
+                RunControllers,
                 BringUpNetwork,
                 ServeApi,
-                Start("udevd"),
                 Start("syslogd"),
+                MountOptional,
                 WatchPowerButton,
             ],
             one_by_one: false,
@@ -154,7 +163,8 @@ mod tests {
             [
                 "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
                  then set limits, then set sysctls, then identify machine, then load machine config",
-                "core: bring up network | serve API | start udevd | start syslogd | watch power button",
+                "core: start udevd | run controllers | bring up network | serve API | start syslogd | \
+                 mount optional file systems | watch power button",
                 "runtime: finish volumes, then read last stop, then write files, then serve images, \
                  then start extensions, then start containerd",
             ]

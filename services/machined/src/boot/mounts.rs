@@ -122,36 +122,39 @@ pub fn describe() -> String {
     text
 }
 
-/// Makes every mount of the table, and the whole tree shared.
+/// Makes the mounts of the table that a node needs, and the whole tree shared.
 ///
 /// # Errors
-/// A required file system cannot be mounted; the text names it.
-pub fn mount_all() -> Result<(), String> {
-    for entry in &TABLE {
-        match make(entry) {
-            Ok(()) => {}
-            Err(error) if entry.optional => {
-                // Not there on this machine (no EFI, no huge pages): nothing to tell.
-                if !matches!(
-                    error.raw_os_error(),
-                    Some(ENOENT | ENODEV | EPERM | EOPNOTSUPP)
-                ) {
-                    console::warn(&format!(
-                        "{} not mounted on {}: {error}",
-                        entry.fstype, entry.target
-                    ));
-                }
-            }
-            Err(error) => {
-                return Err(format!(
-                    "cannot mount {} on {}: {error}",
-                    entry.fstype, entry.target
-                ));
-            }
-        }
+/// A file system cannot be mounted; the text names it.
+pub fn mount_required() -> Result<(), String> {
+    for entry in TABLE.iter().filter(|entry| !entry.optional) {
+        make(entry).map_err(|error| {
+            format!("cannot mount {} on {}: {error}", entry.fstype, entry.target)
+        })?;
     }
     mount::make_shared(Path::new("/"))
         .map_err(|error| format!("cannot share the mount tree: {error}"))
+}
+
+/// Makes the others; one that cannot be made is told. Each is shared as what it lies in. May take a while.
+pub fn mount_optional() {
+    // Not there on this machine (no EFI, no huge pages): nothing to tell.
+    let absent = [ENOENT, ENODEV, EPERM, EOPNOTSUPP];
+    for entry in TABLE.iter().filter(|entry| entry.optional) {
+        match make(entry) {
+            Err(error)
+                if !error
+                    .raw_os_error()
+                    .is_some_and(|code| absent.contains(&code)) =>
+            {
+                console::warn(&format!(
+                    "{} not mounted on {}: {error}",
+                    entry.fstype, entry.target
+                ));
+            }
+            _ => {}
+        }
+    }
 }
 
 const EPERM: i32 = 1;

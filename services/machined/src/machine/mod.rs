@@ -26,6 +26,7 @@ use corten_sys::{host, process};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
@@ -126,7 +127,6 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
     });
-    machine.run_controllers()?;
     machine.begin_tasks();
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
@@ -299,7 +299,13 @@ impl Machine {
 
     async fn carry_out(&self, task: Task) -> Result<(), Fatal> {
         match task {
-            Task::MountFileSystems => mounts::mount_all().map_err(Fatal)?,
+            Task::MountFileSystems => mounts::mount_required().map_err(Fatal)?,
+            Task::MountOptional => {
+                if let Err(error) = spawn_blocking(mounts::mount_optional).await {
+                    console::warn(&format!("{task}: {error}"));
+                }
+            }
+            Task::RunControllers => self.run_controllers()?,
             Task::MountVolumes => self.mount_volumes().await,
             Task::FinishVolumes => self.finish_volumes().await?,
             Task::MakeDirectories => system::make_directories().map_err(Fatal)?,
