@@ -247,6 +247,7 @@ fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     })?;
     runtime.add(kernel::watchdog::WatchdogTimer {
         config: sources.config.clone(),
+        supervisor: sources.supervisor.clone(),
     })
 }
 

@@ -74,6 +74,7 @@ enum Order {
     Control(control::Request),
     Condition(Condition, Result<(), String>),
     Run(tool::Job),
+    Answer(oneshot::Sender<()>),
     StopAll(Scope, oneshot::Sender<()>),
 }
 
@@ -120,6 +121,7 @@ impl std::fmt::Debug for Order {
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
             Order::Run(_) => "Run",
+            Order::Answer(_) => "Answer",
             Order::StopAll(..) => "StopAll",
         })
     }
@@ -217,6 +219,16 @@ impl Supervisor {
         ended
             .await
             .unwrap_or_else(|_| Err(format!("{program} was not run: everything ends")))
+    }
+
+    /// Waits until the task that owns all children has seen to everything it was asked for before; for ever when it
+    /// has broken off.
+    pub async fn answers(&self) {
+        let (done, answered) = oneshot::channel();
+        let _ = self.orders.send(Order::Answer(done));
+        if answered.await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// Waits until the task that owns all children has broken off, which it does by a bug only. Nobody reaps, starts

@@ -307,6 +307,8 @@ fn a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it() {
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGCHLD).unwrap();
         let ends = async {
             world.supervisor.lost().await;
+            let silence = timeout(Duration::from_millis(50), world.supervisor.answers());
+            silence.await.unwrap_err();
             world.supervisor.stop_all().await;
             world.supervisor.run("mkfs.xfs", &[]).await.unwrap_err();
         };

@@ -88,6 +88,9 @@ impl Shell {
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.start(job, &self.places.cgroups),
+            Order::Answer(asker) => {
+                let _gone = asker.send(());
+            }
             Order::Start(id) => self.happened(&id, Event::Start),
             Order::Stop(id) => self.happened(&id, Event::Stop),
             Order::StopAll(scope, done) => {

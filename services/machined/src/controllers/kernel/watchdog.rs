@@ -1,9 +1,11 @@
-//! The hardware watchdog: fed from machined's own runtime, so that a machined that hangs is a machine that
-//! resets.
+//! The hardware watchdog: fed from machined's own runtime, and only after the supervisor of services has answered,
+//! so that a machined that hangs, or can no longer start anything, is a machine that resets.
 //!
 //! It is not stopped when the node goes down: an end that hangs is a hang, too.
 
+use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use corten_config::Document;
@@ -12,19 +14,24 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::watchdog::Watchdog;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::console;
 use crate::resources::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
+use crate::supervisor::Supervisor;
 
 /// When the config names none (the reference's number).
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Signs of life in a timeout: one may be late, and a second one lost.
 const FEEDS: u32 = 3;
+/// Between signs of life, at least.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct WatchdogTimer {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+    /// Who must answer before each sign of life; nobody where only the graph is looked at.
+    pub(in crate::controllers) supervisor: Option<Supervisor>,
 }
 
 impl Controller for WatchdogTimer {
@@ -58,7 +65,7 @@ impl Controller for WatchdogTimer {
             // Its driver may come later; then the next run finds it.
             let (watchdog, holds) = Watchdog::start(Path::new(&wanted.device), wanted.timeout)
                 .map_err(|error| format!("{}: {error}", wanted.device))?;
-            let pause = holds / FEEDS;
+            let pause = (holds / FEEDS).max(SHORTEST);
             console::say(&format!(
                 "{} resets the machine after {holds:?}",
                 wanted.device
@@ -86,13 +93,12 @@ impl WatchdogTimer {
         pause: Duration,
         present: &WatchdogTimerConfig,
     ) -> Result<(), Failure> {
-        let mut beat = interval(pause.max(Duration::from_secs(1)));
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let supervisor = self.supervisor.clone();
+        let alive = move || answers(supervisor.clone());
+        let mut beats = pin!(beats(pause, alive, || watchdog.feed()));
         loop {
             tokio::select! {
-                _ = beat.tick() => watchdog
-                    .feed()
-                    .map_err(|error| format!("{}: {error}", present.device))?,
+                error = &mut beats => return Err(format!("{}: {error}", present.device).into()),
                 changed = self.config.changed() => {
                     let now = self.config.borrow_and_update().as_ref().and_then(wanted);
                     if changed.is_err() || now.as_ref() != Some(present) {
@@ -100,6 +106,30 @@ impl WatchdogTimer {
                     }
                 }
             }
+        }
+    }
+}
+
+async fn answers(supervisor: Option<Supervisor>) {
+    if let Some(supervisor) = supervisor {
+        supervisor.answers().await;
+    }
+}
+
+/// Feeds at every `pause` in which `alive` ends; returns the first error of feeding.
+async fn beats<F: Future<Output = ()>>(
+    pause: Duration,
+    alive: impl Fn() -> F,
+    feed: impl Fn() -> io::Result<()>,
+) -> io::Error {
+    let mut beat = interval(pause);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        if timeout(pause, alive()).await.is_err() {
+            console::warn("the supervisor of services does not answer: the watchdog is not fed");
+        } else if let Err(error) = feed() {
+            return error;
         }
     }
 }
@@ -114,8 +144,12 @@ fn wanted(config: &Document) -> Option<WatchdogTimerConfig> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
+    use tokio::sync::Notify;
 
     use super::*;
     use crate::sample;
@@ -126,6 +160,7 @@ mod tests {
         let config = watch::Sender::new(Some(document));
         let timer = WatchdogTimer {
             config: config.subscribe(),
+            supervisor: None,
         };
         let (store, name) = (Store::new(), timer.name());
         let mut runtime = Runtime::new(store.clone());
@@ -143,5 +178,34 @@ mod tests {
         sample::until::<WatchdogTimerStatus>(&store, id, |status| status.is_none()).await;
         let wanted = store.get_as::<WatchdogTimerConfig>(WatchdogTimerConfig::ID);
         assert_eq!(wanted.unwrap().device, "/dev/watchdog7");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_fed_while_the_supervisor_is_silent() {
+        let (asked, fed) = (Cell::new(0), Cell::new(0));
+        let silent = Notify::new();
+        let alive = || async {
+            asked.set(asked.get() + 1);
+            match asked.get() {
+                1 | 2 => {}
+                3 => pending().await,
+                _ => {
+                    silent.notify_one();
+                    pending().await
+                }
+            }
+        };
+        let feed = || {
+            fed.set(fed.get() + 1);
+            Ok(())
+        };
+        tokio::select! {
+            error = beats(Duration::from_millis(5), alive, feed) => panic!("{error}"),
+            () = silent.notified() => {}
+        }
+        assert_eq!((fed.get(), asked.get()), (2, 4));
+        let failing = || Err(io::Error::other("gone"));
+        let error = beats(Duration::from_millis(5), || async {}, failing).await;
+        assert_eq!(error.to_string(), "gone");
     }
 }
