@@ -227,7 +227,7 @@ impl Supervisor {
         let (done, answered) = oneshot::channel();
         let _ = self.orders.send(Order::Answer(done));
         if answered.await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -191,7 +191,7 @@ mod tests {
                 3 => pending().await,
                 _ => {
                     silent.notify_one();
-                    pending().await
+                    pending::<()>().await;
                 }
             }
         };
