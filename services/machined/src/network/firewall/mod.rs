@@ -18,8 +18,8 @@ use corten_config::kinds::{self, DefaultAction, NetworkDefaultActionConfig, Netw
 
 pub use kernel::replace;
 
-use super::layers::prefix;
 use super::host_dns::{PORT, service_addresses};
+use super::layers::prefix;
 use crate::resources::firewall::{
     AddressMatch, ConntrackMatch, ConntrackState, Hook, IcmpTypeMatch, IfNameMatch, Layer4Match,
     LimitMatch, NfTablesChain, PortMatch, PortRange, Protocol, Rule, Verdict,
