@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use corten_sys::cgroup;
 
@@ -29,6 +30,10 @@ struct Entry {
     /// killed comes back, a node without memory does not. 0: unlimited.
     max: u64,
     machine: u64,
+    /// Thousandths of a processor it counts for when all processors are wanted.
+    cpu: u64,
+    /// Whether what it has may be swapped out: what keeps the node going shall not wait for a disk.
+    swap: bool,
     tasks: Tasks,
 }
 
@@ -49,6 +54,8 @@ const ENTRY: Entry = Entry {
     low: 0,
     max: 0,
     machine: 4,
+    cpu: 0,
+    swap: false,
     tasks: Tasks::Any,
 };
 
@@ -62,12 +69,15 @@ const TABLE: [Entry; 12] = [
         path: "init",
         min: 24,
         low: 48,
+        cpu: 2000,
         ..ENTRY
     },
     Entry {
         path: "system",
         min: 64,
         low: 128,
+        cpu: 1500,
+        swap: true,
         tasks: Tasks::Part(30),
         ..ENTRY
     },
@@ -76,11 +86,13 @@ const TABLE: [Entry; 12] = [
         path: "system/runtime",
         min: 32,
         low: 64,
+        cpu: 500,
         tasks: Tasks::Part(15),
         ..ENTRY
     },
     Entry {
         path: EXTENSIONS_CGROUP,
+        swap: true,
         tasks: Tasks::Part(10),
         ..ENTRY
     },
@@ -88,6 +100,7 @@ const TABLE: [Entry; 12] = [
         path: "system/udevd",
         min: 4,
         low: 16,
+        cpu: 250,
         tasks: Tasks::Most(64),
         ..ENTRY
     },
@@ -96,6 +109,7 @@ const TABLE: [Entry; 12] = [
         min: 8,
         low: 16,
         max: 64,
+        cpu: 250,
         tasks: Tasks::Most(64),
         ..ENTRY
     },
@@ -105,6 +119,7 @@ const TABLE: [Entry; 12] = [
         min: 8,
         low: 32,
         max: 448,
+        cpu: 500,
         tasks: Tasks::Most(64),
         ..ENTRY
     },
@@ -112,6 +127,7 @@ const TABLE: [Entry; 12] = [
         path: "system/registryd",
         low: 8,
         max: 64,
+        cpu: 250,
         tasks: Tasks::Most(64),
         ..ENTRY
     },
@@ -120,6 +136,7 @@ const TABLE: [Entry; 12] = [
         min: 8,
         low: 16,
         max: 128,
+        cpu: 250,
         tasks: Tasks::Most(64),
         ..ENTRY
     },
@@ -128,17 +145,22 @@ const TABLE: [Entry; 12] = [
         path: "system/tools",
         max: 8192,
         machine: 2,
+        cpu: 500,
+        swap: true,
         tasks: Tasks::Most(128),
         ..ENTRY
     },
     Entry {
         path: "podruntime",
+        cpu: 4000,
+        swap: true,
         tasks: Tasks::Part(10),
         ..ENTRY
     },
     Entry {
         // The kubelet replaces it by what the node can bear beside what is reserved.
         path: "kubepods",
+        swap: true,
         tasks: Tasks::Part(50),
         ..ENTRY
     },
@@ -150,10 +172,12 @@ struct Machine {
     memory: u64,
     /// Processes and threads at once.
     tasks: u64,
+    /// Processors.
+    cores: u64,
 }
 
 impl Entry {
-    /// Control files and their values.
+    /// Control files and their values (Documentation/admin-guide/cgroup-v2.rst of the kernel).
     fn settings(&self, machine: &Machine) -> Vec<(&'static str, u64)> {
         let max = self.max.min(machine.memory / self.machine);
         let bytes = [
@@ -167,8 +191,25 @@ impl Entry {
             Tasks::Most(tasks) => tasks,
             Tasks::Part(percent) => machine.tasks.saturating_mul(percent) / 100,
         };
-        let all = bytes.into_iter().chain([("pids.max", tasks)]);
-        all.filter(|(_, value)| *value > 0).collect()
+        let weight = weight(self.cpu.min(machine.cores * 1000));
+        let others = [("pids.max", tasks), ("cpu.weight", weight)];
+        let set = bytes
+            .into_iter()
+            .chain(others)
+            .filter(|(_, value)| *value > 0);
+        let swap = (!self.swap).then_some(("memory.swap.max", 0));
+        set.chain(swap).collect()
+    }
+}
+
+/// The weight, 1 to 10,000, that container runtimes give a group of so many thousandths of a processor: by way of the
+/// shares of the first version of cgroups, 1024 for a processor, from 2 to 262,144. 0, the kernel's default, for none.
+fn weight(thousandths: u64) -> u64 {
+    let shares = (thousandths * 1024 / 1000).clamp(2, 262_144);
+    if thousandths == 0 {
+        0
+    } else {
+        1 + (shares - 2) * 9999 / 262_142
     }
 }
 
@@ -180,6 +221,7 @@ pub fn make_all(root: &Path) -> io::Result<()> {
     let machine = Machine {
         memory: memory() >> 20,
         tasks: tasks(Path::new("/proc/sys/kernel")),
+        cores: available_parallelism().map_or(1, |cores| cores.get() as u64),
     };
     for entry in &TABLE {
         cgroup::create(root, entry.path, &CONTROLLERS)?;
@@ -276,21 +318,77 @@ mod tests {
         let small = Machine {
             memory: 512,
             tasks: 4000,
+            cores: 1,
         };
         let apid = entry("system/apid").settings(&small);
-        assert_eq!(apid[2..], [("memory.max", 128 << 20), ("pids.max", 64)]);
+        assert_eq!(
+            apid[2..],
+            [
+                ("memory.max", 128 << 20),
+                ("pids.max", 64),
+                ("cpu.weight", 20),
+                ("memory.swap.max", 0)
+            ]
+        );
         let tools = entry("system/tools").settings(&small);
-        assert_eq!(tools, [("memory.max", 256 << 20), ("pids.max", 128)]);
+        let tools_weight = ("cpu.weight", 20);
+        assert_eq!(
+            tools,
+            [("memory.max", 256 << 20), ("pids.max", 128), tools_weight]
+        );
         let pods = entry("kubepods").settings(&small);
         assert_eq!(pods, [("pids.max", 2000)]);
         let large = Machine {
             memory: 64 << 10,
             tasks: 32_768,
+            cores: 64,
         };
         let apid = entry("system/apid").settings(&large);
         assert_eq!(apid[2], ("memory.max", 448 << 20));
         let tools = entry("system/tools").settings(&large);
         assert_eq!(tools[0], ("memory.max", 8 << 30));
+    }
+
+    #[test]
+    fn processors_are_shared_by_weight() {
+        // As the reference has them: init, system, apid, podruntime.
+        assert_eq!([2000, 1500, 500, 4000].map(weight), [79, 59, 20, 157]);
+        assert_eq!([0, 1, 10_000_000].map(weight), [0, 1, 10_000]);
+        let init = |cores| {
+            let machine = Machine {
+                memory: 512,
+                tasks: 4000,
+                cores,
+            };
+            let settings = entry("init").settings(&machine);
+            settings
+                .iter()
+                .find(|(file, _)| *file == "cpu.weight")
+                .map(|(_, weight)| *weight)
+        };
+        assert_eq!((init(1), init(64)), (Some(39), Some(79)));
+    }
+
+    #[test]
+    fn what_keeps_the_node_going_is_not_swapped_out() {
+        let machine = Machine {
+            memory: 4096,
+            tasks: 4000,
+            cores: 2,
+        };
+        let swapped = TABLE.iter().filter(|entry| {
+            let settings = entry.settings(&machine);
+            !settings.contains(&("memory.swap.max", 0))
+        });
+        let swapped: Vec<_> = swapped.map(|entry| entry.path).collect();
+        let pods_and_guests = [
+            "system",
+            EXTENSIONS_CGROUP,
+            "system/tools",
+            "podruntime",
+            "kubepods",
+        ];
+        assert_eq!(swapped, pods_and_guests);
     }
 
     #[test]
