@@ -76,10 +76,16 @@ fn while_a_config_is_written() {
     let mut node = disk.start(direct);
     node.configure();
     let file = node.configs().join("controlplane.yaml");
-    let mut before = hostname(&node);
+    // Named by its config: this machine tells no UUID, so a node without a name has another at each boot.
+    let mut before = "before".to_owned();
+    node.apply_patch(&named(&before));
+    node.until("its name", SOON, || match hostname(&node) {
+        name if name == before => Ok(()),
+        name => Err(name),
+    });
     for cut in 0..CUTS {
         let new = format!("cut-{cut}");
-        let patch = format!("machine: {{network: {{hostname: {new}}}}}");
+        let patch = named(&new);
         let file = file.display().to_string();
         std::thread::scope(|scope| {
             let client = node.admin();
@@ -102,6 +108,11 @@ fn while_a_config_is_written() {
         );
         before = now;
     }
+}
+
+/// A patch that gives the node a name.
+fn named(name: &str) -> String {
+    format!("machine: {{network: {{hostname: {name}}}}}")
 }
 
 fn hostname(node: &Node) -> String {
