@@ -59,7 +59,8 @@ pub(crate) struct Row {
 /// 5-level paging only makes each emulated page walk longer. 16-byte compare-and-exchange is not
 /// atomic in QEMU 7.2 (Debian 12) with several CPUs, and Linux keeps its free lists with it: kernel
 /// memory gets corrupted, whatever the kernel. A kernel that is told of fast string instructions clears
-/// pages byte by byte in the emulator, a page that held code in a millisecond. 2 MiB builds of OVMF only exist on Debian 12.
+/// pages byte by byte in the emulator, a page that held code in a millisecond. 2 MiB builds of OVMF
+/// only exist on Debian 12.
 const X86_64: Row = Row {
     name: "x86_64",
     aliases: &["amd64"],

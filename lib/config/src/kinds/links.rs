@@ -214,14 +214,20 @@ section! {
     }
 }
 
+impl BondConfig {
+    /// With the names that META has for it, too.
+    pub(crate) fn monitoring(&self) -> BondMonitoring<'_> {
+        BondMonitoring {
+            miimon: ("miimon", self.miimon),
+            arp_interval: ("arpInterval", self.arp_interval),
+            arp_ip_targets: ("arpIpTargets", &self.arp_ip_targets),
+            ns_ip6_targets: ("nsIp6Targets", &self.ns_ip6_targets),
+        }
+    }
+}
+
 fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
-    let monitoring = BondMonitoring {
-        miimon: ("miimon", bond.miimon),
-        arp_interval: ("arpInterval", bond.arp_interval),
-        arp_ip_targets: ("arpIpTargets", &bond.arp_ip_targets),
-        ns_ip6_targets: ("nsIp6Targets", &bond.ns_ip6_targets),
-    };
-    monitoring.check(node, reader);
+    bond.monitoring().check(node, reader);
     if bond
         .primary
         .as_ref()

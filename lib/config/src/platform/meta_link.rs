@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::kinds::{
-    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondMonitoring,
-    FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
+    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, FailOverMac,
+    LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, Value, choices, scalar, section};
 use crate::table::Shape;
@@ -142,13 +142,7 @@ section! {
 }
 
 fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
-    let monitoring = BondMonitoring {
-        miimon: ("miimon", bond.miimon),
-        arp_interval: ("arpInterval", bond.arp_interval),
-        arp_ip_targets: ("arpIpTargets", &bond.arp_ip_targets),
-        ns_ip6_targets: ("nsIp6Targets", &bond.ns_ip6_targets),
-    };
-    monitoring.check(node, reader);
+    bond.config().monitoring().check(node, reader);
 }
 
 impl PlatformBond {

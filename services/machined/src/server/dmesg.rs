@@ -76,22 +76,29 @@ async fn pump(
 mod tests {
     use std::fs::File;
     use std::io::Write as _;
+    use std::path::Path;
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use tokio_stream::StreamExt as _;
 
     use super::*;
 
-    #[tokio::test]
-    async fn what_is_there_is_read_at_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let kmsg = directory.path().join("kmsg");
+    /// A log of the kernel's in `directory`, and where the kernel writes to it.
+    fn log(directory: &Path) -> (Paths, File) {
+        let kmsg = directory.join("kmsg");
         mknodat(CWD, &kmsg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let mut kernel = File::options().read(true).write(true).open(&kmsg).unwrap();
+        let kernel = File::options().read(true).write(true).open(&kmsg).unwrap();
         let paths = Paths {
             kmsg,
             ..Paths::default()
         };
+        (paths, kernel)
+    }
+
+    #[tokio::test]
+    async fn what_is_there_is_read_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (paths, mut kernel) = log(directory.path());
         for _ in 0..20 {
             kernel.write_all(b"6,339,5140900,-;hello\n").unwrap();
             let stream = dmesg(&paths, &DmesgRequest::default()).await.unwrap();
@@ -100,16 +107,11 @@ mod tests {
             assert!(lines[0].ends_with(b": hello\n"));
         }
     }
+
     #[tokio::test]
     async fn what_comes_later_is_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let kmsg = directory.path().join("kmsg");
-        mknodat(CWD, &kmsg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let mut kernel = File::options().read(true).write(true).open(&kmsg).unwrap();
-        let paths = Paths {
-            kmsg,
-            ..Paths::default()
-        };
+        let (paths, mut kernel) = log(directory.path());
         let request = DmesgRequest {
             follow: true,
             tail: false,

@@ -1,14 +1,14 @@
-//! Which process has which socket: `/proc/<pid>/fd/<n>` is a link to `socket:[<inode>]`.
+//! Which process has which socket.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use corten_api::machine as api;
 use corten_api::machine::connect_record::Process;
+use procfs::process::{self, FDTarget, all_processes_with_root};
 
-/// Names the owner of every socket that has one. Of several, it is the one with the lowest number, which is
-/// the oldest as a rule. A process may end while it is looked at.
+/// Names the owner of every socket that has one. Of several, it is the oldest: the others have the socket from
+/// it, be it only between fork and exec. A process may end while it is looked at.
 pub(super) fn name(proc: &Path, records: &mut [api::ConnectRecord]) {
     let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
     for (at, record) in records
@@ -18,42 +18,73 @@ pub(super) fn name(proc: &Path, records: &mut [api::ConnectRecord]) {
     {
         wanted.entry(record.inode).or_default().push(at);
     }
-    let numbers = fs::read_dir(proc).into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = numbers
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    // Numbers begin again when they are used up: the lowest is not always the oldest.
+    let mut processes: Vec<_> = all_processes_with_root(proc)
+        .into_iter()
+        .flatten()
+        .filter_map(|process| {
+            let stat = process.ok()?.stat().ok()?;
+            Some((stat.starttime, stat.pid, stat.comm))
+        })
         .collect();
-    pids.sort_unstable();
-    for pid in pids {
+    processes.sort_unstable();
+    for (_, pid, name) in processes {
         if wanted.is_empty() {
             return;
         }
-        let process = proc.join(pid.to_string());
-        for descriptor in fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let Some(found) = socket(&descriptor.path()).and_then(|inode| wanted.remove(&inode))
-            else {
+        let process = process::Process::new_with_root(proc.join(pid.to_string()));
+        let descriptors = process.and_then(|process| process.fd());
+        for descriptor in descriptors.into_iter().flatten().flatten() {
+            let FDTarget::Socket(inode) = descriptor.target else {
                 continue;
             };
-            let command = fs::read(process.join("comm")).unwrap_or_default();
-            let owner = Process {
-                pid,
-                name: String::from_utf8_lossy(&command).trim_end().to_owned(),
-            };
-            for at in found {
+            for at in wanted.remove(&inode).unwrap_or_default() {
                 if let Some(record) = records.get_mut(at) {
-                    record.process = Some(owner.clone());
+                    record.process = Some(Process {
+                        pid: pid.cast_unsigned(),
+                        name: name.clone(),
+                    });
                 }
             }
         }
     }
 }
 
-/// The inode of a socket.
-fn socket(descriptor: &Path) -> Option<u64> {
-    let target = fs::read_link(descriptor).ok()?;
-    let inode = target.to_str()?.strip_prefix("socket:[")?;
-    inode.strip_suffix(']')?.parse().ok()
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn of_several_it_is_the_oldest() {
+        let proc = tempfile::tempdir().unwrap();
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, own) = own.rsplit_once(") ").unwrap();
+        // The numbers began again between the two; only the second has the other socket.
+        for (pid, began, sockets) in [(300, 100, &[77][..]), (5, 900, &[77, 78])] {
+            let directory = proc.path().join(pid.to_string());
+            fs::create_dir_all(directory.join("fd")).unwrap();
+            let mut fields: Vec<_> = own.split(' ').collect();
+            let began = began.to_string();
+            // starttime is the 22nd, and the state the third (proc_pid_stat(5)).
+            fields[22 - 3] = &began;
+            let stat = format!("{pid} (of {pid}) {}", fields.join(" "));
+            fs::write(directory.join("stat"), stat).unwrap();
+            for (number, inode) in sockets.iter().enumerate() {
+                let descriptor = directory.join(format!("fd/{number}"));
+                symlink(format!("socket:[{inode}]"), descriptor).unwrap();
+            }
+        }
+        let record = |inode| api::ConnectRecord {
+            inode,
+            ..api::ConnectRecord::default()
+        };
+        let mut records = [77, 78, 79, 0].map(record);
+        name(proc.path(), &mut records);
+        let owners = records.map(|record| record.process.map(|owner| (owner.pid, owner.name)));
+        let of = |pid: u32| Some((pid, format!("of {pid}")));
+        assert_eq!(owners, [of(300), of(5), None, None]);
+    }
 }

@@ -39,27 +39,28 @@ async fn sockets_are_listed_with_their_owners() {
         netns: None,
     };
     let listens = sockets(&mut client, request(Filter::Listening, true)).await;
-    let found = listens.iter().find(|s| s.localport == port).unwrap();
+    // Other tests have sockets too, and a number of a port may be in use more than once.
+    let is_ours = |s: &&api::ConnectRecord| (s.localport, &*s.localip) == (port, "127.0.0.1");
+    let found = listens.iter().find(is_ours).unwrap();
     assert_eq!((found.state(), &*found.l4proto), (State::Listen, "tcp"));
-    assert_eq!(found.localip, "127.0.0.1");
     assert_eq!(found.process.as_ref().unwrap().pid, std::process::id());
     assert!(!found.process.as_ref().unwrap().name.is_empty());
-    assert!(listens.iter().all(|socket| socket.localport != near));
+    let is_connection = |s: &&api::ConnectRecord| (s.localport, s.remoteport) == (near, port);
+    assert_eq!(listens.iter().find(is_connection), None);
 
     let connected = sockets(&mut client, request(Filter::Connected, false)).await;
-    let found = connected.iter().find(|s| s.localport == near).unwrap();
-    assert_eq!(
-        (found.state(), found.remoteport),
-        (State::Established, port)
-    );
+    let found = connected.iter().find(is_connection).unwrap();
+    assert_eq!(found.state(), State::Established);
     assert_eq!(found.process, None);
 
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = u32::from(udp.local_addr().unwrap().port());
+    let udp_port = u32::from(udp.local_addr().unwrap().port());
     let all = sockets(&mut client, api::NetstatRequest::default()).await;
-    let is_ours = |s: &&api::ConnectRecord| s.localport == port && s.l4proto == "udp";
-    assert_eq!(all.iter().find(is_ours).unwrap().state(), State::Close);
-    assert!(all.iter().any(|socket| socket.localport == near));
+    let is_udp = |s: &&api::ConnectRecord| {
+        (s.localport, &*s.localip, &*s.l4proto) == (udp_port, "127.0.0.1", "udp")
+    };
+    assert_eq!(all.iter().find(is_udp).unwrap().state(), State::Close);
+    assert!(all.iter().any(|socket| is_connection(&socket)));
 }
 
 #[tokio::test]
