@@ -14,6 +14,23 @@ mod tests {
 
     type Client = LogServiceClient<Channel>;
 
+    /// A busy machine must not fail a test; a good one takes milliseconds.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Asks again until there is an answer.
+    async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+        let asking = async {
+            loop {
+                if let Some(answer) = ask().await {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let answer = tokio::time::timeout(PATIENCE, asking).await;
+        answer.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+    }
+
     /// Starts the daemon on a thread; it lives as long as the test.
     async fn daemon(directory: &Path, more: &[&str]) -> Client {
         let socket = directory.join("service");
@@ -30,13 +47,8 @@ mod tests {
         args.extend(more.iter().map(Into::into));
         std::thread::spawn(move || syslogd::run(args.into_iter()));
         let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
-        for _ in 0..500 {
-            if let Ok(channel) = endpoint.connect().await {
-                return LogServiceClient::new(channel);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("the daemon did not come up");
+        let connect = async || endpoint.connect().await.ok();
+        LogServiceClient::new(until("the daemon comes up", connect).await)
     }
 
     fn request(id: &str, follow: bool, tail_lines: i32) -> LogReadRequest {
@@ -59,9 +71,9 @@ mod tests {
     async fn read_lines(stream: &mut Streaming<LogChunk>, lines: u64) -> (String, u64) {
         let (mut text, mut dropped) = (String::new(), 0);
         while text.lines().count() as u64 + dropped < lines {
-            let next = tokio::time::timeout(Duration::from_secs(20), stream.message()).await;
+            let next = tokio::time::timeout(PATIENCE, stream.message()).await;
             let chunk = next
-                .expect("lines within 20 s")
+                .expect("lines in time")
                 .unwrap()
                 .expect("a stream that goes on");
             text.push_str(std::str::from_utf8(&chunk.bytes).unwrap());
@@ -181,8 +193,8 @@ mod tests {
         let mut lines = tokio::io::BufReader::new(stream).lines();
         let mut texts = Vec::new();
         while texts.last().is_none_or(|text| text != last) {
-            let next = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
-            let line = next.expect("a message within 20 s").unwrap().unwrap();
+            let next = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+            let line = next.expect("a message in time").unwrap().unwrap();
             let message: serde_json::Value = serde_json::from_str(&line).unwrap();
             assert_eq!(message["site"], "here");
             if message["talos-service"] == "apid" {
@@ -203,9 +215,12 @@ mod tests {
     async fn a_destination_that_was_away_misses_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        // A receiver with hardly a buffer: most of what is sent waits on our side. Its port is nobody else's
+        // from now on, but who comes is refused until it listens.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
         let config = format!(
             r#"{{"destinations": [{{"endpoint": "tcp://{address}", "logs": "services", "tags": {{"site": "here"}}}}]}}"#
         );
@@ -220,11 +235,6 @@ mod tests {
         let told = own.message().await.unwrap().unwrap().bytes;
         assert!(String::from_utf8_lossy(&told).contains("takes no logs"));
 
-        // A receiver with hardly a buffer: most of what is sent waits on our side.
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.set_recv_buffer_size(4096).unwrap();
-        socket.bind(address).unwrap();
         let listener = socket.listen(8).unwrap();
         let (mut first, _) = listener.accept().await.unwrap();
         assert!(messages_to(&mut first, "line 2999").await == early);
@@ -264,7 +274,7 @@ mod tests {
         append(&mut client, 0..2).await;
         let mut buffer = [0; 2048];
         for n in 0..2 {
-            let wait = tokio::time::timeout(Duration::from_secs(20), receiver.recv(&mut buffer));
+            let wait = tokio::time::timeout(PATIENCE, receiver.recv(&mut buffer));
             let length = wait.await.unwrap().unwrap();
             let message: serde_json::Value = serde_json::from_slice(&buffer[..length]).unwrap();
             assert_eq!(message["msg"], format!("line {n}"));
@@ -298,14 +308,12 @@ mod tests {
         );
         let on_disk = || std::fs::read_to_string(files.join("apid.log")).unwrap_or_default();
         let recorded = || std::fs::read(records.join("current/apid.ring")).unwrap_or_default();
-        for _ in 0..1000 {
+        let both = async || {
             let there = recorded().windows(6).any(|bytes| bytes == b"line 9");
-            if there && on_disk().ends_with("line 9\n") {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(on_disk().starts_with("line 0\n") && on_disk().ends_with("line 9\n"));
+            (there && on_disk().ends_with("line 9\n")).then_some(())
+        };
+        until("both have all lines", both).await;
+        assert!(on_disk().starts_with("line 0\n"));
 
         let next = base.join("next");
         std::fs::create_dir(&next).unwrap();
@@ -313,17 +321,12 @@ mod tests {
         configure(&next, &config);
         let mut client = daemon(&next, &["--boot-id", &boot("two")]).await;
         append(&mut client, 100..101).await;
-        let mut text = Vec::new();
         // The config is read after the socket is there.
-        for _ in 0..500 {
-            if let Ok(stream) = client.read(previous("apid", 2)).await {
-                let mut stream = stream.into_inner();
-                while let Some(chunk) = stream.message().await.unwrap() {
-                    text.extend(chunk.bytes);
-                }
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let read = async || client.read(previous("apid", 2)).await.ok();
+        let mut stream = until("the boot before is read", read).await.into_inner();
+        let mut text = Vec::new();
+        while let Some(chunk) = stream.message().await.unwrap() {
+            text.extend(chunk.bytes);
         }
         assert_eq!(text, b"line 8\nline 9\n");
         let missing = client.read(previous("etcd", -1)).await.unwrap_err();
