@@ -12,7 +12,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::{fs, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 
-use support::{failed, limited};
+use support::{failed, limited, write_program};
 
 mod support;
 
@@ -210,9 +210,7 @@ impl Site {
     fn with_apt(&self, mirror: &Mirror, script: &str) -> Command {
         let tools = self.path("tools");
         let apt = tools.join("apt-get");
-        fs::create_dir(&tools).expect("a directory");
-        fs::write(&apt, format!("#!/bin/sh\n{script}\n")).expect("a script");
-        fs::set_permissions(&apt, fs::Permissions::from_mode(0o755)).expect("a mode");
+        write_program(&apt, format!("#!/bin/sh\n{script}\n").as_bytes());
         let mut path = tools.into_os_string();
         path.push(":/usr/bin:/bin");
         let mut command = self.command(mirror, &[]);

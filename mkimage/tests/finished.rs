@@ -4,13 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use support::{failed, limited};
+use support::{failed, limited, write_program};
 
 mod support;
 
@@ -50,12 +49,7 @@ impl Site {
     /// Makes what later steps, the bill of materials and the output directory take from a step.
     fn finish(&self, step: &str, out: &Path) {
         let image = format!("corten-{VERSION}-x86_64");
-        let write = |path: &str, content: &[u8]| {
-            let path = out.join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
-            fs::write(&path, content).expect("a file");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
-        };
+        let write = |path: &str, content: &[u8]| write_program(&out.join(path), content);
         match step {
             // Called as --library-path DIRECTORY --argv0 rustc PROGRAM: the host's stands in for it.
             "toolchain" => write(

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use corten_config::Document;
 
 use crate::fake;
-use crate::support::{cortenctl, generate};
+use crate::support::{cortenctl, editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
@@ -97,9 +97,8 @@ async fn what_was_edited_and_refused_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let address = fake::serve(directory.path()).await.to_string();
-    let editor = directory.path().join("editor");
-    std::fs::write(&editor, "#!/bin/sh\necho '# by hand' >> \"$1\"\n").unwrap();
-    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = directory.path().join("editor");
+    std::fs::write(&script, "echo '# by hand' >> \"$1\"\n").unwrap();
     let kept = directory.path().join("kept");
     std::fs::create_dir(&kept).unwrap();
     let (config, drafts) = (directory.path().join("cortenconfig"), kept.clone());
@@ -108,7 +107,7 @@ async fn what_was_edited_and_refused_is_kept() {
             .args(["--cortenconfig", config.to_str().unwrap(), "-e", &address])
             .args(["edit", "mc", "-n", "strict"])
             .env_remove("VISUAL")
-            .env("EDITOR", editor)
+            .env("EDITOR", editor(&script))
             .env("TMPDIR", drafts)
             .output()
             .unwrap()

@@ -31,6 +31,12 @@ pub(crate) fn generate(directory: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// An editor that is a script. A shell reads it: a program that was just written cannot be run while a child that
+/// another test starts has it open still (execve(2), `ETXTBSY`).
+pub(crate) fn editor(script: &Path) -> String {
+    format!("sh {}", script.display())
+}
+
 /// The library that serves reads only the general name of a key's PEM block.
 pub(crate) fn identity(pem: &corten_pki::CertificateAndKey) -> Identity {
     Identity::from_pem(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fake;
-use crate::support::generate;
+use crate::support::{editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn config() {
@@ -97,14 +97,11 @@ async fn transcript(name: &str) {
 
 /// What commands of the transcripts use: an editor and a few files.
 fn prepare(directory: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
-    let editor = directory.join("editor");
     std::fs::write(
-        &editor,
-        "#!/bin/sh\nsed -i 's/type: worker/type: controlplane/' \"$1\"\n",
+        directory.join("editor"),
+        "sed -i 's/type: worker/type: controlplane/' \"$1\"\n",
     )
     .unwrap();
-    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(
         directory.join("patch.yaml"),
         "machine: {network: {hostname: new}}\n",
@@ -125,7 +122,7 @@ fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
         .env_remove("TALOSCONFIG")
         .env_remove("KUBECONFIG")
         .env_remove("VISUAL")
-        .env("EDITOR", directory.join("editor"))
+        .env("EDITOR", editor(&directory.join("editor")))
         .env("TMPDIR", directory)
         .env("HOME", directory)
         .env("CORTENCONFIG", directory.join("cortenconfig"))

@@ -1,6 +1,24 @@
 //! What the tests of calls that fail share.
 
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Writes a program, and the directories above it. Another process does: a child that another test starts meanwhile
+/// would have the file open for a moment longer, and what is open to be written cannot be run (execve(2), `ETXTBSY`).
+pub fn write_program(path: &Path, content: &[u8]) {
+    let mut install = Command::new("install")
+        .args(["-D", "--mode=755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("install (coreutils)");
+    let mut stdin = install.stdin.take().expect("a pipe");
+    stdin.write_all(content).expect("a program");
+    drop(stdin);
+    let status = install.wait().expect("install");
+    assert!(status.success(), "{}: {status}", path.display());
+}
 
 /// What a call that must fail complained of: one error with its remedy.
 pub fn failed(output: &Output) -> String {
