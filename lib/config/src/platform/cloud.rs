@@ -152,7 +152,7 @@ impl Place {
     /// everywhere.
     pub(super) fn network(self, mask: Option<Mask>) -> Option<Cidr> {
         let address = self.address?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let whole = width(address);
         let prefix = self.prefix.or(mask.map(|mask| mask.0)).unwrap_or(whole);
         let cidr = Cidr {
             address,
@@ -160,6 +160,20 @@ impl Place {
         };
         (!cidr.is_default()).then_some(cidr)
     }
+
+    /// Complains of a mask beside it that is longer than its address.
+    pub(super) fn check_mask(self, mask: Option<Mask>, node: &Node, reader: &mut Reader<'_>) {
+        let whole = self.address.map_or(u8::MAX, width);
+        if mask.is_some_and(|mask| mask.0 > whole) {
+            let what = format!("must have at most {whole} bits, as the address has");
+            reader.wrong_in(node, "netmask", &what);
+        }
+    }
+}
+
+/// Bits of an address.
+pub(super) fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 impl Value for Place {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::cloud::{Mask, OneOrMore, Place, Truth};
+use super::cloud::{Mask, OneOrMore, Place, Truth, width};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use crate::kinds::{
     AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
@@ -86,6 +86,8 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
             if !node.given("gateway") {
                 reader.wrong_in(node, "gateway", "is required");
             }
+            let destination = entry.destination.unwrap_or_default();
+            destination.check_mask(entry.netmask, node, reader);
             entry.route().check_family(node, reader);
         }
     }
@@ -125,8 +127,7 @@ impl Subnet {
         let place = self.address?;
         let address = place.address?;
         let prefix = place.prefix.or(self.netmask.map(|mask| mask.0))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= most).then_some(Cidr { address, prefix })
+        (prefix <= width(address)).then_some(Cidr { address, prefix })
     }
 }
 
@@ -157,10 +158,13 @@ section! {
 }
 
 impl SubnetRoute {
+    fn place(&self) -> Place {
+        self.network.or(self.destination).unwrap_or_default()
+    }
+
     fn route(&self) -> LinkRoute {
-        let place = self.network.or(self.destination).unwrap_or_default();
         LinkRoute {
-            destination: place.network(self.netmask),
+            destination: self.place().network(self.netmask),
             gateway: self.gateway,
             metric: self.metric,
             ..LinkRoute::default()
@@ -172,6 +176,7 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
     if node.given("network") == node.given("destination") {
         reader.wrong(node.mark, "needs exactly one of network, destination");
     }
+    route.place().check_mask(route.netmask, node, reader);
     let route = route.route();
     if route.destination.is_none() && !node.given("gateway") {
         reader.wrong_in(node, "gateway", "is required for a route to everywhere");

@@ -241,6 +241,14 @@ const WRONG: &[(&str, &str)] = &[
         "subnets[0].netmask must be a mask",
     ),
     (
+        "version: 1\nconfig: [{type: route, destination: 10.0.0.0, netmask: 'ffff:ffff:ff00::', gateway: 10.1.0.1}]",
+        "config[0].netmask must have at most 32 bits",
+    ),
+    (
+        "version: 1\nconfig: [{type: physical, name: a, subnets: [{type: manual, routes: [{network: 10.0.0.0, netmask: 33, gateway: 10.1.0.1}]}]}]",
+        "routes[0].netmask must have at most 32 bits",
+    ),
+    (
         "version: 1\nconfig: [{type: physical, name: a, subnets: [{type: static, address: 10.0.0.1/24, gateway: 'fd00::1'}]}]",
         "gateway must be of the family",
     ),
