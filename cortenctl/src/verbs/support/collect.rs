@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(end.text(), "vwxyz");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_node_that_always_has_another_event_is_left_with_what_came() {
         let mut number = 0;
         let next = async || {
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(taken.first(), Some(&1));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn silence_is_the_end_of_the_events() {
         let mut left = vec![2, 1];
         let next = async || match left.pop() {
