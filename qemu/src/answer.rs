@@ -64,7 +64,7 @@ mod tests {
                 }
             }
         });
-        let ask = |address, _| tls::ask(address, Duration::from_secs(5));
+        let ask = |address, _| tls::ask(address, Duration::from_secs(60));
         let mut attempts = 0;
         let several = |last: &str| {
             attempts += 1;

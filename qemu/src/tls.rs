@@ -94,7 +94,7 @@ mod tests {
             );
             stream.write_all(with).unwrap();
         });
-        let verdict = ask(address, Duration::from_secs(5));
+        let verdict = ask(address, Duration::from_secs(60));
         server.join().unwrap();
         verdict
     }

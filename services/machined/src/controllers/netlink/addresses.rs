@@ -114,6 +114,7 @@ mod tests {
     use super::*;
     use crate::controllers::netlink::links::Links;
     use crate::resources::network::LinkStatus;
+    use crate::sample;
 
     #[test]
     fn a_message_becomes_a_status() {
@@ -144,18 +145,12 @@ mod tests {
         runtime.add(Links::default()).unwrap();
         runtime.add(Addresses).unwrap();
         let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        for _ in 0..500 {
-            if let (Some(link), Some(address)) = (
-                store.get_as::<LinkStatus>("lo"),
-                store.get_as::<AddressStatus>("lo/127.0.0.1/8"),
-            ) {
-                assert_eq!(link.link_type, "loopback");
-                assert_eq!(address.link_index, link.index);
-                assert_eq!(address.scope, "host");
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        panic!("no loopback after 10 s");
+        let link = sample::until::<LinkStatus>(&store, "lo", |link| link.is_some()).await;
+        let id = "lo/127.0.0.1/8";
+        let address = sample::until::<AddressStatus>(&store, id, |found| found.is_some()).await;
+        let (link, address) = (link.unwrap(), address.unwrap());
+        assert_eq!(link.link_type, "loopback");
+        assert_eq!(address.link_index, link.index);
+        assert_eq!(address.scope, "host");
     }
 }
