@@ -149,9 +149,8 @@ mod tests {
 
     #[tokio::test]
     async fn each_that_fails_is_named() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        // Nobody listens there, and no test is given it.
+        let port = 1;
         let mut asked = Asked {
             endpoints: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
             port,

@@ -216,30 +216,28 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
     use crate::sample;
 
-    async fn until(store: &Store, id: &str, done: impl Fn(&ProbeStatus) -> bool) {
-        let mut watcher = store
-            .watch(&Pointer::of::<ProbeStatus>(id), Start::Now)
-            .unwrap();
-        while !store
-            .get_as::<ProbeStatus>(id)
-            .is_some_and(|status| done(&status))
-        {
-            watcher.next().await.unwrap();
-        }
-    }
-
     #[tokio::test]
     async fn a_port_that_closes_is_noticed_and_one_that_opens_too() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        // The port is nobody else's while one socket is bound to it, be it one that does not listen.
+        let bound = |address: SocketAddr| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(address).unwrap();
+            socket
+        };
+        let kept = bound(([127, 0, 0, 1], 0).into());
+        let address = kept.local_addr().unwrap();
+        let listener = bound(address).listen(1024).unwrap();
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Probes).unwrap();
@@ -254,17 +252,19 @@ mod tests {
             layer: Layer::Configuration,
         };
         store.put(Draft::new("p", spec), "").unwrap();
-        until(&store, "p", |status| {
-            status.success && status.last_error.is_empty()
-        })
-        .await;
+        let until = async |success: bool| {
+            sample::until::<ProbeStatus>(&store, "p", |status| {
+                status.is_some_and(|status| {
+                    status.success == success && status.last_error.is_empty() == success
+                })
+            })
+            .await;
+        };
+        until(true).await;
         drop(listener);
-        until(&store, "p", |status| {
-            !status.success && !status.last_error.is_empty()
-        })
-        .await;
-        let _listener = TcpListener::bind(address).await.unwrap();
-        until(&store, "p", |status| status.success).await;
+        until(false).await;
+        let _listener = bound(address).listen(1024).unwrap();
+        until(true).await;
     }
 
     /// Answers each question with the next status.
