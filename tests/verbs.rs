@@ -274,6 +274,16 @@ fn verbs_that_act_are_done_by_a_node() {
         "{before}{after}"
     );
     admin.must(&["version"]);
+    // Other clients wait for this event.
+    let all = ["events", "--tail", "-1"];
+    let ready = |text: &str| {
+        let mut told = text
+            .lines()
+            .filter(|line| line.contains(" machine.MachineStatusEvent "));
+        told.any(|line| line.contains(" RUNNING ") && !line.contains("not ready"))
+    };
+    let told = until(SOON, admin.command(&all), "", ready);
+    told.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Events as objects on lines of their own; packets as text and as a file.

@@ -227,6 +227,11 @@ impl Machine {
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
+        // The runtime made the types known: only now they can be watched.
+        let (store, events) = (self.node.store().clone(), self.node.events().clone());
+        tokio::spawn(again(move || {
+            tell::tell_status(store.clone(), events.clone())
+        }));
         tokio::spawn(controllers::run(runtime));
         Ok(())
     }
@@ -236,10 +241,6 @@ impl Machine {
         tokio::spawn(self.clone().load_extensions());
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_seed()));
-        let (store, events) = (self.node.store().clone(), self.node.events().clone());
-        tokio::spawn(again(move || {
-            tell::tell_status(store.clone(), events.clone())
-        }));
     }
 
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {

@@ -4,9 +4,10 @@ use corten_api::machine as api;
 use corten_api::machine::machine_status_event::machine_status::UnmetCondition;
 use corten_api::machine::machine_status_event::{self, MachineStage};
 use corten_api::machine::{phase_event, sequence_event, task_event};
-use corten_resources::{Pointer, Start, Store};
+use corten_resources::{Pointer, Spec, Start, Store, StoreError};
 
 use super::{Fatal, Machine};
+use crate::console;
 use crate::events::Events;
 use crate::node::Node;
 use crate::resources::network::NodeAddress;
@@ -62,40 +63,36 @@ impl Machine {
     }
 }
 
-/// Tells of each change of the machine's status and addresses; ends with machined.
+/// Tells of each change of the machine's status and addresses; ends with machined. Both types have to be in the
+/// store already.
 pub(super) async fn tell_status(store: Store, events: Events) {
-    let status = Pointer::of::<MachineStatus>(MachineStatus::ID);
-    let address = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);
-    let (Ok(mut statuses), Ok(mut addresses)) = (
-        store.watch(&status, Start::Now),
-        store.watch(&address, Start::Now),
-    ) else {
-        return;
-    };
-    loop {
-        tokio::select! {
-            change = statuses.next() => {
-                if change.is_none() {
-                    return;
-                }
-                if let Some(status) = store.get_as::<MachineStatus>(MachineStatus::ID) {
-                    events.publish("", &status_event(&status));
-                }
-            }
-            change = addresses.next() => {
-                if change.is_none() {
-                    return;
-                }
-                if let Some(current) = store.get_as::<NodeAddress>(NodeAddress::CURRENT) {
-                    let event = api::AddressEvent {
-                        hostname: corten_sys::host::hostname(),
-                        addresses: current.addresses.clone(),
-                    };
-                    events.publish("", &event);
-                }
-            }
+    let told = tokio::try_join!(
+        on_change(&store, MachineStatus::ID, |status| {
+            events.publish("", &status_event(status));
+        }),
+        on_change(&store, NodeAddress::CURRENT, |current: &NodeAddress| {
+            let event = api::AddressEvent {
+                hostname: corten_sys::host::hostname(),
+                addresses: current.addresses.clone(),
+            };
+            events.publish("", &event);
+        }),
+    );
+    if let Err(error) = told {
+        console::error(&format!(
+            "events: nothing tells of the machine's status: {error}"
+        ));
+    }
+}
+
+async fn on_change<S: Spec>(store: &Store, id: &str, tell: impl Fn(&S)) -> Result<(), StoreError> {
+    let mut changes = store.watch(&Pointer::of::<S>(id), Start::Now)?;
+    while changes.next().await.is_some() {
+        if let Some(found) = store.get_as::<S>(id) {
+            tell(&found);
         }
     }
+    Ok(())
 }
 
 fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
@@ -120,5 +117,48 @@ fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
                 })
                 .collect(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::Draft;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::events::From;
+    use crate::resources::runtime::Readiness;
+
+    #[tokio::test]
+    async fn who_follows_the_events_hears_of_the_status_and_the_addresses() {
+        let (store, events) = (Store::new(), Events::default());
+        store.register::<MachineStatus>().unwrap();
+        store.register::<NodeAddress>().unwrap();
+        let mut reader = events.read(From::Now);
+        let _telling = tokio::spawn(tell_status(store.clone(), events));
+
+        let ready = MachineStatus {
+            stage: "running",
+            status: Readiness {
+                ready: true,
+                unmet_conditions: Vec::new(),
+            },
+        };
+        let event = status_event(&ready);
+        assert_eq!(event.stage(), MachineStage::Running);
+        store.put(Draft::new(MachineStatus::ID, ready), "").unwrap();
+        let told = reader.next().await.unwrap();
+        assert_eq!(told.data.value, event.encode_to_vec());
+
+        let address = NodeAddress {
+            addresses: vec!["192.0.2.7/24".to_owned()],
+            sort_algorithm: "v1",
+        };
+        let current = Draft::new(NodeAddress::CURRENT, address);
+        store.put(current, "").unwrap();
+        let told = reader.next().await.unwrap();
+        assert!(told.data.type_url.ends_with("machine.AddressEvent"));
+        let event = api::AddressEvent::decode(told.data.value.as_slice()).unwrap();
+        assert_eq!(event.addresses, ["192.0.2.7/24"]);
     }
 }
