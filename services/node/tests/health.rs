@@ -6,7 +6,6 @@
 )]
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -15,6 +14,10 @@ use std::time::{Duration, SystemTime};
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME};
 use corten_sys::process::{Signal, signal};
 use machined::health::{HealthCheck, Probe};
+
+use support::Port;
+
+mod support;
 
 /// A busy machine must not fail a test; a good one takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,12 +75,6 @@ fn write_pki(directory: &Path) {
     }
 }
 
-/// Nobody's now; somebody else may take it before a daemon does, which is seldom.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 async fn ask(probe: &Probe, timeout: Duration) -> Result<(), String> {
     let check = HealthCheck {
         probe: probe.clone(),
@@ -108,15 +105,15 @@ async fn a_daemon_that_hangs_is_found_and_one_that_works_is_not_suspected() {
     write_pki(at);
     let pki = at.to_str().unwrap();
     for daemon in ["apid", "trustd"] {
-        let address = free_address();
-        let listen = address.to_string();
+        let port = Port::keep();
+        let listen = port.address.to_string();
         let arguments = [daemon, "--pki", pki, "--listen", &listen];
-        holds(at, &arguments, Probe::Tcp(address)).await;
+        holds(at, &arguments, Probe::Tcp(port.address)).await;
     }
-    let address = free_address();
-    let listen = address.to_string();
+    let port = Port::keep();
+    let listen = port.address.to_string();
     let arguments = ["registryd", "serve", "--root", pki, "--listen", &listen];
-    holds(at, &arguments, Probe::Http(address, "/healthz")).await;
+    holds(at, &arguments, Probe::Http(port.address, "/healthz")).await;
     let (log, socket) = (path("log"), path("syslogd.sock"));
     let arguments = [
         "syslogd",

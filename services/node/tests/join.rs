@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +16,10 @@ use std::time::{Duration, Instant, SystemTime};
 use corten_config::Secret;
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
 use machined::join::{Asked, ask};
+
+use support::Port;
+
+mod support;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 const WRONG: &str = "wrong0.0123456789abcdef";
@@ -34,7 +37,7 @@ struct Trustd {
     process: Child,
     lines: Receiver<String>,
     said: Vec<String>,
-    port: u16,
+    port: Port,
     ca: Ca,
     directory: tempfile::TempDir,
 }
@@ -64,34 +67,20 @@ fn write(directory: &Path, ca: &Ca, accepted: &str) {
 }
 
 impl Trustd {
+    /// Starts it, and waits until it says that it is ready.
     fn start() -> Trustd {
-        // Somebody else may take the port before trustd does: once more, with another.
-        Trustd::try_start()
-            .or_else(|said| {
-                eprintln!("trustd, at first: {said:#?}");
-                Trustd::try_start()
-            })
-            .unwrap_or_else(|said| panic!("trustd does not say that it is ready: {said:#?}"))
-    }
-
-    /// Starts it, or tells what it said instead of being ready.
-    fn try_start() -> Result<Trustd, Vec<String>> {
         let directory = tempfile::tempdir().unwrap();
         let ca = new_ca();
         write(directory.path(), &ca, "");
         let socket = directory.path().join("notify");
         let notify = UnixDatagram::bind(&socket).unwrap();
         notify.set_read_timeout(Some(LOOK)).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = Port::keep();
         let mut process = Command::new(env!("CARGO_BIN_EXE_corten-node"))
             .arg("trustd")
             .arg("--pki")
             .arg(directory.path())
-            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--listen", &port.address.to_string()])
             .env("NOTIFY_SOCKET", &socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -126,11 +115,12 @@ impl Trustd {
             if ended || begin.elapsed() > PATIENCE {
                 let _ended = trustd.process.kill();
                 // To the end of both of its outputs.
-                return Err(trustd.lines.iter().collect());
+                let said: Vec<String> = trustd.lines.iter().collect();
+                panic!("trustd does not say that it is ready: {said:#?}");
             }
         }
         assert!(word.starts_with(b"READY=1"));
-        Ok(trustd)
+        trustd
     }
 
     /// Waits until it says a line with all of these in it.
@@ -148,7 +138,7 @@ impl Trustd {
     fn asked(&self, token: &str, authorities: &str) -> Asked {
         Asked {
             endpoints: vec!["127.0.0.1".to_owned()],
-            port: self.port,
+            port: self.port.address.port(),
             authorities: authorities.to_owned(),
             token: Secret::new(token),
             common_name: "worker-1".to_owned(),
