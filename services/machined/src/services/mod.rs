@@ -66,11 +66,26 @@ pub struct Process {
     pub no_new_privs: bool,
     /// Environment on top of [`ENVIRONMENT`].
     pub env: Vec<(String, String)>,
-    /// `None`: it sees everything and may call everything.
+    /// The system calls it, and all it starts, may make.
+    pub system_calls: SystemCalls,
+    /// `None`: it sees everything.
     pub sandbox: Option<Sandbox>,
 }
 
-/// A root of its own, read-only, and the system calls of a plain server only.
+/// The system calls that a process may make ([`corten_sys::seccomp`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemCalls {
+    /// All.
+    All,
+    /// What a server on sockets and files needs, and nothing else.
+    Server,
+    /// All but those that work on the machine as a whole.
+    Daemon,
+    /// The same, and modules can be loaded.
+    ModuleLoader,
+}
+
+/// A root of its own, read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sandbox {
     /// All it sees of the node beside its own program.

@@ -9,7 +9,7 @@ use corten_sys::child::CapabilitySet;
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
     LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
-    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, TRUSTD_PKI, TRUSTD_UID, Task,
+    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls, TRUSTD_PKI, TRUSTD_UID, Task,
 };
 use crate::health::{HealthCheck, Probe};
 use crate::image_cache::IMAGE_CACHE;
@@ -78,6 +78,7 @@ pub fn trustd() -> ServiceSpec {
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::Server,
             // Whoever takes it over has the authority, but nothing else of the node.
             sandbox: sees(&[TRUSTD_PKI]),
         }),
@@ -110,17 +111,18 @@ fn udevd() -> ServiceSpec {
         runner: Runner::Process(Process {
             argv: strings(&["/usr/bin/udevd"]),
             uid: 0,
-            // Load modules, make and own links and nodes, rename network links, ask disks for their serial.
+            // Load modules, make and own links and nodes, rename network links; and SYS_ADMIN for attributes that a
+            // rule writes and the kernel keeps for it, such as `provisioning_mode` of a SCSI disk.
             capabilities: CapabilitySet::SYS_MODULE
                 .union(CapabilitySet::MKNOD)
                 .union(CapabilitySet::CHOWN)
                 .union(CapabilitySet::FOWNER)
                 .union(CapabilitySet::DAC_OVERRIDE)
                 .union(CapabilitySet::NET_ADMIN)
-                .union(CapabilitySet::SYS_RAWIO)
                 .union(CapabilitySet::SYS_ADMIN),
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::ModuleLoader,
             sandbox: None,
         }),
         depends_on: Vec::new(),
@@ -150,6 +152,7 @@ fn syslogd() -> ServiceSpec {
             capabilities: CapabilitySet::SYSLOG,
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::Daemon,
             sandbox: None,
         }),
         depends_on: Vec::new(),
@@ -179,6 +182,7 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::Server,
             // Whoever takes it over may do what those may whose certificates it sees: machined verifies
             // them (docs/decisions/0005-apid-is-a-process.md).
             sandbox: Some(Sandbox {
@@ -209,6 +213,7 @@ fn registryd() -> ServiceSpec {
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::Server,
             // Pods on the host's network reach it too.
             sandbox: sees(&[IMAGE_CACHE]),
         }),
@@ -254,6 +259,7 @@ pub fn containerd() -> ServiceSpec {
             // Containers decide for themselves (`allowPrivilegeEscalation`).
             no_new_privs: false,
             env: Vec::new(),
+            system_calls: SystemCalls::All,
             sandbox: None,
         }),
         depends_on: vec!["udevd".into()],
@@ -361,6 +367,12 @@ mod tests {
             let holds = |capability| process.capabilities.contains(capability);
             assert!(!holds(CapabilitySet::SYS_BOOT), "{}", spec.id);
             assert_eq!(holds(CapabilitySet::SYS_MODULE), is("udevd"), "{}", spec.id);
+            let calls = process.system_calls;
+            assert_eq!(calls == SystemCalls::All, is("containerd"), "{}", spec.id);
+            let loads = calls == SystemCalls::ModuleLoader;
+            assert_eq!(loads, is("udevd"), "{}", spec.id);
+            let serves = calls == SystemCalls::Server;
+            assert_eq!(serves, process.sandbox.is_some(), "{}", spec.id);
         }
     }
 

@@ -10,7 +10,7 @@ use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
 use super::{Places, logs};
-use crate::services::{ENVIRONMENT, NOTIFY_SOCKET, Process, ServiceSpec};
+use crate::services::{ENVIRONMENT, NOTIFY_SOCKET, Process, ServiceSpec, SystemCalls};
 
 /// Starts the service's process, its output going to its log. Returns the process id.
 pub(super) fn spawn(
@@ -74,8 +74,18 @@ fn confinement(spec: &ServiceSpec, process: &Process, places: &Places) -> io::Re
             binds: binds(program, sandbox.sees, &notify),
             links: sandbox.links.iter().map(link).collect(),
         }),
-        system_calls: process.sandbox.map(|_| Filter::server()).transpose()?,
+        system_calls: filter(process.system_calls)?,
     })
+}
+
+/// Made here, and not in the child: what is started between fork and exec allocates nothing.
+fn filter(calls: SystemCalls) -> io::Result<Option<Filter>> {
+    match calls {
+        SystemCalls::All => Ok(None),
+        SystemCalls::Server => Filter::server().map(Some),
+        SystemCalls::Daemon => Filter::daemon().map(Some),
+        SystemCalls::ModuleLoader => Filter::module_loader().map(Some),
+    }
 }
 
 /// What a service in a sandbox sees.

@@ -20,7 +20,7 @@ use crate::alone::in_a_process;
 use crate::network::testing::skip;
 use crate::node::ServiceState;
 use crate::panics;
-use crate::services::{Process, Runner, TOOLS_CGROUP, Tool};
+use crate::services::{Process, Runner, SystemCalls, TOOLS_CGROUP, Tool};
 
 /// A test that waits for so long waits for what does not come.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -75,6 +75,7 @@ fn service(argv: &[&str]) -> ServiceSpec {
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
             env: Vec::new(),
+            system_calls: SystemCalls::All,
             sandbox: None,
         }),
         limits: Limits {
