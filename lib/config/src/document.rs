@@ -12,6 +12,7 @@ use crate::kinds::{
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
+use crate::registries;
 use crate::stream;
 use crate::table::{self, Support};
 use crate::tree::Node;
@@ -87,6 +88,7 @@ impl Document {
             }
         }
         conflicts::check(&trees, &mut notes);
+        registries::check(&trees, &mut notes);
         if root.is_none() && notes.is_empty() {
             let message = "no v1alpha1 document (the one with version and machine)";
             return Err(Problems::one(Default::default(), message));

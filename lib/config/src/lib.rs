@@ -38,6 +38,7 @@ mod problem;
 mod reach;
 mod read;
 mod redact;
+pub mod registries;
 mod secret;
 mod stream;
 pub mod table;

@@ -24,7 +24,8 @@ enum Effect {
 const EXTENSION: &str = "ExtensionServiceConfig";
 
 /// Fields with an effect beyond being applied at once, by the path they start
-/// with; the first that fits counts. `~` in front: only when something is removed.
+/// with; the first that fits counts. `~` in front: only when something is removed. `*` is the name of an entry, which
+/// may have dots in it; what follows it is the last field but one.
 const EFFECTS: &[(&str, Effect)] = &[
     (
         "machine.type",
@@ -64,6 +65,13 @@ const EFFECTS: &[(&str, Effect)] = &[
         Effect::Restarts(&["containerd", "ext-*"]),
     ),
     (EXTENSION, Effect::RestartsNamed),
+    // It reads them once; mirrors and certificates of registries it reads at every pull.
+    ("TrustedRootsConfig", Effect::Restarts(&["containerd"])),
+    ("RegistryAuthConfig", Effect::Restarts(&["containerd"])),
+    (
+        "machine.registries.config.*.auth",
+        Effect::Restarts(&["containerd"]),
+    ),
 ];
 
 /// A field that differs.
@@ -185,6 +193,9 @@ fn extension(path: &str) -> Option<&str> {
 }
 
 fn starts(path: &str, start: &str) -> bool {
+    if let Some((map, field)) = start.split_once(".*.") {
+        return starts(path, map) && path.rsplit('.').nth(1) == Some(field);
+    }
     path.strip_prefix(start)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ', ':']))
 }

@@ -213,6 +213,24 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         Held,
     ),
     (
+        "machine.registries.mirrors",
+        "RegistryMirrorConfig",
+        "endpoints",
+        Acted,
+    ),
+    (
+        "machine.registries.config",
+        "RegistryAuthConfig",
+        "identityToken",
+        Acted,
+    ),
+    (
+        "machine.registries.config",
+        "RegistryTLSConfig",
+        "clientIdentity",
+        Acted,
+    ),
+    (
         "machine.network.kubespan",
         "KubeSpanConfig",
         "enabled",

@@ -14,6 +14,7 @@ mod patch;
 mod plan;
 mod platform;
 mod platform_meta;
+mod registries;
 mod senseless;
 mod volumes;
 

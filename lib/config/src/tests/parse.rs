@@ -223,7 +223,6 @@ fn secrets_in_maps_files_and_urls_are_hidden_too() {
     files: [{path: /var/x, content: hunter2}]
     registries:
         config: {ghcr.io: {auth: {username: me, password: hunter2}}}
-        mirrors: {ghcr.io: {endpoints: ['https://u:hunter2@mirror:514/x']}}
     network:
         interfaces: [{interface: wg0, wireguard: {privateKey: aHVudGVyMmh1bnRlcjJodW50ZXIyaHVudGVyMmh1bnQ=}}]
 ",
@@ -232,6 +231,10 @@ fn secrets_in_maps_files_and_urls_are_hidden_too() {
         "    network:\n        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
         "",
         1,
+    );
+    let text = text.replace(
+        "    clusterName: demo\n",
+        "    clusterName: demo\n    extraManifests: ['https://u:hunter2@mirror:514/x']\n",
     );
     let redacted = future(&text).redacted();
     assert!(

@@ -255,6 +255,96 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "certificates must be PEM certificates",
     ),
     (
+        "TrustedRootsConfig",
+        "name: a\ncertificates: \"-----BEGIN CERTIFICATE-----\\nA\\n-----END CERTIFICATE-----\\n-----BEGIN PRIVATE KEY-----\"",
+        "certificates must be PEM certificates",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a/b\nendpoints: [{url: 'https://a'}]",
+        "name must be a host, with a port if need be, or `*`",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'ftp://a'}]",
+        "endpoints[0].url must begin with http:// or https://",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://u:p@a'}]",
+        "endpoints[0].url must not hold a user or password: a RegistryAuthConfig",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a:b'}]",
+        "endpoints[0].url must name a host",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a/v2?x=1'}]",
+        "endpoints[0].url must end with its path",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a'}, {url: 'https://a', overridePath: true}]",
+        "endpoints has one url twice, with overridePath and without",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{overridePath: true}]",
+        "endpoints[0].url is required",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nskipFallback: true",
+        "skipFallback needs endpoints",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: '*'\nidentityToken: t",
+        "name must name one registry",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a",
+        "needs username and password, auth or identityToken",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\npassword: p",
+        "password needs username",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nusername: u\npassword: p\nauth: dTpw",
+        "auth excludes username",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nauth: dTpw\nidentityToken: t",
+        "identityToken excludes auth",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nauth: dXA=",
+        "auth must be base64 of user:password",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: https://a",
+        "name must be a host, with a port if need be",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: a\nca: x",
+        "ca must be PEM certificates",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: a\nclientIdentity: {key: x}",
+        "clientIdentity.cert is required",
+    ),
+    (
         "EnvironmentConfig",
         "variables: {A-B: x}",
         "variables has a name that cannot be one",

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{
-    Features, InterfaceNetwork, Kubelet, MachineDisk, SystemDiskEncryption, check_annotations,
-    check_labels, check_taints,
+    Features, InterfaceNetwork, Kubelet, LegacyRegistries, MachineDisk, SystemDiskEncryption,
+    check_annotations, check_labels, check_taints,
 };
 use crate::hardened;
 use crate::read::{Reader, choices, section};
@@ -53,7 +53,7 @@ section! {
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
-        Later "registries" registries: Registries = "Mirrors and credentials of image registries";
+        Acted "registries" registries: LegacyRegistries = "Mirrors and credentials of image registries";
         Acted "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Acted "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
@@ -232,50 +232,6 @@ section! {
         Acted "disabled" disabled: bool = "Keep no time";
         Acted "servers" servers: Vec<String> = "Names of time servers, or PTP devices";
         Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
-    }
-}
-
-section! {
-    /// `machine.registries`.
-    pub struct Registries {
-        Held "mirrors" mirrors: BTreeMap<String, LegacyMirror> = "Mirrors by registry; `*` is all others";
-        Held "config" config: BTreeMap<String, LegacyRegistry> = "Access by registry";
-    }
-}
-
-section! {
-    /// The mirrors of a registry.
-    pub struct LegacyMirror {
-        Held "endpoints" endpoints: Vec<Url> = "Tried in order";
-        Held "overridePath" override_path: bool = "The URL's path is the whole prefix";
-        Held "skipFallback" skip_fallback: bool = "Never ask the registry itself";
-    }
-}
-
-section! {
-    /// Access to a registry.
-    pub struct LegacyRegistry {
-        Held "tls" tls: LegacyRegistryTls = "Certificates";
-        Held "auth" auth: LegacyRegistryAuth = "Credentials";
-    }
-}
-
-section! {
-    /// Certificates for a registry.
-    pub struct LegacyRegistryTls {
-        Held "clientIdentity" client_identity: Option<KeyPair> = "What is shown to it";
-        Held "ca" ca: Option<crate::values::Base64Certificate> = "Who may have signed it";
-        Held "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
-    }
-}
-
-section! {
-    /// Credentials for a registry.
-    pub struct LegacyRegistryAuth {
-        Held "username" username: Option<String> = "User";
-        Held "password" password: Secret = "Password";
-        Held "auth" auth: Secret = "Both, in base64";
-        Held "identityToken" identity_token: Secret = "Token";
     }
 }
 

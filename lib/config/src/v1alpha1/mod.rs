@@ -6,6 +6,7 @@ mod features;
 mod kubernetes;
 mod machine;
 mod network;
+mod registries;
 
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -16,6 +17,7 @@ pub use features::*;
 pub use kubernetes::*;
 pub use machine::*;
 pub use network::*;
+pub use registries::*;
 
 section! {
     /// The whole document.

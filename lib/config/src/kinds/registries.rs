@@ -1,0 +1,106 @@
+//! How image registries are reached: mirrors, credentials, certificates.
+
+use std::collections::HashMap;
+
+use crate::read::{Reader, section};
+use crate::registries::{ANY, check_auth, check_endpoints, check_identity, is_registry};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::values::{PemCertificates, PemKey, Url};
+
+section! {
+    /// Mirrors of an image registry.
+    pub struct RegistryMirrorConfig [check_mirror] {
+        Acted "name" name: String = "The registry, such as `docker.io` or `registry.example.org:5000`; `*` is all that have none of their own", required;
+        Acted "endpoints" endpoints: Vec<RegistryEndpoint> = "Tried in order";
+        Acted "skipFallback" skip_fallback: bool = "The registry itself is not asked in the end";
+    }
+}
+
+section! {
+    /// A mirror.
+    pub struct RegistryEndpoint {
+        Acted "url" url: Url = "`http://` or `https://`", required;
+        Acted "overridePath" override_path: bool = "The URL has the whole path: `/v2` is not added";
+    }
+}
+
+fn check_mirror(mirror: &RegistryMirrorConfig, node: &Node, reader: &mut Reader<'_>) {
+    if !mirror.name.is_empty() && mirror.name != ANY && !is_registry(&mirror.name) {
+        let what = "must be a host, with a port if need be, or `*`";
+        reader.wrong_in(node, "name", what);
+    }
+    let items = node.get("endpoints").map(Node::items).unwrap_or_default();
+    let endpoints = items.iter().map(|item| item.get("url"));
+    check_endpoints(node, endpoints, "url", mirror.skip_fallback, reader);
+    let mut seen = HashMap::new();
+    let differs = |endpoint: &RegistryEndpoint| {
+        let before = seen.insert(endpoint.url.to_string(), endpoint.override_path);
+        before.is_some_and(|before| before != endpoint.override_path)
+    };
+    if mirror.endpoints.iter().any(differs) {
+        let what = "has one url twice, with overridePath and without";
+        reader.wrong_in(node, "endpoints", what);
+    }
+}
+
+/// Of what is about one host, and so cannot be for `*`.
+fn check_host(name: &str, node: &Node, reader: &mut Reader<'_>) {
+    if name == ANY {
+        reader.wrong_in(
+            node,
+            "name",
+            "must name one registry; `*` is for RegistryMirrorConfig",
+        );
+    } else if !name.is_empty() && !is_registry(name) {
+        reader.wrong_in(node, "name", "must be a host, with a port if need be");
+    }
+}
+
+section! {
+    /// Credentials for a registry or a mirror.
+    pub struct RegistryAuthConfig [check_registry_auth] {
+        Acted "name" name: String = "Its host, with the port if the URL has one", required;
+        Acted "username" username: Option<String> = "User";
+        Acted "password" password: Secret = "Password";
+        Acted "auth" auth: Secret = "Base64 of `user:password`";
+        Acted "identityToken" identity_token: Secret = "A token in place of user and password";
+    }
+}
+
+fn check_registry_auth(config: &RegistryAuthConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_host(&config.name, node, reader);
+    check_auth(node, reader);
+    if !["username", "password", "auth", "identityToken"]
+        .iter()
+        .any(|field| node.given(field))
+    {
+        reader.wrong(
+            node.mark,
+            "needs username and password, auth or identityToken",
+        );
+    }
+}
+
+section! {
+    /// Certificates for a registry or a mirror.
+    pub struct RegistryTLSConfig [check_registry_tls] {
+        Acted "name" name: String = "Its host, with the port if the URL has one", required;
+        Acted "clientIdentity" client_identity: Option<RegistryIdentity> = "What is shown to it";
+        Acted "ca" ca: Option<PemCertificates> = "Who may have signed its certificate, beside those the node trusts";
+        Acted "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
+    }
+}
+
+section! {
+    /// A client's certificate.
+    pub struct RegistryIdentity {
+        Acted "cert" cert: PemCertificates = "The certificate, in PEM";
+        Acted "key" key: PemKey = "Its private key, in PEM";
+    }
+}
+
+fn check_registry_tls(config: &RegistryTLSConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_host(&config.name, node, reader);
+    check_identity(node, "cert", reader);
+}

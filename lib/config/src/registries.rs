@@ -1,0 +1,321 @@
+//! How image registries are reached, in two forms: `machine.registries`, and documents with a kind. Read as one, and
+//! held to the same rules.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Document;
+use crate::kinds::{Kind as _, RegistryAuthConfig, RegistryMirrorConfig, RegistryTLSConfig};
+use crate::problem::{Notes, printable};
+use crate::read::Reader;
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::values::is_host_name;
+
+/// Stands for every registry that has no mirrors of its own.
+pub const ANY: &str = "*";
+
+/// The registry of images whose names have none, and the host that serves it (containerd,
+/// `core/remotes/docker/registry.go`, `DefaultHost`).
+pub const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
+
+/// What a config says of image registries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registries {
+    /// Mirrors, by the registry as names of images have it; [`ANY`] is every other.
+    pub mirrors: BTreeMap<String, RegistryMirrors>,
+    /// Credentials, by the host of a URL.
+    pub auths: BTreeMap<String, RegistryAuth>,
+    /// Certificates, by the host of a URL.
+    pub tls: BTreeMap<String, RegistryTls>,
+}
+
+/// Who is asked for a registry's images.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryMirrors {
+    /// Tried in order; each URL once, however often a patch has added it.
+    pub endpoints: Vec<Mirror>,
+    /// The registry itself is not asked in the end.
+    pub skip_fallback: bool,
+}
+
+impl RegistryMirrors {
+    fn new(endpoints: impl Iterator<Item = Mirror>, skip_fallback: bool) -> RegistryMirrors {
+        let mut mirrors = RegistryMirrors {
+            endpoints: Vec::new(),
+            skip_fallback,
+        };
+        for endpoint in endpoints {
+            if !mirrors.endpoints.contains(&endpoint) {
+                mirrors.endpoints.push(endpoint);
+            }
+        }
+        mirrors
+    }
+}
+
+/// A mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// Its URL, `http` or `https`.
+    pub url: String,
+    /// `/v2` is not added to the URL's path.
+    pub override_path: bool,
+}
+
+/// Credentials; one of three forms is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryAuth {
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: Secret,
+    /// Base64 of `user:password`.
+    pub auth: Secret,
+    /// A token in their place.
+    pub identity_token: Secret,
+}
+
+/// Certificates for a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryTls {
+    /// The client's certificate and its key, PEM.
+    pub client_identity: Option<(String, Secret)>,
+    /// Who may have signed the registry's, PEM.
+    pub ca: Option<String>,
+    /// Any certificate is believed.
+    pub insecure_skip_verify: bool,
+}
+
+/// User and password out of base64 of both.
+#[must_use]
+pub fn decode_auth(auth: &Secret) -> Option<(String, Secret)> {
+    let text = String::from_utf8(STANDARD.decode(auth.expose().trim()).ok()?).ok()?;
+    let (user, password) = text.split_once(':')?;
+    (!user.is_empty()).then(|| (user.to_owned(), Secret::new(password)))
+}
+
+/// What is said of a host, which may be the one that serves Docker's registry.
+#[must_use]
+pub fn of_host<'a, T>(all: &'a BTreeMap<String, T>, host: &str) -> Option<&'a T> {
+    let (registry, served_by) = DOCKER;
+    all.get(host)
+        .or_else(|| all.get(registry).filter(|_| host == served_by))
+}
+
+impl Document {
+    /// What both forms say of image registries.
+    #[must_use]
+    pub fn registries(&self) -> Registries {
+        let mut all = self.legacy_registries();
+        for config in self.all::<RegistryMirrorConfig>() {
+            let endpoints = config.endpoints.iter().map(|endpoint| Mirror {
+                url: endpoint.url.to_string(),
+                override_path: endpoint.override_path,
+            });
+            let mirrors = RegistryMirrors::new(endpoints, config.skip_fallback);
+            all.mirrors.insert(config.name.clone(), mirrors);
+        }
+        for config in self.all::<RegistryAuthConfig>() {
+            let auth = RegistryAuth {
+                username: config.username.clone().unwrap_or_default(),
+                password: config.password.clone(),
+                auth: config.auth.clone(),
+                identity_token: config.identity_token.clone(),
+            };
+            all.auths.insert(config.name.clone(), auth);
+        }
+        for config in self.all::<RegistryTLSConfig>() {
+            let identity = config.client_identity.as_ref();
+            let tls = RegistryTls {
+                client_identity: identity
+                    .map(|identity| ((*identity.cert).to_owned(), (*identity.key).clone())),
+                ca: config.ca.as_deref().map(str::to_owned),
+                insecure_skip_verify: config.insecure_skip_verify,
+            };
+            all.tls.insert(config.name.clone(), tls);
+        }
+        // What asks for nothing is as if it were not said.
+        all.mirrors
+            .retain(|_, it| *it != RegistryMirrors::default());
+        all.auths.retain(|_, auth| *auth != RegistryAuth::default());
+        all.tls.retain(|_, tls| *tls != RegistryTls::default());
+        all
+    }
+
+    fn legacy_registries(&self) -> Registries {
+        let mut all = Registries::default();
+        let old = &self.machine.registries;
+        for (name, config) in &old.mirrors {
+            let endpoints = config.endpoints.iter().map(|url| Mirror {
+                url: url.to_string(),
+                override_path: config.override_path,
+            });
+            let mirrors = RegistryMirrors::new(endpoints, config.skip_fallback);
+            all.mirrors.insert(name.clone(), mirrors);
+        }
+        for (name, config) in &old.config {
+            let auth = RegistryAuth {
+                username: config.auth.username.clone().unwrap_or_default(),
+                password: config.auth.password.clone(),
+                auth: config.auth.auth.clone(),
+                identity_token: config.auth.identity_token.clone(),
+            };
+            let identity = config.tls.client_identity.as_ref();
+            let tls = RegistryTls {
+                client_identity: identity
+                    .filter(|pair| !pair.crt.is_empty())
+                    .map(|pair| (pair.crt.to_string(), (*pair.key).clone())),
+                ca: config.tls.ca.as_ref().map(ToString::to_string),
+                insecure_skip_verify: config.tls.insecure_skip_verify,
+            };
+            all.auths.insert(name.clone(), auth);
+            all.tls.insert(name.clone(), tls);
+        }
+        all
+    }
+}
+
+/// Notes what is said in both forms.
+pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
+    let root = trees.iter().find(|tree| tree.get("kind").is_none());
+    let old = root.and_then(|root| root.get("machine")?.get("registries"));
+    let Some(old) = old else { return };
+    for tree in trees {
+        let kind = tree.get("kind").and_then(Node::text).unwrap_or_default();
+        let (part, field) = match kind {
+            RegistryMirrorConfig::NAME => ("mirrors", ""),
+            RegistryAuthConfig::NAME => ("config", "auth"),
+            RegistryTLSConfig::NAME => ("config", "tls"),
+            _ => continue,
+        };
+        let name = tree.get("name").and_then(Node::text).unwrap_or_default();
+        let same = old.get(part).and_then(|part| part.get(name));
+        let same = match field {
+            "" => same,
+            field => same.and_then(|same| same.get(field)),
+        };
+        if let Some(same) = same.filter(|same| !same.is_empty()) {
+            let dot = if field.is_empty() { "" } else { "." };
+            let name = printable(name);
+            let path = format!("machine.registries.{part}.{name}{dot}{field}");
+            let line = same.mark.line;
+            let message = format!("{kind} {name} excludes {path} (line {line})");
+            notes.add(tree.mark, kind, message);
+        }
+    }
+}
+
+/// A registry's name becomes one of files, which have at most 255 bytes.
+const LONGEST: usize = 200;
+
+/// Whether a registry can be called so: a name or an address, and a port if need be.
+pub(crate) fn is_registry(text: &str) -> bool {
+    if text.len() > LONGEST {
+        return false;
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => ("", port),
+            _ => return false,
+        },
+        None => {
+            let end = text.find(':').unwrap_or(text.len());
+            text.split_at_checked(end).unwrap_or((text, ""))
+        }
+    };
+    let is_port = |port: &str| {
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        digits && matches!(port.parse(), Ok(1..=u16::MAX))
+    };
+    // An IPv4 address has the form of a name.
+    let has_host = text.starts_with('[') || is_host_name(host);
+    has_host && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
+/// What is wrong with the URL of a mirror.
+fn url_problem(url: &str) -> Option<&'static str> {
+    let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+    let Some(rest) = rest else {
+        return Some("must begin with http:// or https://");
+    };
+    let (authority, path) =
+        rest.split_at_checked(rest.find(['/', '?', '#']).unwrap_or(rest.len()))?;
+    if authority.contains('@') {
+        Some("must not hold a user or password: a RegistryAuthConfig is for them")
+    } else if !is_registry(authority) {
+        Some("must name a host, with a port if need be")
+    } else if path.contains(['?', '#']) {
+        Some("must end with its path")
+    } else {
+        None
+    }
+}
+
+/// Checks the URLs of mirrors, of which `step` is the field in an item.
+pub(crate) fn check_endpoints<'a>(
+    node: &'a Node,
+    endpoints: impl Iterator<Item = Option<&'a Node>>,
+    step: &str,
+    skip_fallback: bool,
+    reader: &mut Reader<'_>,
+) {
+    reader.within("endpoints", |reader| {
+        for (index, endpoint) in endpoints.enumerate() {
+            // What is no text has been complained about.
+            let Some((text, mark)) = endpoint.and_then(|it| Some((it.text()?, it.mark))) else {
+                continue;
+            };
+            if let Some(what) = url_problem(text) {
+                reader.within(&format!("[{index}]"), |reader| match step {
+                    "" => reader.wrong(mark, what),
+                    step => reader.within(step, |reader| reader.wrong(mark, what)),
+                });
+            }
+        }
+    });
+    if skip_fallback && !node.given("endpoints") {
+        let what = "needs endpoints: there would be nobody to ask";
+        reader.wrong_in(node, "skipFallback", what);
+    }
+}
+
+/// Checks that credentials have one form, whole.
+pub(crate) fn check_auth(node: &Node, reader: &mut Reader<'_>) {
+    let given = |field: &str| node.given(field);
+    if given("password") && !given("username") {
+        reader.wrong_in(node, "password", "needs username");
+    }
+    let forms = [
+        ("username", given("username") || given("password")),
+        ("auth", given("auth")),
+        ("identityToken", given("identityToken")),
+    ];
+    let mut forms = forms.into_iter().filter(|(_, given)| *given);
+    if let Some((first, _)) = forms.next() {
+        for (other, _) in forms {
+            reader.wrong_in(node, other, &format!("excludes {first}"));
+        }
+    }
+    let auth = node.get("auth").and_then(Node::text).map(Secret::new);
+    if auth.is_some_and(|auth| !auth.is_empty() && decode_auth(&auth).is_none()) {
+        reader.wrong_in(node, "auth", "must be base64 of user:password");
+    }
+}
+
+/// Checks that a client's identity is whole.
+pub(crate) fn check_identity(node: &Node, certificate: &str, reader: &mut Reader<'_>) {
+    let Some(identity) = node.get("clientIdentity").filter(|it| !it.is_empty()) else {
+        return;
+    };
+    reader.within("clientIdentity", |reader| {
+        for field in [certificate, "key"] {
+            if !identity.given(field) {
+                reader.wrong_in(identity, field, "is required");
+            }
+        }
+    });
+}
