@@ -95,12 +95,10 @@ impl Meter {
             let turn = turn.lock_owned().await;
             self.begin(&about);
             let ask = self.ask;
-            let answer = self.threads.start(move || {
-                let answer = ask(&path);
-                drop(turn);
-                answer
-            })?;
-            answer.await.map_err(|_| Refused::BrokeOff)
+            // The turn goes with the answer: the thread is free before the next one wants it.
+            let answer = self.threads.start(move || (ask(&path), turn))?;
+            let (answer, _turn) = answer.await.map_err(|_| Refused::BrokeOff)?;
+            Ok(answer)
         };
         self.threads.within(asking).await?
     }
@@ -267,6 +265,17 @@ mod tests {
         }
         // Also for the list of mounts.
         service.0.mount("/a".into()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_has_waited_for_a_turn_finds_a_thread() {
+        let ask: Ask = |_| Ok(rustix::fs::statvfs("/")?);
+        let threads = Bulkhead::new(1, ANSWER);
+        let meter = Meter::by(ask, || mounts(&["/"]), threads);
+        let all = (0..1000).map(|_| meter.mount("/".into()));
+        for answer in join_all(all).await {
+            answer.unwrap().unwrap();
+        }
     }
 
     #[test]
