@@ -15,6 +15,10 @@ const SIZES: [usize; 9] = [
     0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
 ];
 const SEQUENCE_AT: usize = 16;
+const LABEL_AT: usize = 24;
+const LABEL: usize = 48;
+/// In bytes: a 0 ends it.
+pub(crate) const LONGEST_LABEL: usize = LABEL - 1;
 /// The number of a volume's first header.
 const FIRST_SEQUENCE: u64 = 1;
 const CHECKSUM_AT: usize = 448;
@@ -166,7 +170,7 @@ fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
         Some(HeaderCopy {
             size: bytes.len(),
             sequence: u64::from_be_bytes(field(bytes, SEQUENCE_AT)),
-            label: text(bytes, 24, 48)?,
+            label: text(bytes, LABEL_AT, LABEL)?,
             uuid: text(bytes, 168, 40)?,
             subsystem: text(bytes, 208, 48)?,
             json: String::from_utf8(json.to_vec()).ok()?,
@@ -192,7 +196,7 @@ pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksErr
         (6, &VERSION.to_be_bytes()),
         (8, &(copy.size as u64).to_be_bytes()),
         (SEQUENCE_AT, &copy.sequence.to_be_bytes()),
-        (24, copy.label.as_bytes()),
+        (LABEL_AT, copy.label.as_bytes()),
         (72, CHECKSUM_NAME.as_bytes()),
         (104, &salt),
         (168, copy.uuid.as_bytes()),

@@ -164,6 +164,24 @@ impl Luks {
         &self.copy.uuid
     }
 
+    /// The name it was given; empty: none.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.copy.label
+    }
+
+    /// Gives it a name. It counts from the next [`Luks::write`].
+    ///
+    /// # Errors
+    /// It has more than 47 bytes, or a 0 among them (specification, section 2.1).
+    pub fn set_label(&mut self, label: &str) -> Result<(), LuksError> {
+        if label.len() > binary::LONGEST_LABEL || label.contains('\0') {
+            return Err(unsupported(format!("a label of {} bytes", label.len())));
+        }
+        label.clone_into(&mut self.copy.label);
+        Ok(())
+    }
+
     /// The data.
     ///
     /// # Errors

@@ -476,3 +476,18 @@ proptest::proptest! {
         let _ = Luks::read(&edited(|_| json.replace('\0', " ")));
     }
 }
+
+#[test]
+fn a_label_is_kept_and_fits() {
+    let device = Recorder::short();
+    let (mut luks, _) = Luks::new(64, 512).unwrap();
+    assert_eq!(luks.label(), "");
+    let longest = "a".repeat(47);
+    luks.set_label(&longest).unwrap();
+    for wrong in ["a".repeat(48), "a\0b".to_owned()] {
+        luks.set_label(&wrong).unwrap_err();
+    }
+    luks.write(&device).unwrap();
+    let read = Luks::read(&device).unwrap().unwrap();
+    assert!(read.label() == longest && read.is_whole());
+}
