@@ -16,7 +16,8 @@ use tests::workspace;
 const ORDERLY: Duration = Duration::from_secs(120);
 const GIB: u64 = 1 << 30;
 
-/// A partition, an encrypted one, one without a file system, one for swapping, a directory; and one on the disk that is not empty.
+/// A partition, an encrypted one, one without a file system, one for swapping, a directory; two whole disks, one of
+/// them encrypted; and a partition and a whole disk on one that is not empty.
 const VOLUMES: &str = "\
 apiVersion: v1alpha1
 kind: UserVolumeConfig
@@ -51,6 +52,27 @@ apiVersion: v1alpha1
 kind: UserVolumeConfig
 name: foreign
 provisioning: {diskSelector: {match: disk.serial == 'corten-disk2'}}
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: whole
+volumeType: disk
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk3'}}
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: whole-and-encrypted
+volumeType: disk
+provisioning: {diskSelector: {match: disk.serial == 'corten-disk4'}}
+encryption:
+  provider: luks2
+  keys: [{slot: 0, static: {passphrase: correct horse}}]
+---
+apiVersion: v1alpha1
+kind: UserVolumeConfig
+name: others
+volumeType: disk
+provisioning: {diskSelector: {match: disk.serial in ['corten-disk0', 'corten-disk2']}}
 ";
 
 /// A disk for the machine: sparse, as long, with these bytes at this place.
@@ -62,9 +84,10 @@ fn disk(name: &str, length: u64, at: u64, bytes: &[u8]) -> PathBuf {
     path
 }
 
-fn with_disks(machine: Machine, data: &Path, foreign: &Path) -> Machine {
-    let direct = |path: &Path| Disk::raw(path).mode(DiskMode::Direct);
-    machine.disk(direct(data)).disk(direct(foreign))
+fn with_disks(machine: Machine, disks: &[&Path]) -> Machine {
+    disks.iter().fold(machine, |machine, path| {
+        machine.disk(Disk::raw(*path).mode(DiskMode::Direct))
+    })
 }
 
 /// The status of a volume once it says all of this.
@@ -86,8 +109,28 @@ fn uuid(status: &str) -> String {
     found.next().unwrap().to_owned()
 }
 
-/// All of [`VOLUMES`] as they shall be; the ids of the two file systems.
-fn all_are_there(node: &Node) -> [String; 2] {
+/// The status of a volume that is there and is the whole disk with this serial number.
+fn whole_disk(node: &Node, volume: &str, serial: &str) -> String {
+    let status = status(node, volume, &["phase: ready", "type: disk", "uuid: "]);
+    let disk = node.ask(
+        &node.admin(),
+        &["get", "disks", &disk_of(&status), "-o", "yaml"],
+        SOON,
+    );
+    assert!(disk.contains(serial), "{status}{disk}");
+    status
+}
+
+/// The kernel's name of a disk that is a volume.
+fn disk_of(status: &str) -> String {
+    let mut lines = status.lines().map(str::trim);
+    let found = lines.find_map(|line| line.strip_prefix("location: /dev/"));
+    found.unwrap().to_owned()
+}
+
+/// All of [`VOLUMES`] as they shall be, two of them on the disks with these serial numbers; the ids of the file
+/// systems.
+fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     let data = status(
         node,
         "u-data",
@@ -121,7 +164,43 @@ fn all_are_there(node: &Node) -> [String; 2] {
         console.contains("volume u-foreign: "),
         "the console is silent"
     );
-    [uuid(&data), uuid(&vault)]
+    let others = status(node, "u-others", &["phase: failed", "type: disk"]);
+    let others: Vec<&str> = others.split_whitespace().collect();
+    let others = others.join(" ");
+    for why in ["it carries the node", "it holds something"] {
+        assert!(others.contains(why), "{others}");
+    }
+    let on_whole = whole_disk(node, "u-whole", whole);
+    let (device, _) = node.mount("/var/mnt/whole");
+    assert_eq!(device, format!("/dev/{}", disk_of(&on_whole)));
+    let on_encrypted = whole_disk(node, "u-whole-and-encrypted", encrypted);
+    assert!(on_encrypted.contains("encryptionProvider: luks2"));
+    let (device, _) = node.mount("/var/mnt/whole-and-encrypted");
+    assert_eq!(device, "/dev/mapper/luks2-u-whole-and-encrypted");
+    [&data, &vault, &on_whole, &on_encrypted].map(|status| uuid(status))
+}
+
+/// The disk with this serial number, in use, is not wiped; when nobody uses it any more it is, and its volume is made
+/// anew.
+fn a_whole_disk_is_wiped_and_made_anew(node: &Node, serial: &str) {
+    let admin = node.admin();
+    let before = whole_disk(node, "u-whole", serial);
+    let name = disk_of(&before);
+    let refused = admin.call(&["wipe", "disk", &name]).unwrap_err();
+    assert!(refused.contains("volume u-whole"), "{refused}");
+    node.apply_patch("machine: {}\n");
+    node.until("u-whole gone", SOON, || {
+        let text = admin.call(&["get", "volumestatus"])?;
+        if text.contains("u-whole") {
+            Err(text)
+        } else {
+            Ok(())
+        }
+    });
+    node.ask(&admin, &["wipe", "disk", &name], SOON);
+    node.apply_patch(&VOLUMES.replace("corten-disk3", serial));
+    let made = whole_disk(node, "u-whole", serial);
+    assert_ne!(uuid(&made), uuid(&before));
 }
 
 #[test]
@@ -131,10 +210,14 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     let data = disk("user-volumes-data.raw", 3 * GIB, 0, &[]);
     // The superblock of ext4 has its magic there.
     let foreign = disk("user-volumes-foreign.raw", GIB, 1080, &[0x53, 0xef]);
-    let node = node_disk.start(|machine| with_disks(machine, &data, &foreign));
+    let whole = disk("user-volumes-whole.raw", GIB, 0, &[]);
+    let encrypted = disk("user-volumes-encrypted.raw", 2 * GIB, 0, &[]);
+    let disks = [&*data, &foreign, &whole, &encrypted];
+    let node = node_disk.start(|machine| with_disks(machine, &disks));
     node.configure();
     node.apply_patch(VOLUMES);
-    let before = all_are_there(&node);
+    let all = || all_are_there(&node, "corten-disk3", "corten-disk4");
+    let before = all();
 
     // What is no longer wanted is unmounted, and its data are there when it is wanted again.
     node.apply_patch("machine: {}\n");
@@ -151,13 +234,38 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     let found = node.ask(&admin, &["get", "discoveredvolumes"], SOON);
     assert!(found.contains("u-data"), "{found}");
     node.apply_patch(VOLUMES);
-    assert_eq!(all_are_there(&node), before);
+    assert_eq!(all(), before);
 
     node.expect_reset(ORDERLY, || {
         let _maybe_answered = admin.call(&["reboot", "--wait=false"]);
     });
     node.ask(&admin, &["version"], BOOT);
-    assert_eq!(all_are_there(&node), before);
+    assert_eq!(all(), before);
+    node.ask(&admin, &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+
+    // Each of the whole disks has the name and the number of the other one, and they are larger.
+    for grown in [&whole, &encrypted] {
+        let file = File::options().write(true).open(grown).unwrap();
+        file.set_len(4 * GIB).unwrap();
+    }
+    let disks = [&*data, &foreign, &encrypted, &whole];
+    let node = node_disk.start(|machine| with_disks(machine, &disks));
+    let admin = node.admin();
+    node.ask(&admin, &["version"], BOOT);
+    assert_eq!(all_are_there(&node, "corten-disk4", "corten-disk3"), before);
+    for target in ["/var/mnt/whole", "/var/mnt/whole-and-encrypted"] {
+        node.until("a grown file system", SOON, || {
+            let (_, size) = node.mount(target);
+            if (4.0..4.4).contains(&size) {
+                Ok(())
+            } else {
+                Err(format!("{target}: {size} GB"))
+            }
+        });
+    }
+    a_whole_disk_is_wiped_and_made_anew(&node, "corten-disk4");
     node.ask(&admin, &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);
     drop(node);

@@ -136,8 +136,8 @@ section! {
     /// A volume of the users, at `/var/mnt/NAME`.
     pub struct UserVolumeConfig [check_user] {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "volumeType" volume_type: VolumeType = "What it is made of; `disk` is not supported yet";
-        Acted "provisioning" provisioning: Provisioning = "Where and how large; not of a directory";
+        Acted "volumeType" volume_type: VolumeType = "What it is made of: a part of a disk, a whole one, or a directory of EPHEMERAL";
+        Acted "provisioning" provisioning: Provisioning = "Where and how large; of a whole disk only where, of a directory nothing";
         Acted "filesystem" filesystem: UserFilesystem = "Its filesystem; not of a directory";
         Acted "encryption" encryption: Option<Encryption> = "Its encryption; not of a directory";
         Acted "mount" mount: UserMount = "How it is mounted; not of a directory";
@@ -158,16 +158,15 @@ fn check_user(volume: &UserVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
         }
         VolumeType::Disk => {
             check_has_disk(provisioning, node, reader);
-            if provisioning.min_size.is_some() || provisioning.max_size.is_some() {
-                reader.wrong_in(
-                    node,
-                    "provisioning",
-                    "must not give a size for a whole disk",
-                );
-            }
-            if !reader.reads(Support::Later) {
-                reader.wrong_in(node, "volumeType", "is not supported yet; use partition");
-            }
+            let node = node.entry("provisioning").unwrap_or(node);
+            reader.within("provisioning", |reader| {
+                for field in ["minSize", "maxSize", "grow"] {
+                    if node.given(field) {
+                        let what = "must not be given for a whole disk, which is as large as it is";
+                        reader.wrong_in(node, field, what);
+                    }
+                }
+            });
         }
         VolumeType::Partition => {
             check_has_disk(provisioning, node, reader);

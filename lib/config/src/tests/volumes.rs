@@ -13,14 +13,16 @@ fn volumes_of_users_are_read() {
             "name: data\n{ON_DISK}, minSize: 1GiB, maxSize: 50%, grow: true}}\n\
              filesystem: {{projectQuotaSupport: true}}\nmount: {{secure: false}}\n\
              ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: scratch\nvolumeType: directory\n\
+             ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: whole\nvolumeType: disk\n{ON_DISK}}}\n\
+             encryption: {{provider: luks2, keys: [{{nodeID: {{}}}}]}}\n\
              ---\napiVersion: v1alpha1\nkind: RawVolumeConfig\nname: osd\n{ON_DISK}}}\n\
              ---\napiVersion: v1alpha1\nkind: ExistingVolumeConfig\nname: old\n\
              discovery: {{volumeSelector: {{match: volume.label == 'old' && disk.transport == 'usb'}}}}"
         ),
     );
     let document = document(&text);
-    let [data, scratch] = document.all::<UserVolumeConfig>().collect::<Vec<_>>()[..] else {
-        panic!("two volumes");
+    let [data, scratch, whole] = document.all::<UserVolumeConfig>().collect::<Vec<_>>()[..] else {
+        panic!("three volumes");
     };
     let provisioning = &data.provisioning;
     assert_eq!(provisioning.min_size, Some(Size(1 << 30)));
@@ -34,6 +36,8 @@ fn volumes_of_users_are_read() {
     let selected = selector.expression.selected(&[disk(true), disk(false)]);
     assert_eq!(selected, Ok(vec![false, true]));
     assert_eq!(scratch.volume_type, VolumeType::Directory);
+    assert_eq!(whole.volume_type, VolumeType::Disk);
+    assert!(whole.provisioning.disk_selector.is_some() && whole.encryption.is_some());
     assert_eq!(document.all::<RawVolumeConfig>().count(), 1);
     assert_eq!(document.all::<ExistingVolumeConfig>().count(), 1);
     // What comes and goes takes no reboot.
@@ -46,8 +50,28 @@ fn what_is_not_done_yet_and_what_cannot_be_is_refused() {
     for (kind, fields, why) in [
         (
             "UserVolumeConfig",
-            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}}",
-            "volumeType is not supported yet; use partition",
+            "volumeType: disk",
+            "provisioning needs diskSelector",
+        ),
+        (
+            "UserVolumeConfig",
+            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}, minSize: 1GiB}",
+            "provisioning.minSize must not be given for a whole disk",
+        ),
+        (
+            "UserVolumeConfig",
+            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}, maxSize: 50%}",
+            "provisioning.maxSize must not be given for a whole disk",
+        ),
+        (
+            "UserVolumeConfig",
+            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}, grow: false}",
+            "provisioning.grow must not be given for a whole disk",
+        ),
+        (
+            "UserVolumeConfig",
+            "volumeType: disk\nprovisioning: {diskSelector: {match: 'true'}}\nfilesystem: {type: ext4}",
+            "filesystem.type is not supported yet; use xfs",
         ),
         (
             "UserVolumeConfig",

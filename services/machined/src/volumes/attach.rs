@@ -15,9 +15,6 @@ use super::{Volume, encryption};
 use crate::console;
 use crate::supervisor::Supervisor;
 
-/// Bytes of a label of XFS (`sb_fname`).
-const LONGEST_LABEL: usize = 12;
-
 /// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
 /// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
 pub(super) async fn attach(
@@ -135,8 +132,8 @@ async fn make_file_system(
     device: &str,
 ) -> Result<(), String> {
     let mut arguments = vec!["-q", "-f"];
-    if volume.name.len() <= LONGEST_LABEL {
-        arguments.extend(["-L", volume.name]);
+    if !volume.label.is_empty() {
+        arguments.extend(["-L", volume.label]);
     }
     arguments.push(device);
     supervisor.run("mkfs.xfs", &arguments).await

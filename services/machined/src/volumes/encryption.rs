@@ -83,7 +83,7 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     if keys.usable.is_empty() {
         return Err("cannot be encrypted: no key of its config can be used".to_owned());
     }
-    let (mut luks, key) = new_header(wanted).map_err(cannot)?;
+    let (mut luks, key) = new_header(volume, wanted).map_err(cannot)?;
     for Key {
         slot, passphrase, ..
     } in &keys.usable
@@ -166,14 +166,20 @@ fn spare_memory() -> u64 {
     value.map_or(u64::MAX, |available| available / 2)
 }
 
-fn new_header(wanted: &Encryption) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
+/// It has the volume's name: a whole disk is found again by it.
+fn new_header(
+    volume: &str,
+    wanted: &Encryption,
+) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
     let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
     let sector = wanted.block_size.unwrap_or(SECTOR_SIZE);
     // The config knows no other sizes; 0 is refused as one that cannot be.
-    Luks::new(
+    let (mut luks, key) = Luks::new(
         usize::try_from(bytes).unwrap_or_default(),
         u32::try_from(sector).unwrap_or_default(),
-    )
+    )?;
+    luks.set_label(volume)?;
+    Ok((luks, key))
 }
 
 /// Makes the device of what is in the partition.

@@ -42,7 +42,7 @@ fn wanted(keys: Vec<EncryptionKey>) -> Encryption {
 fn volume(keys: &Keys) -> (File, Luks, VolumeKey) {
     let file = tempfile::tempfile().unwrap();
     file.set_len(32 << 20).unwrap();
-    let (mut luks, key) = new_header(&wanted(Vec::new())).unwrap();
+    let (mut luks, key) = new_header("STATE", &wanted(Vec::new())).unwrap();
     for Key {
         slot, passphrase, ..
     } in &keys.usable
@@ -50,6 +50,8 @@ fn volume(keys: &Keys) -> (File, Luks, VolumeKey) {
         luks.set_key(&file, *slot, &key, passphrase, CHEAP).unwrap();
     }
     luks.write(&file).unwrap();
+    let label = Luks::read(&file).unwrap().unwrap().label().to_owned();
+    assert_eq!(label, "STATE");
     (file, luks, key)
 }
 
@@ -217,7 +219,7 @@ fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
 #[test]
 fn the_table_is_the_targets() {
     let device = Path::new("/dev/vda4");
-    let (luks, key) = new_header(&wanted(Vec::new())).unwrap();
+    let (luks, key) = new_header("STATE", &wanted(Vec::new())).unwrap();
     let hex = data_encoding::HEXLOWER.encode(key.bytes());
     assert_eq!(hex.len(), 128);
     let (sectors, words) =
@@ -232,7 +234,7 @@ fn the_table_is_the_targets() {
         allow_discards: true,
         ..Encryption::default()
     };
-    let (luks, key) = new_header(&more).unwrap();
+    let (luks, key) = new_header("STATE", &more).unwrap();
     let hex = data_encoding::HEXLOWER.encode(key.bytes());
     assert_eq!(hex.len(), 64);
     let (sectors, words) = table(device, (20 << 20) + 700, &luks, &key, &more).unwrap();

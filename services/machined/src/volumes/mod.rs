@@ -39,8 +39,10 @@ pub use wipe::{DeviceWipe, STARTED_FROM};
 /// A file system in a partition.
 #[derive(Debug)]
 pub struct Volume<'a> {
-    /// The partition's name, and the file system's label.
+    /// What it is called, and its partition.
     pub name: &'a str,
+    /// The file system's label, of at most 12 bytes; empty: it has none.
+    label: &'a str,
     /// Where it is mounted.
     pub target: &'a str,
     /// How it is mounted.
@@ -52,10 +54,13 @@ pub struct Volume<'a> {
 }
 
 const MIB: u64 = 1 << 20;
+/// Bytes of a label of XFS (`sb_fname`).
+const LONGEST_LABEL: usize = 12;
 
 /// The machine config and the node's identity.
 pub const STATE: Volume<'static> = Volume {
     name: "STATE",
+    label: "STATE",
     target: "/system/state",
     flags: MountFlags::NOSUID
         .union(MountFlags::NODEV)
@@ -68,6 +73,7 @@ pub const STATE: Volume<'static> = Volume {
 /// Images, containers, logs. Programs in it are run, by containers.
 pub const EPHEMERAL: Volume<'static> = Volume {
     name: "EPHEMERAL",
+    label: "EPHEMERAL",
     target: "/var",
     flags: MountFlags::NOSUID.union(MountFlags::NODEV),
     options: "prjquota",

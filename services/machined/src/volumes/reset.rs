@@ -72,11 +72,11 @@ impl Target {
         }
     }
 
-    /// The ids of the partitions of other disks that are gone afterwards.
+    /// The ids of what is on other disks, partitions or whole ones, and gone afterwards.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
         match self {
-            Target::Disk(disk) => wipe::partitions_on(disk, |_| true),
+            Target::Disk(disk) => wipe::volumes_on(disk),
             Target::Partition(_) | Target::SystemDisk => Vec::new(),
         }
     }

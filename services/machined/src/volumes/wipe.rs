@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::alone::alone;
 use super::disk::{Disk, open_on};
 use super::table::{Extent, Table};
+use super::user::Signature;
 use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, while_busy};
 use crate::{console, sysfs};
 
@@ -184,13 +185,17 @@ impl DeviceWipe {
             .try_for_each(|part| empty(&mut file, *part, &|| ()))
     }
 
-    /// The ids of the partitions that are gone afterwards.
+    /// The ids of the partitions that are gone afterwards, and that of a volume which is the whole disk.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
-        partitions_on(&self.disk(), |extent| match &self.partition_of {
-            None => true,
-            Some((_, number)) => self.drop_partition && extent.number == *number,
-        })
+        let disk = self.disk();
+        match &self.partition_of {
+            None => volumes_on(&disk),
+            Some((_, number)) => {
+                let is_dropped = |extent: Extent| self.drop_partition && extent.number == *number;
+                partitions_on(&disk, is_dropped)
+            }
+        }
     }
 
     /// The disk it is, or is on.
@@ -232,8 +237,17 @@ impl DeviceWipe {
     }
 }
 
+/// The ids of all that is on a disk and may be a volume: its partitions, or what it is as a whole.
+pub(super) fn volumes_on(disk: &Disk) -> Vec<Uuid> {
+    let whole = disk.open().and_then(|disk| Signature::of(&disk));
+    let whole = whole.ok().flatten().map(|signature| signature.id);
+    let mut all = partitions_on(disk, |_| true);
+    all.extend(whole);
+    all
+}
+
 /// The ids of those partitions of a disk that are meant; none of one that cannot be read.
-pub(super) fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
+fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
     let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
     let Ok(table) = table else { return Vec::new() };
     let extents = table.partitions().map(|(_, extent)| extent);
@@ -255,7 +269,10 @@ fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
 }
 
 /// For nobody else as long as it is open; and how long it is, in bytes. It is the disk of this number, or on it.
-fn open(sequence: u64, device: &Path) -> io::Result<(File, u64)> {
+///
+/// # Errors
+/// `EBUSY` while it is in use, or one of its partitions.
+pub(super) fn open(sequence: u64, device: &Path) -> io::Result<(File, u64)> {
     let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
     let options = &mut File::options();
     let options = options.read(true).write(true).custom_flags(exclusive);

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use gptman::{GPT, GPTPartitionEntry};
 
+use super::super::reset::Target;
 use super::super::table::TYPE_LINUX;
 use super::*;
 
@@ -199,6 +200,34 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));
         assert!(is_all(&content[16 << 20..39 << 20], left));
     }
+}
+
+#[test]
+fn a_volume_that_is_a_whole_disk_ends_with_what_is_on_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let disk = file.as_file();
+    disk.set_len(40 * MIB).unwrap();
+    disk.write_all_at(b"XFSB", 0).unwrap();
+    disk.write_all_at(&[7; 16], 32).unwrap();
+    disk.write_all_at(b"u-data", 108).unwrap();
+    disk.write_all_at(&[0xa5; 9], 40 * MIB - 9).unwrap();
+    let name = file.path().to_str().unwrap();
+    let wipe = DeviceWipe {
+        device: name.to_owned(),
+        partition_of: None,
+        sequence: 0,
+        zeros: false,
+        drop_partition: false,
+    };
+    assert_eq!(wipe.ends(), [Uuid::from_bytes([7; 16])]);
+    let reset = Target::Disk(Disk::new(name, 0));
+    assert_eq!(reset.ends(), wipe.ends());
+    let copy = fs::read(file.path()).unwrap();
+    wipe.carry_out().unwrap();
+    assert!(is_zero(&fs::read(file.path()).unwrap()) && wipe.ends().is_empty());
+    fs::write(file.path(), copy).unwrap();
+    reset.empty(&|| ()).unwrap();
+    assert!(is_zero(&fs::read(file.path()).unwrap()) && reset.ends().is_empty());
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
             },
             by_label(id)?,
         ),
+        Kind::Disk(disk) => (
+            "disk",
+            Provisioning {
+                disk_selector: Some(on_disk(&disk.selector)?),
+                partition_spec: None,
+                filesystem_spec: Some(formatted(volume.formatted(), &disk.label)),
+            },
+            // Of an encrypted one this is the label of the file system in it.
+            Expression::read(&format!("volume.label == \"{}\"", disk.label))?,
+        ),
     };
     Ok(VolumeConfig {
         kind,
@@ -172,7 +182,7 @@ pub(super) fn mount_spec(mounting: &Mounting) -> MountSpec {
 pub(super) fn label(volume: &UserVolume) -> &'static str {
     match &volume.kind {
         Kind::Existing(_) => "talos.dev/existing-volume",
-        Kind::Directory => "talos.dev/user-volume",
+        Kind::Directory | Kind::Disk(_) => "talos.dev/user-volume",
         Kind::Partition(partition) => match partition.purpose {
             Purpose::FileSystem => "talos.dev/user-volume",
             Purpose::Raw => "talos.dev/raw-volume",
@@ -221,7 +231,9 @@ mod tests {
             "UserVolumeConfig\nname: data\n\
              provisioning: {diskSelector: {match: '!system_disk'}, maxSize: 10GiB}\n\
              ---\napiVersion: v1alpha1\nkind: RawVolumeConfig\nname: osd\n\
-             provisioning: {diskSelector: {match: 'true'}, maxSize: 50%}",
+             provisioning: {diskSelector: {match: 'true'}, maxSize: 50%}\n\
+             ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: whole\nvolumeType: disk\n\
+             provisioning: {diskSelector: {match: disk.rotational}}",
         );
         let store = configs(Some(document)).await;
         let data = store.get_as::<VolumeConfig>("u-data").unwrap();
@@ -240,6 +252,13 @@ mod tests {
             (&osd.mount, &osd.provisioning.filesystem_spec),
             (&None, &None)
         );
+        let whole = store.get_as::<VolumeConfig>("u-whole").unwrap();
+        assert_eq!(whole.kind, "disk");
+        assert_eq!(whole.provisioning.partition_spec, None);
+        let made = whole.provisioning.filesystem_spec.as_ref().unwrap();
+        assert_eq!((made.kind, &*made.label), ("xfs", "u-whole"));
+        let label = Expression::read("volume.label == \"u-whole\"");
+        assert_eq!(whole.locator.matches, label.unwrap());
     }
 
     #[tokio::test]

@@ -208,6 +208,7 @@ impl Kept {
             phase: "waiting",
             kind: match volume.kind {
                 Kind::Directory => "directory",
+                Kind::Disk(_) => "disk",
                 Kind::Partition(_) | Kind::Existing(_) => "partition",
             },
             mount_spec: volume.mounting.as_ref().map(mount_spec),

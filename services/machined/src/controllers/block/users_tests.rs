@@ -6,6 +6,7 @@ use corten_resources::{Pointer, Store};
 
 use super::*;
 use crate::sample;
+use crate::volumes::user::Kind;
 
 /// Says what was asked of it, and answers as it is told.
 #[derive(Debug, Clone, Default)]
@@ -26,11 +27,15 @@ impl Outside for Fake {
         let disks = facts.disks.len();
         state.asked.push(format!("attach {} of {disks}", volume.id));
         state.unmounted = false;
+        let device = match volume.kind {
+            Kind::Disk(_) => "/dev/vdb",
+            _ => "/dev/vdb1",
+        };
         match state.troubles.get(&volume.id) {
             Some(trouble) => Err(trouble.clone()),
             None => Ok(Place {
-                device: "/dev/vdb1".to_owned(),
-                opened: "/dev/vdb1".to_owned(),
+                device: device.to_owned(),
+                opened: device.to_owned(),
                 sequence: facts.disks.first().map(|disk| disk.sequence),
             }),
         }
@@ -205,6 +210,41 @@ async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
     assert!(spec.target_path == "/var/mnt/data" && spec.secure);
     // What is there is not made again.
     assert_eq!(node.fake.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_whole_disk_is_a_volume_without_a_parent() {
+    let node = Node::start(sample::kind(&format!("{DATA}\nvolumeType: disk")));
+    let kind = || {
+        let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+        (status.kind, status.phase, status.parent_location.clone())
+    };
+    node.disk("vdb");
+    node.until_phase("u-data", "waiting").await;
+    assert_eq!(kind(), ("disk", "waiting", String::new()));
+    node.come_up();
+    let found = DiscoveredVolume {
+        dev_path: "/dev/vdb".to_owned(),
+        kind: "disk",
+        size: 1 << 30,
+        name: "xfs".to_owned(),
+        label: "u-data".to_owned(),
+        ..DiscoveredVolume::default()
+    };
+    node.put("vdb", found);
+    node.until("u-data", |status| {
+        status.is_some_and(|status| status.size == 1 << 30)
+    })
+    .await;
+    assert_eq!(kind(), ("disk", "ready", String::new()));
+    let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
+    assert_eq!((&*status.location, status.partition_index), ("/dev/vdb", 0));
+    // The disk is gone, and with it the volume.
+    node.fake.answer("u-data", missing());
+    node.pull::<Disk>("vdb");
+    node.pull::<DiscoveredVolume>("vdb");
+    node.until_phase("u-data", "missing").await;
+    assert_eq!(kind().0, "disk");
 }
 
 #[tokio::test]

@@ -41,6 +41,24 @@ impl Facts {
         Ok(meant)
     }
 
+    /// Why a disk cannot be a volume as a whole; `None`: by what is told of it, it is empty.
+    pub(super) fn not_whole(&self, disk: &Disk) -> Option<String> {
+        let remedy = "wipe it if it is to be used";
+        let device = disk.dev_path.as_str();
+        let of_it = |other: &&DiscoveredVolume| self.disk_of(other) == Some(device);
+        let mut others = self.volumes.iter().filter(of_it);
+        if device == self.system_disk {
+            return Some("it carries the node".to_owned());
+        }
+        match self.on(device).map_or("", |found| &found.name) {
+            "" if others.any(|other| other.dev_path != device) => {
+                Some(format!("it has partitions; {remedy}"))
+            }
+            "" => None,
+            holds => Some(format!("it holds something ({holds}); {remedy}")),
+        }
+    }
+
     /// The one file system that is meant. What the node keeps for itself is none.
     pub(super) fn volume_for(&self, selector: &Expression) -> Result<&DiscoveredVolume, Trouble> {
         let usable = self.volumes.iter().filter(|volume| !self.is_own(volume));
@@ -160,7 +178,7 @@ fn chosen<T>(all: Vec<T>, selected: Vec<bool>) -> impl Iterator<Item = T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Kind, Partition, wanted};
+    use super::super::{Kind, Partition, WholeDisk, wanted};
     use super::*;
     use crate::sample;
 
@@ -219,7 +237,9 @@ mod tests {
             "{kind}\nname: a\n{field}: {{match: \"{text}\"}}}}"
         ));
         match wanted(&document).remove(0).kind {
-            Kind::Partition(Partition { selector, .. }) | Kind::Existing(selector) => selector,
+            Kind::Partition(Partition { selector, .. })
+            | Kind::Disk(WholeDisk { selector, .. })
+            | Kind::Existing(selector) => selector,
             Kind::Directory => panic!("a directory"),
         }
     }
@@ -249,6 +269,30 @@ mod tests {
         disks("disk.cdrom").unwrap_err();
         let broken = disks("1 / size(disk.symlinks) == 1").unwrap_err();
         assert!(matches!(broken, Trouble::Failed(_)), "{broken:?}");
+    }
+
+    #[test]
+    fn a_whole_disk_is_empty_and_not_the_nodes() {
+        let mut facts = facts();
+        let partitioned = volume("sdd", 1, "", "u-data");
+        facts
+            .volumes
+            .extend([volume("sdc", 0, "", ""), partitioned]);
+        facts.disks.extend([disk("sdc", "usb"), disk("sdd", "usb")]);
+        let why = |name: &str| {
+            let device = format!("/dev/{name}");
+            let disk = facts.disks.iter().find(|disk| disk.dev_path == device);
+            facts.not_whole(disk.unwrap()).unwrap_or_default()
+        };
+        assert_eq!(why("sdc"), "");
+        for (disk, reason) in [
+            ("vda", "it carries the node"),
+            ("sda", "it holds something (gpt)"),
+            ("sdb", "it holds something (btrfs)"),
+            ("sdd", "it has partitions; wipe it"),
+        ] {
+            assert!(why(disk).starts_with(reason), "{disk}: {}", why(disk));
+        }
     }
 
     #[test]

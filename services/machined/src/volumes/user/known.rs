@@ -1,6 +1,6 @@
-//! Which partition is which volume's, by the ids in the tables of the disks, kept in STATE: a volume that was there
-//! once is found again or waited for. It is not made a second time because its disk comes late, and nothing is taken
-//! for it because it has its name.
+//! Which partition is which volume's, by the ids in the tables of the disks, kept in STATE; and which disk, by the id
+//! of what is on it. A volume that was there once is found again or waited for. It is not made a second time because
+//! its disk comes late, and nothing is taken for it because it has its name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,21 +14,21 @@ use super::{Trouble, UserVolume};
 use crate::console;
 use crate::durable;
 
-/// A map, in JSON, from volumes to the ids of their partitions.
+/// A map, in JSON, from volumes ([`UserVolume::key`]) to the ids of their partitions or disks.
 const FILE: &str = "user-volumes.json";
 /// Held from reading to writing: volumes are made and wiped by threads of their own.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// The partitions of a volume's name that are on a disk, by the kernel's name; or why that cannot be told.
+/// What on a disk, by the kernel's name, has a volume's name; or why that cannot be told.
 #[derive(Debug)]
 pub struct Seen {
     /// The disk.
     pub disk: String,
-    /// What is on it.
-    pub partitions: io::Result<Vec<Uuid>>,
+    /// Partitions, or what it is as a whole.
+    pub ids: io::Result<Vec<Uuid>>,
 }
 
-/// The disk with the partition of a volume, of which this one is known; `None`: it is on no disk, and may be made.
+/// The disk with a volume, whose id is this one if it is known; `None`: it is on no disk, and may be made.
 ///
 /// # Errors
 /// It is not to be made, for there is one already, or may be.
@@ -38,8 +38,8 @@ pub fn disk_of<'a>(
     seen: &'a [Seen],
 ) -> Result<Option<&'a str>, Trouble> {
     let (mut with, mut unknown) = (Vec::new(), Vec::new());
-    for Seen { disk, partitions } in seen {
-        match partitions {
+    for Seen { disk, ids } in seen {
+        match ids {
             Ok(ids) => with.extend(
                 ids.iter()
                     .filter(|id| known.is_none_or(|known| known == **id))
@@ -56,44 +56,44 @@ pub fn disk_of<'a>(
         ))),
         ([], None) => Ok(None),
         ([], Some(id)) => Err(Trouble::Missing(format!(
-            "its partition {id} is on none of the disks; if it is gone for good, take {volume} out of the config \
+            "what it was, {id}, is on none of the disks; if it is gone for good, take {volume} out of the config \
              and put it back"
         ))),
         (several, _) => Err(Trouble::Failed(format!(
-            "there are several partitions {volume}, on {}; wipe all but one",
+            "there are several {volume}, on {}; wipe all but one",
             several.join(" and ")
         ))),
     }
 }
 
-/// The partition that was this volume's.
+/// The partition or disk that was this volume's, by its key.
 #[must_use]
-pub fn partition(state: &Path, volume: &str) -> Option<Uuid> {
+pub fn id(state: &Path, volume: &str) -> Option<Uuid> {
     read(state)
         .get(volume)
         .and_then(|id| Uuid::parse_str(id).ok())
 }
 
-/// From now on this partition is the volume's.
-pub fn remember(state: &Path, volume: &str, partition: Uuid) {
+/// From now on this partition or disk is the volume's.
+pub fn remember(state: &Path, volume: &str, id: Uuid) {
     change(state, |known| {
-        known.insert(volume.to_owned(), partition.to_string());
+        known.insert(volume.to_owned(), id.to_string());
     });
 }
 
 /// Forgets the volumes that are wanted no more, whose disks may be gone for good.
 pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
     change(state, |known| {
-        known.retain(|volume, _| wanted.iter().any(|one| one.id == *volume));
+        known.retain(|volume, _| wanted.iter().any(|one| one.key() == *volume));
     });
 }
 
-/// Forgets the volumes whose partitions were wiped: they are made anew.
-pub fn forget(state: &Path, partitions: &[Uuid]) {
-    if partitions.is_empty() {
+/// Forgets the volumes whose partitions or disks were wiped: they are made anew.
+pub fn forget(state: &Path, ids: &[Uuid]) {
+    if ids.is_empty() {
         return;
     }
-    let is_gone = |id: &str| Uuid::parse_str(id).is_ok_and(|id| partitions.contains(&id));
+    let is_gone = |id: &str| Uuid::parse_str(id).is_ok_and(|id| ids.contains(&id));
     change(state, |known| known.retain(|_, id| !is_gone(id)));
 }
 
@@ -137,17 +137,17 @@ mod tests {
     const ONE: Uuid = Uuid::from_u128(1);
     const TWO: Uuid = Uuid::from_u128(2);
 
-    fn seen(disk: &str, partitions: &[Uuid]) -> Seen {
+    fn seen(disk: &str, ids: &[Uuid]) -> Seen {
         Seen {
             disk: disk.to_owned(),
-            partitions: Ok(partitions.to_vec()),
+            ids: Ok(ids.to_vec()),
         }
     }
 
     fn broken(disk: &str) -> Seen {
         Seen {
             disk: disk.to_owned(),
-            partitions: Err(io::Error::other("broken")),
+            ids: Err(io::Error::other("broken")),
         }
     }
 
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_forgotten_with_the_config() {
         let state = tempfile::tempdir().unwrap();
-        let known = |volume| partition(state.path(), volume);
+        let known = |volume| id(state.path(), volume);
         assert_eq!(known("u-data"), None);
         remember(state.path(), "u-data", ONE);
         remember(state.path(), "u-old", TWO);
@@ -196,6 +196,16 @@ mod tests {
         assert_eq!(known("u-data"), Some(ONE));
         forget(state.path(), &[TWO, ONE]);
         assert_eq!(known("u-data"), None);
+        // As a whole disk it is another one than it was as a partition.
+        let whole = sample::kind(&format!(
+            "UserVolumeConfig\nname: data\nvolumeType: disk\n{selector}"
+        ));
+        remember(state.path(), "u-data", ONE);
+        forget_others(state.path(), &wanted(&whole));
+        assert_eq!(known("u-data"), None);
+        remember(state.path(), "disk u-data", TWO);
+        forget_others(state.path(), &wanted(&whole));
+        assert_eq!(known("disk u-data"), Some(TWO));
         fs::write(state.path().join(FILE), "{\"u-data\": \"x\"").unwrap();
         assert_eq!(known("u-data"), None);
         remember(state.path(), "u-data", TWO);

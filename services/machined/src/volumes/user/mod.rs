@@ -1,9 +1,9 @@
-//! The volumes of users: partitions on disks that selectors choose, directories, and file systems that exist
-//! already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
+//! The volumes of users: partitions on disks that selectors choose, whole disks, directories, and file systems that
+//! exist already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
 //!
-//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, which one was its
-//! in `known.rs`, which keys open it in `opened.rs`, what is done to disks in `world.rs`, and to mounts in
-//! `mounts.rs`; the controller `block.UserVolumeController` decides when.
+//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, its whole disk in
+//! `whole_disk.rs`, which one was its in `known.rs`, which keys open it in `opened.rs`, what is done to disks in
+//! `world.rs`, and to mounts in `mounts.rs`; the controller `block.UserVolumeController` decides when.
 
 mod choose;
 mod known;
@@ -11,6 +11,7 @@ mod mounts;
 mod opened;
 mod partition;
 mod swap;
+mod whole_disk;
 mod world;
 
 use corten_config::Document;
@@ -21,12 +22,13 @@ use corten_config::kinds::{
 use corten_config::values::{Expression, MaxSize, Size};
 use corten_sys::mount::MountFlags;
 
-use super::{MIB, SMALLEST_XFS, Volume, WIPED};
+use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, Volume, WIPED};
 
 pub use choose::Facts;
 pub use known::forget;
 pub use opened::OpenedVolumes;
 pub use swap::{areas, stop_swapping};
+pub use whole_disk::Signature;
 pub use world::World;
 
 const MOUNTED_BELOW: &str = "/var/mnt";
@@ -47,6 +49,8 @@ pub struct UserVolume {
 pub enum Kind {
     /// A partition, made where there is none.
     Partition(Partition),
+    /// A disk without partitions, with a file system where it was empty.
+    Disk(WholeDisk),
     /// A directory of EPHEMERAL.
     Directory,
     /// A file system somebody else made, chosen by this.
@@ -81,6 +85,19 @@ pub struct Partition {
     pub encryption: Option<Encryption>,
 }
 
+/// A disk that is a volume as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeDisk {
+    /// Chooses it.
+    pub selector: Expression,
+    /// It has at least so many bytes.
+    pub least: u64,
+    /// The label of its file system, by which it is found again.
+    pub label: String,
+    /// It lies under LUKS.
+    pub encryption: Option<Encryption>,
+}
+
 /// How a volume is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounting {
@@ -95,7 +112,7 @@ pub struct Mounting {
 /// Where a volume is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its partition's device; none of a directory.
+    /// The device of its partition or disk; none of a directory.
     pub device: String,
     /// What is mounted of it: another one when it is encrypted.
     pub opened: String,
@@ -134,19 +151,35 @@ fn of_user(config: &UserVolumeConfig) -> UserVolume {
         flags: flags(config.mount.secure, config.mount.disable_access_time),
         project_quota: config.filesystem.project_quota_support,
     };
-    let kind = if config.volume_type == VolumeType::Directory {
-        // The mount is that of EPHEMERAL.
-        mounting.flags = super::EPHEMERAL.flags;
-        Kind::Directory
-    } else {
-        Kind::Partition(to_make(
-            &config.provisioning,
-            config.encryption.as_ref(),
-            Purpose::FileSystem,
-        ))
+    let id = format!("u-{}", config.name);
+    let made = || {
+        let encryption = config.encryption.as_ref();
+        to_make(&config.provisioning, encryption, Purpose::FileSystem)
+    };
+    let kind = match config.volume_type {
+        VolumeType::Directory => {
+            // The mount is that of EPHEMERAL.
+            mounting.flags = super::EPHEMERAL.flags;
+            Kind::Directory
+        }
+        VolumeType::Partition => Kind::Partition(made()),
+        VolumeType::Disk => {
+            let Partition {
+                selector,
+                least,
+                encryption,
+                ..
+            } = made();
+            Kind::Disk(WholeDisk {
+                selector,
+                least,
+                label: whole_disk::label(&id),
+                encryption,
+            })
+        }
     };
     UserVolume {
-        id: format!("u-{}", config.name),
+        id,
         kind,
         mounting: Some(mounting),
     }
@@ -229,6 +262,7 @@ impl UserVolume {
     pub fn is_used_like(&self, other: &UserVolume) -> bool {
         let is_same = match (&self.kind, &other.kind) {
             (Kind::Partition(one), Kind::Partition(other)) => one.encryption == other.encryption,
+            (Kind::Disk(one), Kind::Disk(other)) => one.encryption == other.encryption,
             (one, other) => one == other,
         };
         is_same && self.id == other.id && self.mounting == other.mounting
@@ -239,6 +273,7 @@ impl UserVolume {
     pub fn encryption(&self) -> Option<&Encryption> {
         match &self.kind {
             Kind::Partition(partition) => partition.encryption.as_ref(),
+            Kind::Disk(disk) => disk.encryption.as_ref(),
             Kind::Directory | Kind::Existing(_) => None,
         }
     }
@@ -252,16 +287,40 @@ impl UserVolume {
                 Purpose::Raw => "",
                 Purpose::Swap => "swap",
             },
+            Kind::Disk(_) => "xfs",
             Kind::Directory | Kind::Existing(_) => "",
+        }
+    }
+
+    /// By what it is kept in mind which one it was. A whole disk is nothing that was a partition of that name.
+    fn key(&self) -> String {
+        match self.kind {
+            Kind::Disk(_) => format!("disk {}", self.id),
+            Kind::Partition(_) | Kind::Directory | Kind::Existing(_) => self.id.clone(),
+        }
+    }
+
+    /// Its file system is made as large as what it lies on, whenever it is mounted.
+    fn grows(&self) -> bool {
+        match &self.kind {
+            Kind::Partition(partition) => partition.grow,
+            Kind::Disk(_) => true,
+            Kind::Directory | Kind::Existing(_) => false,
         }
     }
 
     /// The file system the node makes for it; `None`: it makes none.
     fn volume(&self) -> Option<Volume<'_>> {
         let mounting = self.mounting.as_ref()?;
-        let made = matches!(self.kind, Kind::Partition(_));
-        made.then(|| Volume {
+        let label: &str = match &self.kind {
+            Kind::Partition(_) if self.id.len() > LONGEST_LABEL => "",
+            Kind::Partition(_) => &self.id,
+            Kind::Disk(disk) => &disk.label,
+            Kind::Directory | Kind::Existing(_) => return None,
+        };
+        Some(Volume {
             name: &self.id,
+            label,
             target: &mounting.target,
             flags: mounting.flags,
             options: if mounting.project_quota {
@@ -315,6 +374,14 @@ mod tests {
         assert!(raw.mounting.is_none() && raw.volume().is_none());
         assert!(matches!(&raw.kind, Kind::Partition(one) if one.least == 33 << 20));
 
+        let whole = one(&format!("{DATA}}}\nvolumeType: disk"));
+        let Kind::Disk(disk) = &whole.kind else {
+            panic!("{whole:?}");
+        };
+        assert_eq!((&*disk.label, disk.least), ("u-data", 300 << 20));
+        assert_eq!((whole.formatted(), whole.grows()), ("xfs", true));
+        assert_eq!(whole.mounting, data.mounting);
+
         let scratch = one("UserVolumeConfig\nname: scratch\nvolumeType: directory");
         assert_eq!(
             (&*scratch.id, &scratch.kind),
@@ -338,5 +405,33 @@ mod tests {
         assert!(before.is_used_like(&larger) && before != larger);
         let open = one(&format!("{DATA}}}\nmount: {{secure: false}}"));
         assert!(!before.is_used_like(&open));
+        let whole = one(&format!("{DATA}}}\nvolumeType: disk"));
+        assert!(!before.is_used_like(&whole) && !whole.is_used_like(&before));
+        let elsewhere = DATA.replace("!system_disk", "disk.size > 1u");
+        let elsewhere = one(&format!("{elsewhere}}}\nvolumeType: disk"));
+        assert!(whole.is_used_like(&elsewhere) && whole != elsewhere);
+        let keys = "encryption: {provider: luks2, keys: [{nodeID: {}}]}";
+        let encrypted = one(&format!("{DATA}}}\nvolumeType: disk\n{keys}"));
+        assert!(encrypted.encryption().is_some() && !whole.is_used_like(&encrypted));
+    }
+
+    /// XFS has 12 bytes for it.
+    #[test]
+    fn a_file_system_has_a_label_that_fits() {
+        let label = |name: &str, kind: &str| {
+            let text = DATA.replace("name: data", &format!("name: {name}"));
+            let volume = one(&format!("{text}}}\nvolumeType: {kind}"));
+            volume.volume().unwrap().label.to_owned()
+        };
+        for (name, kind, fits) in [
+            ("abcdefghij", "partition", "u-abcdefghij"),
+            ("abcdefghijk", "partition", ""),
+            ("abcdefghij", "disk", "u-abcdefghij"),
+        ] {
+            assert_eq!(label(name, kind), fits);
+        }
+        // A disk is found by it, whatever its name.
+        let [one, other] = ["abcdefghijk", "abcdefghijl"].map(|name| label(name, "disk"));
+        assert!(one.starts_with("u-") && one.len() == LONGEST_LABEL && one != other);
     }
 }

@@ -128,7 +128,7 @@ fn own_mount(volume: &UserVolume) -> Option<&str> {
     (volume.kind != Kind::Directory).then_some(mounting.target.as_str())
 }
 
-fn is_swap(volume: &UserVolume) -> bool {
+pub(super) fn is_swap(volume: &UserVolume) -> bool {
     matches!(&volume.kind, Kind::Partition(one) if one.purpose == Purpose::Swap)
 }
 

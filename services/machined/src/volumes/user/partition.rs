@@ -8,12 +8,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use corten_config::values::MaxSize;
 use uuid::Uuid;
 
+use super::whole_disk;
 use crate::volumes::partitions::wipe_start;
 use crate::volumes::table::{Extent, FirstSector, TYPE_LINUX, TYPE_SWAP, Table};
 
 const MIB: u64 = 1 << 20;
 /// Where a file system, a table or a part of an array would have left something, in bytes from either end.
-const LOOKED_AT: u64 = MIB;
+pub(super) const LOOKED_AT: u64 = MIB;
 /// Bytes of a new table's entries, which the header follows at the disk's end.
 const ENTRIES: u64 = 128 * 128;
 /// What a header begins with.
@@ -134,6 +135,10 @@ impl Plan {
 /// It cannot be read, or has a table that is damaged.
 pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
     let first = FirstSector::of(disk)?;
+    // What looks like a table at the end of one was written by its users.
+    if whole_disk::is_volume(disk)? {
+        return Ok(Vec::new());
+    }
     match Table::read(disk) {
         Ok(table) => {
             let of_name = table.partitions().filter(|(name, _)| *name == label);

@@ -1,5 +1,6 @@
 //! What is done to disks for a user volume.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,16 @@ use std::path::{Path, PathBuf};
 use corten_config::kinds::Encryption;
 use corten_sys::blkpg;
 use tokio::task::{block_in_place, spawn_blocking};
+use uuid::Uuid;
 
 use super::known::{self, Seen};
 use super::mounts::Target;
 use super::opened::OpenedVolumes;
 use super::partition::{Change, Plan, Wish, ids, is_zero};
-use super::{Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, mounts, swap};
+use super::{
+    Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, WholeDisk, mounts, swap,
+    whole_disk,
+};
 use crate::console;
 use crate::durable;
 use crate::resources::block;
@@ -68,12 +73,17 @@ impl World {
             Kind::Partition(partition) => {
                 // Held until it is mounted.
                 let (held, device) = self.partition(volume, partition, facts).await?;
-                let opened = self.open(volume, partition, &device, facts).await;
-                opened.map(|opened| Place {
-                    device: device.display().to_string(),
-                    opened,
-                    sequence: Some(held.disk.sequence),
-                })
+                let opened = self.open(volume, &device, facts).await;
+                opened.map(|opened| held.place(&device, opened))
+            }
+            Kind::Disk(disk) => {
+                let held = self.whole_disk(volume, disk, facts).await?;
+                let device = held.disk.device();
+                let opened = self.open(volume, &device, facts).await;
+                if opened.is_ok() {
+                    block_in_place(|| whole_disk::remember(&volume.key(), &held));
+                }
+                opened.map(|opened| held.place(&device, opened))
             }
         };
         match done {
@@ -114,7 +124,7 @@ impl World {
         mounts::is_mounted(volume, place)
     }
 
-    /// Forgets which partitions are those of other volumes than these, whose disks may be gone, and their keys.
+    /// Forgets which partitions and disks are those of other volumes than these, which may be gone, and their keys.
     pub async fn forget_others(&self, wanted: &[UserVolume]) {
         self.opened.forget_others(wanted);
         let wanted = wanted.to_vec();
@@ -134,15 +144,26 @@ impl World {
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
 
+    async fn whole_disk(
+        &self,
+        volume: &UserVolume,
+        disk: &WholeDisk,
+        facts: &Facts,
+    ) -> Result<Held, Trouble> {
+        let (volume, wanted, facts) = (volume.clone(), disk.clone(), facts.clone());
+        spawn_blocking(move || whole_disk::find_or_take(&volume, &wanted, &facts))
+            .await
+            .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
+    }
+
     /// Decrypts, formats and mounts; the device that is mounted, or would be.
     async fn open(
         &self,
         volume: &UserVolume,
-        partition: &Partition,
         device: &Path,
         facts: &Facts,
     ) -> Result<String, String> {
-        let encryption = partition.encryption.as_ref();
+        let encryption = volume.encryption();
         let Some(made) = volume.volume() else {
             let opened = match encryption {
                 Some(wanted) => {
@@ -152,7 +173,7 @@ impl World {
                 }
                 None => device.display().to_string(),
             };
-            if partition.purpose == Purpose::Swap {
+            if mounts::is_swap(volume) {
                 block_in_place(|| swap::start(Path::new(&opened)))?;
             }
             return Ok(opened);
@@ -181,8 +202,8 @@ impl World {
             self.opened.remember(&volume.id, by);
         }
         attached?;
-        // One that fills its partition is left as it is.
-        if partition.grow
+        // One that fills its partition or disk is left as it is.
+        if volume.grows()
             && let Err(why) = supervisor.run("xfs_growfs", &[made.target]).await
         {
             console::warn(&format!("{} does not grow: {why}", volume.id));
@@ -200,7 +221,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, Pa
     let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
-        id: known::partition(state, id),
+        id: known::id(state, id),
         kind: match wanted.purpose {
             Purpose::FileSystem | Purpose::Raw => TYPE_LINUX,
             Purpose::Swap => TYPE_SWAP,
@@ -217,10 +238,9 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, Pa
         }
         Ok((held, device))
     };
-    let failed = |name: &str, error: io::Error| Trouble::Failed(format!("{name}: {error}"));
-    if let Some(name) = known::disk_of(id, wish.id, &look(id, facts))? {
-        let disk = facts.disk(&format!("/dev/{name}"));
-        let disk = disk.unwrap_or_else(|| Disk::new(name, 0));
+    let seen = look(facts, |mut file| ids(&mut file, id));
+    if let Some(name) = known::disk_of(id, wish.id, &seen)? {
+        let disk = named(name, facts);
         let alone = have(&disk)?;
         let found = Held::plan(disk, alone, &wish).and_then(|(held, plan)| {
             if plan.change == Change::New {
@@ -257,21 +277,32 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, Pa
     )))
 }
 
-/// What the tables on the disks say; of a partition that was added in this boot the kernel knows no name. A drive
+/// What is wrong with a disk.
+pub(super) fn failed(disk: &str, why: impl Display) -> Trouble {
+    Trouble::Failed(format!("{disk}: {why}"))
+}
+
+/// What the disks themselves say; of a partition that was added in this boot the kernel knows no name. A drive
 /// without a medium has nothing.
-fn look(label: &str, facts: &Facts) -> Vec<Seen> {
+pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -> Vec<Seen> {
     let disks = facts.disks.iter();
     disks
         .filter(|disk| !disk.cdrom && disk.size > 0)
         .map(|disk| {
             let disk = known_as(disk);
-            let partitions = disk.open().and_then(|mut file| ids(&mut file, label));
+            let ids = disk.open().and_then(&ids);
             Seen {
                 disk: disk.name,
-                partitions,
+                ids,
             }
         })
         .collect()
+}
+
+/// The disk of this name, the one that was looked at if that is known.
+pub(super) fn named(name: &str, facts: &Facts) -> Disk {
+    let disk = facts.disk(&format!("/dev/{name}"));
+    disk.unwrap_or_else(|| Disk::new(name, 0))
 }
 
 /// The disk that was chosen, and no other one that has its name by now.
@@ -279,28 +310,41 @@ pub(super) fn known_as(disk: &block::Disk) -> Disk {
     Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
 }
 
-fn have(disk: &Disk) -> Result<Alone, Trouble> {
+pub(super) fn have(disk: &Disk) -> Result<Alone, Trouble> {
     alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
 }
 
 /// A disk that a volume is made on: nobody else changes it, and as long as it is open no other one gets its name.
 #[derive(Debug)]
-struct Held {
-    disk: Disk,
-    _open: File,
+pub(super) struct Held {
+    pub(super) disk: Disk,
+    /// To read.
+    pub(super) open: File,
     _alone: Alone,
 }
 
 impl Held {
+    pub(super) fn of(disk: Disk, alone: Alone) -> io::Result<Held> {
+        Ok(Held {
+            open: disk.open()?,
+            disk,
+            _alone: alone,
+        })
+    }
+
+    /// Where a volume is whose device is this one, and is open as that one.
+    fn place(&self, device: &Path, opened: String) -> Place {
+        Place {
+            device: device.display().to_string(),
+            opened,
+            sequence: Some(self.disk.sequence),
+        }
+    }
+
     /// What is to be written to a disk, which is held from now on.
     fn plan(disk: Disk, alone: Alone, wish: &Wish<'_>) -> io::Result<(Held, Plan)> {
-        let mut open = disk.open()?;
-        let plan = Plan::on(&mut open, disk.sector(), wish)?;
-        let held = Held {
-            disk,
-            _open: open,
-            _alone: alone,
-        };
+        let held = Held::of(disk, alone)?;
+        let plan = Plan::on(&mut &held.open, held.disk.sector(), wish)?;
         Ok((held, plan))
     }
 
