@@ -129,7 +129,7 @@ section! {
         Acted "name" name: LinkName = "The link", required;
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
-        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent: its hardware address";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent or `none`: the UUID of its firmware, else its hardware address";
         Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
     }
 }

@@ -13,6 +13,7 @@ use corten_config::kinds::{
 use corten_config::values::LinkName;
 
 use super::alias::aliases;
+use super::default_layer::unsaid;
 use super::host_dns::service_addresses;
 use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from, time_servers};
 use super::{old_form, wireguard};
@@ -69,6 +70,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
     tunnels(document, specs);
     for config in document.all::<DHCPv4Config>() {
         let name = real_name(&config.name, present);
+        let duid = config.duid_raw.as_deref();
         specs.link(LAYER, name);
         specs.operators.push(OperatorSpec {
             operator: "dhcp4",
@@ -78,13 +80,14 @@ pub fn said(document: &Document, present: &Present) -> Said {
                 route_metric: config.route_metric.unwrap_or(METRIC),
                 skip_hostname: config.ignore_hostname == Some(true),
                 skip_routes: config.ignore_routes == Some(true),
-                client_identifier: identifier(config.client_identifier, config.duid_raw.as_deref()),
+                client_identifier: identifier("dhcp4", config.client_identifier, duid),
             },
             layer: LAYER,
         });
     }
     for config in document.all::<DHCPv6Config>() {
         let name = real_name(&config.name, present);
+        let duid = config.duid_raw.as_deref();
         specs.link(LAYER, name);
         specs.operators.push(OperatorSpec {
             operator: "dhcp6",
@@ -94,7 +97,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
                 route_metric: config.route_metric.unwrap_or(METRIC),
                 skip_hostname: config.ignore_hostname == Some(true),
                 skip_routes: false,
-                client_identifier: identifier(config.client_identifier, config.duid_raw.as_deref()),
+                client_identifier: identifier("dhcp6", config.client_identifier, duid),
             },
             layer: LAYER,
         });
@@ -278,9 +281,15 @@ fn common(specs: &mut Specs, name: &str, config: &Link) {
     }
 }
 
-pub(super) fn identifier(kind: Option<Identifier>, duid: Option<&str>) -> ClientIdentifier {
+/// Who gives a DUID, and not what is to be said, wants that to be said.
+pub(super) fn identifier(
+    operator: &str,
+    kind: Option<Identifier>,
+    duid: Option<&str>,
+) -> ClientIdentifier {
+    let kind = kind.or(duid.map(|_| Identifier::Duid));
     ClientIdentifier {
-        client_identifier: kind.unwrap_or(Identifier::Mac).word(),
+        client_identifier: kind.map_or(unsaid(operator), Identifier::word),
         duid: duid.unwrap_or_default().replace(':', ""),
     }
 }

@@ -48,13 +48,20 @@ pub fn dhcp(layer: Layer, operator: &'static str, link: &str) -> OperatorSpec {
         dhcp: Dhcp {
             route_metric: METRIC,
             client_identifier: ClientIdentifier {
-                client_identifier: "mac",
+                client_identifier: unsaid(operator),
                 duid: String::new(),
             },
             ..Dhcp::default()
         },
         layer,
     }
+}
+
+/// Who a node says it is when nobody says otherwise: by DHCPv4 its link, by DHCPv6 itself
+/// (`super::identity::duid`).
+#[must_use]
+pub fn unsaid(operator: &str) -> &'static str {
+    if operator == "dhcp6" { "none" } else { "mac" }
 }
 
 #[cfg(test)]

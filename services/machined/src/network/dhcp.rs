@@ -12,12 +12,14 @@ use mozim::{
     DhcpV6Lease, DhcpV6Mode, DhcpV6State, ErrorKind,
 };
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use super::former::Former;
 use super::layers::Specs;
-use super::{lease, refusal};
+use super::{lease, refusal, solicit};
 use crate::console;
-use crate::resources::network_names::{ClientIdentifier, Dhcp};
+use crate::resources::network_names::Dhcp;
 
 /// After an error of the client itself, or an answer of no use; lost packets it repeats on its own.
 const RETRY: Duration = Duration::from_secs(3);
@@ -25,16 +27,19 @@ const RETRY: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
 /// So long all servers of DHCPv6 have to confirm a lease: two questions, too (RFC 8415, section 7.6).
 const CONFIRM: Duration = Duration::from_secs(15);
-/// Type of a client identifier that is a DUID (RFC 4361, section 6.1).
+/// Type of a client identifier that is four bytes for the link and a DUID (RFC 4361, section 6.1).
 const DUID_CLIENT_ID: u8 = 255;
 
 /// A link, for its clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asking {
     /// The kernel's number.
     pub index: u32,
     pub name: String,
     pub mac: Vec<u8>,
+    /// Who the node is, and which of its links this is ([`super::identity`]).
+    pub duid: Vec<u8>,
+    pub iaid: u32,
     /// How it asks.
     pub dhcp: Dhcp,
     /// Where it asks from: by DHCPv6, its link-local address; by DHCPv4 nothing.
@@ -103,54 +108,87 @@ impl V4 {
 struct V6 {
     client: DhcpV6Client,
     state: DhcpV6State,
+    /// Where it asks from.
+    source: Ipv6Addr,
     lease: Option<DhcpV6Lease>,
+    /// The address that the link had before.
+    former: Option<Ipv6Addr>,
     /// Whether the lease may be of another network.
     doubts: bool,
 }
 
 impl V6 {
-    /// With a lease it asks all servers to confirm that: a client that begins anew has a new number (IAID), for
-    /// which servers have another address.
-    fn new(mut client: DhcpV6Client, kept: Option<DhcpV6Lease>) -> Result<V6, DhcpError> {
-        let mut state = DhcpV6State::Solicit;
-        let doubts = kept.is_some();
-        if let Some(mut due) = kept.clone() {
+    /// Without a lease it asks for one. With one it asks all servers to confirm that, which takes fewer questions.
+    async fn new(
+        asking: &Asking,
+        source: Ipv6Addr,
+        kept: Option<DhcpV6Lease>,
+        former: Option<Ipv6Addr>,
+    ) -> Result<V6, DhcpError> {
+        let mut config = DhcpV6Config::new(&asking.name, DhcpV6Mode::NonTemporaryAddresses);
+        config
+            .set_iface_index(asking.index)
+            .set_link_local_ip(source)
+            .set_duid(DhcpV6Duid::Raw(asking.duid.clone()));
+        let mut own = V6 {
+            client: DhcpV6Client::init(config, None).await?,
+            state: DhcpV6State::Solicit,
+            source,
+            lease: kept.clone(),
+            former,
+            doubts: kept.is_some(),
+        };
+        if let Some(mut due) = kept {
             (due.t1_sec, due.t2_sec) = (1, 1);
-            client.done(due.clone())?;
-            state = DhcpV6State::Done(Box::new(due));
+            own.hold(due)?;
         }
-        Ok(V6 {
-            client,
-            state,
-            lease: kept,
-            doubts,
-        })
+        Ok(own)
+    }
+
+    /// Leaves a lease to mozim, as if it had just been given.
+    fn hold(&mut self, lease: DhcpV6Lease) -> Result<(), DhcpError> {
+        self.client.done(lease.clone())?;
+        self.state = DhcpV6State::Done(Box::new(lease));
+        Ok(())
     }
 
     async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
-        let run = self.client.run();
         self.state = match self.state {
-            DhcpV6State::Rebind if self.doubts => match timeout(CONFIRM, run).await {
+            // Also when a lease has run out.
+            DhcpV6State::Solicit => {
+                let found = solicit::obtain(asking, self.source, self.former).await?;
+                self.hold(found)?;
+                return self.news(asking);
+            }
+            DhcpV6State::Rebind if self.doubts => match timeout(CONFIRM, self.client.run()).await {
                 Ok(state) => state?,
                 Err(_) => return Ok(News::Anew),
             },
-            _ => run.await?,
+            _ => self.client.run().await?,
         };
-        Ok(match &self.state {
-            DhcpV6State::Done(found) => {
-                usable(found.address)?;
-                self.doubts = false;
-                self.lease = Some((**found).clone());
-                let specs = lease::of_v6(&asking.name, found);
-                News::Lease(Box::new(specs), seconds(found.valid_time_sec))
-            }
-            _ => News::None,
-        })
+        self.news(asking)
+    }
+
+    /// What it has come to.
+    fn news(&mut self, asking: &Asking) -> Result<News, DhcpError> {
+        let DhcpV6State::Done(found) = &self.state else {
+            return Ok(News::None);
+        };
+        usable(found.address)?;
+        self.doubts = false;
+        self.former = Some(found.address);
+        self.lease = Some((**found).clone());
+        let specs = lease::of_v6(&asking.name, found);
+        Ok(News::Lease(Box::new(specs), seconds(found.valid_time_sec)))
     }
 }
 
 impl Client {
-    async fn new(asking: &Asking, kept: Option<DhcpV6Lease>) -> Result<Client, DhcpError> {
+    async fn new(
+        asking: &Asking,
+        kept: Option<DhcpV6Lease>,
+        former: Option<Ipv6Addr>,
+    ) -> Result<Client, DhcpError> {
         match asking.source {
             None => {
                 let mut config = DhcpV4Config::new(&asking.name);
@@ -158,7 +196,7 @@ impl Client {
                     .set_iface_index(asking.index)
                     .set_iface_mac_raw(&asking.mac)?
                     .request_extra_dhcp_opts(&[lease::SEARCH_DOMAINS]);
-                identify(&mut config, &asking.dhcp.client_identifier, asking.index);
+                identify(&mut config, asking);
                 Ok(Client::V4(Box::new(V4 {
                     client: DhcpV4Client::init(config, None).await?,
                     state: DhcpV4State::InitReboot,
@@ -166,18 +204,8 @@ impl Client {
                 })))
             }
             Some(source) => {
-                let mode = DhcpV6Mode::NonTemporaryAddresses;
-                let mut config = DhcpV6Config::new(&asking.name, mode);
-                config
-                    .set_iface_index(asking.index)
-                    .set_link_local_ip(source)
-                    .set_duid_by_iface_mac(&asking.mac);
-                let identifier = &asking.dhcp.client_identifier;
-                if identifier.client_identifier == "duid" {
-                    config.set_duid(DhcpV6Duid::Raw(bytes(&identifier.duid)));
-                }
-                let client = DhcpV6Client::init(config, None).await?;
-                Ok(Client::V6(Box::new(V6::new(client, kept)?)))
+                let client = V6::new(asking, source, kept, former).await?;
+                Ok(Client::V6(Box::new(client)))
             }
         }
     }
@@ -223,43 +251,34 @@ async fn refused(asking: &Asking, server: Ipv4Addr) {
     }
 }
 
-fn identify(config: &mut DhcpV4Config, identifier: &ClientIdentifier, index: u32) {
-    match identifier.client_identifier {
+fn identify(config: &mut DhcpV4Config, asking: &Asking) {
+    match asking.dhcp.client_identifier.client_identifier {
         "none" => {}
         "duid" => {
-            // RFC 4361: four bytes that tell links of one machine apart, then the DUID.
-            let id = [&index.to_be_bytes(), &*bytes(&identifier.duid)].concat();
+            let id = [&asking.iaid.to_be_bytes(), &*asking.duid].concat();
             config.set_client_id(DUID_CLIENT_ID, &id);
         }
         _ => drop(config.use_mac_as_client_id()),
     }
 }
 
-/// Hexadecimal digits as bytes; the config has checked them.
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex
-        .chars()
-        .filter_map(|digit| digit.to_digit(16))
-        .filter_map(|digit| u8::try_from(digit).ok())
-        .collect();
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(high << 4 | low),
-        _ => None,
-    };
-    digits.chunks(2).filter_map(byte).collect()
-}
-
 /// Asks for as long as the link is there. `tell` gets what a lease gives, and `None` when it is over; `again`
-/// says that the link has its carrier back.
+/// says that the link has its carrier back. By DHCPv6 it asks for the `former` address of the link, and keeps the one
+/// it gets; by DHCPv4 mozim can ask for none, and servers know the link by what it says it is.
 pub async fn ask(
     asking: Asking,
     again: &mut mpsc::UnboundedReceiver<()>,
     ends: &mut Option<Instant>,
+    former: &Former,
     tell: impl Fn(Option<Specs>) + Send,
 ) {
     let mut kept = None;
+    let mut address = match asking.source {
+        Some(_) => read(former, &asking).await,
+        None => None,
+    };
     loop {
-        let mut client = match Client::new(&asking, kept.take()).await {
+        let mut client = match Client::new(&asking, kept.take(), address).await {
             Ok(client) => Some(client),
             Err(error) => {
                 complain(&asking, &error);
@@ -303,6 +322,12 @@ pub async fn ask(
                     Ok(News::Lease(specs, time)) => {
                         *ends = Instant::now().checked_add(time);
                         tell(Some(*specs));
+                        let lease = client.as_ref().and_then(Client::kept);
+                        let given = lease.map(|lease| lease.address);
+                        if let Some(given) = given.filter(|_| given != address) {
+                            address = Some(given);
+                            keep(former, &asking, given);
+                        }
                     }
                     Ok(News::Anew) => break,
                     Ok(News::Refused) => {
@@ -323,18 +348,20 @@ pub async fn ask(
     }
 }
 
+/// The volume may be slow.
+async fn read(former: &Former, asking: &Asking) -> Option<Ipv6Addr> {
+    let (former, link) = (former.clone(), asking.name.clone());
+    let read = spawn_blocking(move || former.address(&link));
+    read.await.ok().flatten()
+}
+
+/// Nothing waits for it: a lease is renewed whatever becomes of the volume.
+fn keep(former: &Former, asking: &Asking, address: Ipv6Addr) {
+    let (former, link) = (former.clone(), asking.name.clone());
+    spawn_blocking(move || former.keep(&link, address));
+}
+
 fn complain(asking: &Asking, error: &DhcpError) {
     let name = &asking.name;
     console::warn(&format!("network: DHCP on {name}: {}", error.msg()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duid_is_read() {
-        assert_eq!(bytes("000100FF"), [0, 1, 0, 255]);
-        assert!(bytes("").is_empty());
-    }
 }

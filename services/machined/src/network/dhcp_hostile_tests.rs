@@ -1,16 +1,16 @@
-//! mozim, which reads what DHCP servers say, beside one that says it wrongly many times before it says it well.
+//! The clients of DHCP, which read what servers say, beside one that says it wrongly many times before it says it well;
+//! and what they ask a benign one.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::ops::Range;
+use std::sync::mpsc as channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use corten_corpus::{hostile, sample};
 use futures_util::TryStreamExt as _;
-use mozim::{
-    DhcpV4Client, DhcpV4Config, DhcpV4State, DhcpV6Client, DhcpV6Config, DhcpV6Mode, DhcpV6State,
-};
+use mozim::{DhcpV4Client, DhcpV4Config, DhcpV4State};
 use nix::sys::socket::{setsockopt, sockopt};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
@@ -19,9 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::dhcp::{Asking, ask};
+use super::former::Former;
+use super::identity::{duid, iaid};
 use super::layers::Specs;
-use super::lease::{is_name, of_v4, of_v6};
-use super::testing::{Neighbour, alone, cable, give, kernel};
+use super::lease::{is_name, of_v4};
+use super::testing::{Neighbour, alone, cable, give, kernel, on_a_volume};
 use crate::resources::network_names::Dhcp;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -57,7 +59,7 @@ fn answering(question: &[u8], answer: &mut [u8], places: &[Range<usize>]) {
 }
 
 /// Where a DHCPv6 message has the number of its IA_NA, its first four bytes (RFC 8415, section 21.4).
-fn iaid(message: &[u8]) -> Option<Range<usize>> {
+fn number(message: &[u8]) -> Option<Range<usize>> {
     let mut at = 4;
     loop {
         let [code, length] = [at, at + 2].map(|at| {
@@ -79,11 +81,19 @@ fn answer_v4(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
 
 fn answer_v6(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
     answering(question, &mut answer, std::slice::from_ref(&(1..4)));
-    if let (Some(from), Some(to)) = (iaid(question), iaid(&answer)) {
+    if let (Some(from), Some(to)) = (number(question), number(&answer)) {
         let number = question[from].to_vec();
         answer[to].copy_from_slice(&number);
     }
     answer
+}
+
+/// Where it has that link's address, behind two times and the head of an option (RFC 8415, section 21.6).
+fn address(message: &[u8]) -> Option<Range<usize>> {
+    let number = number(message)?;
+    let address = number.start + 16..number.start + 32;
+    message.get(address.clone())?;
+    (message[number.start + 12..number.start + 14] == [0, 5]).then_some(address)
 }
 
 /// Answers questions at this socket. `good` names the sample that is a good answer, `to` who gets it.
@@ -176,45 +186,152 @@ fn hostile_servers_of_dhcpv4_end_no_client() {
     }));
 }
 
+/// A server of DHCPv6 is asked here, once the link has an address to ask from.
+async fn server_v6(neighbour: &Neighbour, index: u32) -> UdpSocket {
+    // The kernel first asks whether anybody else has the address.
+    let own = SocketAddrV6::new(LINK_LOCAL, 0, 0, index);
+    while UdpSocket::bind(own).is_err() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    neighbour.acts(|| {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 547)).unwrap();
+        let far = nix::net::if_::if_nametoindex("far").unwrap();
+        socket.join_multicast_v6(&SERVERS, far).unwrap();
+        socket
+    })
+}
+
+/// The link, as it asks by DHCPv6.
+fn asking_v6(index: u32) -> Asking {
+    let dhcp = Dhcp::default();
+    Asking {
+        index,
+        name: "plug".to_owned(),
+        mac: MAC.to_vec(),
+        duid: duid(&dhcp.client_identifier, None, &MAC),
+        iaid: iaid("plug", Some(&MAC)),
+        dhcp,
+        source: Some(LINK_LOCAL),
+    }
+}
+
+/// A client's leases, as it tells of them, while `listen` wants to hear of them.
+async fn listening<T>(
+    asking: Asking,
+    former: &Former,
+    listen: impl AsyncFnOnce(&mut mpsc::UnboundedReceiver<Option<Specs>>) -> T,
+) -> T {
+    let (_carrier, mut again) = mpsc::unbounded_channel();
+    let (telling, mut told) = mpsc::unbounded_channel();
+    let tell = move |specs| telling.send(specs).unwrap();
+    let mut ends = None;
+    tokio::select! {
+        () = ask(asking, &mut again, &mut ends, former, tell) => panic!("nobody asks any more"),
+        heard = listen(&mut told) => heard,
+    }
+}
+
 #[test]
 fn hostile_servers_of_dhcpv6_end_no_client() {
     alone(within_patience(async {
         let neighbour = neighbour().await;
-        // The kernel first asks whether anybody else has the address.
         let index = index(&kernel(), "plug").await;
-        let own = SocketAddrV6::new(LINK_LOCAL, 0, 0, index);
-        while UdpSocket::bind(own).is_err() {
-            sleep(Duration::from_millis(50)).await;
-        }
-        let socket = neighbour.acts(|| {
-            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 547)).unwrap();
-            let far = nix::net::if_::if_nametoindex("far").unwrap();
-            socket.join_multicast_v6(&SERVERS, far).unwrap();
-            socket
-        });
+        let socket = server_v6(&neighbour, index).await;
         let good = |question: &[u8]| match question.first() {
             Some(1) => "advertise",
             _ => "reply",
         };
         let server = serve(socket, "dhcpv6", good, |from| from, answer_v6);
-        let mut leases = 0;
-        while leases < CLIENTS {
+        let nowhere = tempfile::tempdir().unwrap();
+        let former = Former::on_volume(nowhere.path());
+        for _ in 0..CLIENTS {
             assert!(!server.is_finished(), "the server ended");
-            let mut config = DhcpV6Config::new("plug", DhcpV6Mode::NonTemporaryAddresses);
-            config
-                .set_iface_index(index)
-                .set_link_local_ip(LINK_LOCAL)
-                .set_duid_by_iface_mac(&MAC);
-            let mut client = DhcpV6Client::init(config, None).await.unwrap();
-            while let Ok(Ok(state)) = timeout(ASTRAY, client.run()).await {
-                if let DhcpV6State::Done(lease) = state {
-                    check(&of_v6("plug", &lease));
-                    leases += 1;
-                    break;
-                }
-            }
+            listening(asking_v6(index), &former, async |told| {
+                let mut next = async || loop {
+                    if let Some(specs) = told.recv().await.unwrap() {
+                        check(&specs);
+                        return;
+                    }
+                };
+                next().await;
+                // It is renewed soon, unless the first answer was a lie that says otherwise.
+                let _ = timeout(ASTRAY, next()).await;
+            })
+            .await;
         }
     }));
+}
+
+/// What a question of DHCPv6 says: its kind, who asks, by which number and for which address.
+type Said = (u8, Vec<u8>, Vec<u8>, Option<Vec<u8>>);
+
+/// A server that gives whoever names no address the next one, as if it knew nobody. What is asked is told.
+fn forgetful(socket: UdpSocket) -> channel::Receiver<Said> {
+    socket.set_read_timeout(Some(IDLE)).unwrap();
+    let (telling, told) = channel::channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        let mut next = 1;
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let question = &buffer[..length];
+            let kind = question[0];
+            let mut answer = sample("dhcpv6", if kind == 1 { "advertise" } else { "reply" });
+            let wanted = address(question).map(|place| question[place].to_vec());
+            let place = address(&answer).unwrap();
+            match &wanted {
+                Some(wanted) => answer[place].copy_from_slice(wanted),
+                None => {
+                    answer[place.end - 1] = next;
+                    next += 1;
+                }
+            }
+            // Who asks is named first (RFC 8415, section 21.2).
+            let name = question[8..8 + usize::from(question[7])].to_vec();
+            let number = question[number(question).unwrap()].to_vec();
+            let _ = telling.send((kind, name, number, wanted));
+            let _ = socket.send_to(&answer_v6(question, answer), from);
+        }
+    });
+    told
+}
+
+#[test]
+fn a_link_asks_for_its_former_address_as_whom_it_was_before() {
+    on_a_volume("mode=700", |volume| {
+        alone(within_patience(async {
+            let neighbour = neighbour().await;
+            let index = index(&kernel(), "plug").await;
+            let said = forgetful(server_v6(&neighbour, index).await);
+            let asking = asking_v6(index);
+            let mut given = Vec::new();
+            for _ in 0..2 {
+                let former = Former::on_volume(volume);
+                let first = listening(asking.clone(), &former, async |told| {
+                    let first = told.recv().await.unwrap().expect("a lease was over");
+                    // The renewal brings the rest; by then the address is kept, or soon.
+                    let whole = told.recv().await.unwrap().expect("a lease was over");
+                    assert_eq!(first.addresses, whole.addresses);
+                    assert!(whole.resolver.is_some(), "{whole:?}");
+                    while former.address("plug").is_none() {
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                    first
+                });
+                given.push(first.await.addresses);
+            }
+            assert_eq!(given[0], given[1]);
+            let said: Vec<Said> = said.try_iter().collect();
+            let solicits: Vec<_> = said.iter().filter(|(kind, ..)| *kind == 1).collect();
+            let own = given[0][0].address.address.to_string();
+            let own: Ipv6Addr = own.parse().unwrap();
+            assert_eq!(solicits.first().unwrap().3, None);
+            assert_eq!(solicits.last().unwrap().3, Some(own.octets().to_vec()));
+            for (_, name, number, _) in &said {
+                assert_eq!(*name, asking.duid);
+                assert_eq!(*number, asking.iaid.to_be_bytes());
+            }
+        }));
+    });
 }
 
 /// An answer of DHCPv4 that gives this address for an hour, to be renewed after a second.
@@ -264,23 +381,17 @@ fn an_address_that_is_no_machines_takes_no_lease_away() {
             index: index(&kernel(), "plug").await,
             name: "plug".to_owned(),
             mac: MAC.to_vec(),
-            dhcp: Dhcp::default(),
-            source: None,
+            ..Asking::default()
         };
-        let (_carrier, mut again) = mpsc::unbounded_channel();
-        let (telling, mut told) = mpsc::unbounded_channel();
-        let tell = move |specs| telling.send(specs).unwrap();
-        let mut ends = None;
-        let leases = async {
+        let nowhere = tempfile::tempdir().unwrap();
+        let former = Former::on_volume(nowhere.path());
+        listening(asking, &former, async |told| {
             for _ in 0..2 {
-                let specs: Specs = told.recv().await.flatten().expect("a lease was over");
+                let specs = told.recv().await.flatten().expect("a lease was over");
                 let address = specs.addresses.first().map(|spec| spec.address.address);
                 assert_eq!(address, Some(OWN.into()), "{specs:?}");
             }
-        };
-        tokio::select! {
-            () = ask(asking, &mut again, &mut ends, tell) => panic!("nobody asks any more"),
-            () = leases => {}
-        }
+        })
+        .await;
     }));
 }

@@ -2,7 +2,8 @@
 //!
 //! Layers say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
 //! `lease`, `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in
-//! `dhcp`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and the files `kernel.rs` is pure.
+//! `dhcp`, `solicit`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and `former` and the files
+//! `kernel.rs` is pure.
 
 mod alias;
 pub mod apply;
@@ -16,11 +17,13 @@ mod dhcp_hostile_tests;
 pub mod ethtool;
 pub mod files;
 pub mod firewall;
+pub mod former;
 mod generic;
 pub mod host_dns;
 mod host_dns_tcp;
 #[cfg(test)]
 mod host_dns_tests;
+pub mod identity;
 mod ip_param;
 pub mod layers;
 #[cfg(test)]
@@ -34,6 +37,7 @@ mod platform_layer_tests;
 mod refusal;
 pub mod rules;
 pub mod seed;
+mod solicit;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_config::Word as _;
-use corten_config::kinds::{ClientIdentifier as Identifier, LinkRoute};
+use corten_config::kinds::LinkRoute;
 use corten_config::platform::{
     PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
     PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape,
@@ -63,7 +63,7 @@ pub fn of_meta(network: &PlatformNetwork, present: &Present) -> Specs {
             PlatformOperatorKind::Dhcp6 => &operator.dhcp6,
         };
         specs.operators.push(OperatorSpec {
-            dhcp: meta_dhcp(how),
+            dhcp: meta_dhcp(operator.kind.word(), how),
             ..dhcp(LAYER, operator.kind.word(), &name)
         });
     }
@@ -121,16 +121,14 @@ fn meta_link(specs: &mut Specs, said: &PlatformLink, real: &impl Fn(&str) -> Str
     }
 }
 
-fn meta_dhcp(how: &PlatformDhcp) -> Dhcp {
+fn meta_dhcp(operator: &str, how: &PlatformDhcp) -> Dhcp {
     let said = &how.identifier;
     let duid = said.duid.as_deref().map(str::to_lowercase);
-    // Who gives a DUID wants it to be told.
-    let kind = said.kind.or(duid.as_ref().map(|_| Identifier::Duid));
     Dhcp {
         route_metric: how.route_metric.unwrap_or(METRIC),
         skip_hostname: how.skip_hostname,
         skip_routes: how.skip_routes,
-        client_identifier: identifier(kind, duid.as_deref()),
+        client_identifier: identifier(operator, said.kind, duid.as_deref()),
     }
 }
 

@@ -7,6 +7,7 @@ use corten_config::Document;
 use super::config_layer::{Present, Said, said};
 use super::layers::Layered as _;
 use crate::resources::network::LinkStatus;
+use crate::resources::network_names::OperatorSpec;
 use crate::sample;
 
 /// `network` is the content of `machine.network`, in flow style.
@@ -334,4 +335,35 @@ fn an_alias_of_an_earlier_config_is_nobodys_name() {
     let network = "{interfaces: [{interface: uplink, mtu: 9000}]}";
     let said = said(&document(network, ""), &present);
     assert_eq!(all(&said), ["uplink "]);
+}
+
+#[test]
+fn who_asks_is_what_the_config_says_or_by_dhcpv6_the_machine() {
+    let others = "---
+apiVersion: v1alpha1
+kind: DHCPv4Config
+name: eth0
+---
+apiVersion: v1alpha1
+kind: DHCPv6Config
+name: eth0
+---
+apiVersion: v1alpha1
+kind: DHCPv6Config
+name: eth1
+clientIdentifier: mac
+---
+apiVersion: v1alpha1
+kind: DHCPv6Config
+name: eth2
+duidRaw: '00:01:02'
+";
+    let said = said(&document("{}", others), &present());
+    let who = |spec: &OperatorSpec| {
+        let identifier = &spec.dhcp.client_identifier;
+        (identifier.client_identifier, identifier.duid.clone())
+    };
+    let found: Vec<_> = said.specs.operators.iter().map(who).collect();
+    let wanted = [("mac", ""), ("none", ""), ("mac", ""), ("duid", "000102")];
+    assert_eq!(found, wanted.map(|(kind, duid)| (kind, duid.to_owned())));
 }

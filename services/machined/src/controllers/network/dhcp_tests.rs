@@ -1,5 +1,6 @@
 //! DHCP clients beside real servers, with a cable between them: udhcpd, whose leases last seconds, and dnsmasq.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -382,4 +383,25 @@ fn a_cable_pulled_out_and_put_in_again_changes_no_address() {
         let still = (node.since(OWN), node.since(&sixth));
         assert_eq!((node.sixth(), still), (Some(sixth), since));
     });
+}
+
+/// A server that has forgotten all, as after a fault, finds an address by who asks (dnsmasq(8), `--dhcp-range`).
+#[test]
+fn a_node_has_the_same_address_of_dhcpv6_after_each_boot() {
+    let addresses = RefCell::new(Vec::new());
+    for _ in 0..2 {
+        alone(async {
+            let neighbour = cable(MAC).await;
+            neighbour.asks(async |handle| give(&handle, "far", &["fd00::1"]).await);
+            let Some(server) = dnsmasq(&neighbour) else {
+                return;
+            };
+            let node = Node::start(&["dhcp6"]);
+            until("an address", Some(&server), || node.sixth().is_some()).await;
+            addresses.borrow_mut().extend(node.sixth());
+        });
+    }
+    if let [first, second] = addresses.into_inner().as_slice() {
+        assert_eq!(first, second);
+    }
 }

@@ -2,20 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 use std::time::Duration;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use super::{forget_others, layer_outputs, write};
 use crate::network::dhcp::{Asking, ask};
+use crate::network::former::Former;
+use crate::network::identity;
 use crate::network::layers::Specs;
 use crate::panics::caught;
 use crate::resources::network::{AddressStatus, LinkStatus};
 use crate::resources::network_names::OperatorSpec;
 use crate::resources::network_spec::Layer;
+use crate::volumes::STATE;
 
 /// After a bug of a client.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -65,10 +70,12 @@ impl Controller for Operators {
         let mut tasks = JoinSet::new();
         let (sender, mut news) = mpsc::unbounded_channel::<News>();
         let mut number = 0;
+        let machine = identity::machine(Path::new("/"));
+        let former = Former::on_volume(Path::new(STATE.target));
         loop {
             tokio::select! {
                 () = context.event() => {
-                    let wanted = wanted(context)?;
+                    let wanted = wanted(context, machine)?;
                     clients.retain(|id, client| {
                         wanted.get(id).is_some_and(|(asking, _)| *asking == client.asking)
                     });
@@ -82,7 +89,7 @@ impl Controller for Operators {
                         } else if has_carrier {
                             // A question asked before there is a carrier is lost.
                             number += 1;
-                            let client = start(&id, number, asking, &sender, &mut tasks);
+                            let client = start(&id, number, asking, &former, &sender, &mut tasks);
                             clients.insert(id, client);
                         }
                     }
@@ -109,7 +116,10 @@ impl Controller for Operators {
 }
 
 /// Who shall ask, by the operator's id, and whether the link has a carrier.
-fn wanted(context: &Context) -> Result<BTreeMap<String, (Asking, bool)>, Failure> {
+fn wanted(
+    context: &Context,
+    machine: Option<Uuid>,
+) -> Result<BTreeMap<String, (Asking, bool)>, Failure> {
     let mut wanted = BTreeMap::new();
     let addresses = context.list::<AddressStatus>()?;
     for spec in context.list::<OperatorSpec>()? {
@@ -125,10 +135,14 @@ fn wanted(context: &Context) -> Result<BTreeMap<String, (Asking, bool)>, Failure
         } else {
             None
         };
+        let mac = link.mac();
+        let hardware = link.is_physical().then_some(&*mac);
         let asking = Asking {
             index: link.index,
             name: spec.link_name.clone(),
-            mac: link.mac(),
+            duid: identity::duid(&spec.dhcp.client_identifier, machine, &mac),
+            iaid: identity::iaid(&spec.link_name, hardware),
+            mac,
             dhcp: spec.dhcp.clone(),
             source,
         };
@@ -156,6 +170,7 @@ fn start(
     id: &str,
     number: u64,
     asking: Asking,
+    former: &Former,
     news: &mpsc::UnboundedSender<News>,
     tasks: &mut JoinSet<()>,
 ) -> Client {
@@ -163,11 +178,11 @@ fn start(
     let news = news.clone();
     let own = id.to_owned();
     let tell = move |specs| drop(news.send((own.clone(), number, specs)));
-    let asked = asking.clone();
+    let (asked, former) = (asking.clone(), former.clone());
     let task = tasks.spawn(async move {
         // What it told holds while it begins anew, for its time: an answer that it cannot bear costs no address.
         let mut ends = None;
-        while caught(ask(asked.clone(), &mut carrier, &mut ends, &tell))
+        while caught(ask(asked.clone(), &mut carrier, &mut ends, &former, &tell))
             .await
             .is_err()
         {
