@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_config::Document;
+use corten_config::kinds::TrustedRootsConfig;
 use corten_pki::{Ca, CertificateAndKey, PkiError};
 
 use crate::durable::{Access, remove_if_there, replace_now};
@@ -27,6 +28,9 @@ pub enum ConfigError {
         "machine.token is empty: a node without the key of machine.ca gets its certificate by it"
     )]
     NoToken,
+    /// A registry could not be believed by it, or nobody.
+    #[error("{0}: a certificate in it cannot be used")]
+    Unusable(String, #[source] PkiError),
     /// One of the names is none.
     #[error("machine.certSANs")]
     Names(#[source] PkiError),
@@ -40,6 +44,7 @@ pub fn check(document: &Document) -> Result<(), ConfigError> {
     let machine = &document.machine;
     // Made and thrown away: the names go the way they will go.
     corten_pki::server_request("", &machine.cert_sans).map_err(ConfigError::Names)?;
+    check_authorities(document)?;
     match signer(document) {
         Err(ConfigError::NoAuthority) => {}
         other => return other.map(drop),
@@ -50,18 +55,37 @@ pub fn check(document: &Document) -> Result<(), ConfigError> {
         .map(|ca| &*ca.crt)
         .filter(|crt| !crt.is_empty());
     for crt in ca.chain(machine.accepted_cas.iter().map(|ca| &*ca.crt)) {
-        let found = corten_pki::certificates_from_pem(crt.as_bytes());
-        let valid = found.and_then(|found| {
-            found
-                .iter()
-                .try_for_each(|ca| corten_pki::validity(ca).map(drop))
-        });
-        valid.map_err(ConfigError::Accepted)?;
+        check_pem(crt).map_err(ConfigError::Accepted)?;
     }
     if machine.token.is_empty() {
         return Err(ConfigError::NoToken);
     }
     Ok(())
+}
+
+/// One that containerd cannot read would keep it from pulling anything from the registry.
+fn check_authorities(document: &Document) -> Result<(), ConfigError> {
+    for roots in document.all::<TrustedRootsConfig>() {
+        let field = || format!("TrustedRootsConfig {}: certificates", roots.name);
+        check_pem(&roots.certificates).map_err(|error| ConfigError::Unusable(field(), error))?;
+    }
+    for (host, tls) in document.registries().tls {
+        let crt = tls.client_identity.as_ref().map(|(crt, _)| crt);
+        for (field, pem) in [("ca", tls.ca.as_ref()), ("clientIdentity", crt)] {
+            let field = || format!("{field} of the registry {host}");
+            pem.map_or(Ok(()), |pem| check_pem(pem))
+                .map_err(|error| ConfigError::Unusable(field(), error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there are certificates, and each is one.
+fn check_pem(pem: &str) -> Result<(), PkiError> {
+    let found = corten_pki::certificates_from_pem(pem.as_bytes())?;
+    found
+        .iter()
+        .try_for_each(|crt| corten_pki::validity(crt).map(drop))
 }
 
 /// The authority of the API.
@@ -184,9 +208,35 @@ mod tests {
         assert_eq!(held.left(&"node", now() + 20 * HOUR), Some(2 * HOUR));
     }
 
+    #[test]
+    fn authorities_of_registries_and_roots_are_certificates() {
+        let name_of = |more: &str| {
+            let crt = encoded(&ca().pem().crt);
+            let machine = format!("  token: a.b\n  ca: {{crt: {crt}}}");
+            let error = check(&with("worker", &machine, more)).err();
+            error.map(|error| error.to_string())
+        };
+        let quoted = |pem: &str| pem.replace('\n', "\\n");
+        let good = quoted(&ca().pem().crt);
+        let bad = quoted("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let roots = |pem: &str| format!("TrustedRootsConfig\nname: a\ncertificates: \"{pem}\"");
+        let tls = |pem: &str| format!("RegistryTLSConfig\nname: h:5000\nca: \"{pem}\"");
+        assert_eq!(name_of(&roots(&good)), None);
+        assert_eq!(name_of(&tls(&good)), None);
+        let why = "TrustedRootsConfig a: certificates: a certificate in it cannot be used";
+        assert_eq!(name_of(&roots(&(good + &bad))).as_deref(), Some(why));
+        let why = "ca of the registry h:5000: a certificate in it cannot be used";
+        assert_eq!(name_of(&tls(&bad)).as_deref(), Some(why));
+    }
+
     fn document(kind: &str, machine: &str) -> Document {
+        with(kind, machine, "HostnameConfig\nauto: stable")
+    }
+
+    /// With a document of its own, of which `more` is the kind and what follows it.
+    fn with(kind: &str, machine: &str, more: &str) -> Document {
         let text = format!(
-            "version: v1alpha1\nmachine:\n  type: {kind}\n{machine}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+            "version: v1alpha1\nmachine:\n  type: {kind}\n{machine}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\napiVersion: v1alpha1\nkind: {more}\n"
         );
         Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
     }

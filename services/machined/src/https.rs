@@ -8,8 +8,7 @@ use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::AgentScope;
 
-/// The authorities the image trusts.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+use crate::trusted_roots::AUTHORITIES;
 
 /// Settings of an agent. `patience` is from a name's resolution to the last byte.
 pub(crate) fn config(patience: Duration) -> ConfigBuilder<AgentScope> {
@@ -18,7 +17,7 @@ pub(crate) fn config(patience: Duration) -> ConfigBuilder<AgentScope> {
         .tls_config(TlsConfig::builder().root_certs(authorities()).build())
 }
 
-/// What the image trusts; nothing, where there is no image.
+/// What the image and the config trust; nothing, where there is no image.
 fn authorities() -> RootCerts {
     let pem = fs::read(AUTHORITIES).unwrap_or_default();
     let certificates: Vec<Certificate<'static>> = parse_pem(&pem)

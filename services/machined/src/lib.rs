@@ -50,6 +50,7 @@ mod oom;
 mod panics;
 mod power_button;
 mod proc;
+mod registries;
 mod regular;
 mod resources;
 #[cfg(test)]
@@ -60,6 +61,7 @@ mod state;
 mod supervisor;
 mod sysfs;
 mod time;
+mod trusted_roots;
 mod udev_rules;
 mod uevents;
 mod unix;

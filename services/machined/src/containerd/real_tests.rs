@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_config::registries::Registries;
 use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
 use corten_extension::archive::{self, Wanted};
 use corten_sys::child::CapabilitySet;
@@ -329,7 +330,8 @@ async fn an_extension_is_pulled_kept_as_it_came_and_removed() {
     assert!(!eventually("containerd", listens).await);
     let (steps, _) = tokio::sync::mpsc::channel(1);
     let name = format!("registry.example.org/team/hello@{digest}");
-    let pulled = containerd.pull(SYSTEM, &name, Purpose::Extension, steps);
+    let none = Registries::default();
+    let pulled = containerd.pull(SYSTEM, &name, Purpose::Extension, &none, steps);
     timeout(PATIENCE, pulled).await.unwrap().unwrap();
     drop(registry);
     assert!(containerd.has_image(SYSTEM, &digest).await.unwrap());

@@ -7,9 +7,10 @@ use containerd_client::services::v1::{TransferOptions, TransferRequest};
 use containerd_client::to_any;
 use containerd_client::types::Platform;
 use containerd_client::types::transfer::{
-    Data, ImageImportStream, ImageReference, ImageStore, OciRegistry, Progress as Step,
-    RegistryResolver, UnpackConfiguration, WindowUpdate,
+    AuthRequest, AuthResponse, AuthType, Data, ImageImportStream, ImageReference, ImageStore,
+    OciRegistry, Progress as Step, RegistryResolver, UnpackConfiguration, WindowUpdate,
 };
+use corten_config::registries::Registries;
 use futures_util::{Stream, StreamExt as _};
 use prost_types::Any;
 use tokio::sync::mpsc;
@@ -17,6 +18,7 @@ use tonic::{Code, Status};
 
 use super::stream::Pipe;
 use super::{Containerd, Session, client};
+use crate::registries::{Login, login};
 
 /// The largest message of a byte stream.
 const CHUNK: usize = 32 << 10;
@@ -49,8 +51,8 @@ pub struct Progress {
 }
 
 impl Containerd {
-    /// Pulls `reference`, a full name with tag or digest, for this machine's architecture. Steps go to `progress`
-    /// for as long as somebody listens.
+    /// Pulls `reference`, a full name with tag or digest, for this machine's architecture, with the credentials of
+    /// `registries`. Steps go to `progress` for as long as somebody listens.
     ///
     /// # Errors
     /// The registry's, or containerd's.
@@ -59,14 +61,17 @@ impl Containerd {
         namespace: &'static str,
         reference: &str,
         purpose: Purpose,
+        registries: &Registries,
         progress: mpsc::Sender<Progress>,
     ) -> Result<(), Status> {
         let session = self.connect(namespace).await?;
+        let questions = Pipe::open(&session).await?;
         let source = to_any(&OciRegistry {
             reference: reference.to_owned(),
-            // As for pods: the image cache comes first, where there is one.
+            // As for pods: the same mirrors in the same order.
             resolver: Some(RegistryResolver {
                 host_dir: self.hosts.display().to_string(),
+                auth_stream: questions.id.clone(),
                 ..RegistryResolver::default()
             }),
         });
@@ -83,9 +88,17 @@ impl Containerd {
             },
             ..ImageStore::default()
         };
-        transfer(&session, source, to_any(&store), progress)
-            .await
-            .map_err(explained)
+        let transfer = transfer(&session, source, to_any(&store), progress);
+        let answers = async {
+            answer(questions, registries).await;
+            // It is the transfer that says how it went.
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = transfer => ended,
+            ended = answers => ended,
+        }
+        .map_err(explained)
     }
 
     /// Stores and unpacks the images of an archive (a tar by the OCI image layout or of `docker save`),
@@ -146,6 +159,32 @@ impl Containerd {
             stored = &mut stored => stored,
         }
         .map_err(explained)
+    }
+}
+
+/// Tells containerd how it is let in wherever it asks, until it asks no more.
+async fn answer(mut questions: Pipe, registries: &Registries) {
+    while let Ok(Some(AuthRequest { host, .. })) = questions.next().await {
+        let credentials = credentials(login(registries, &host));
+        if questions.send(to_any(&credentials)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn credentials(login: Option<Login>) -> AuthResponse {
+    let (kind, username, secret) = match &login {
+        Some(Login::Password(user, password)) => {
+            (AuthType::Credentials, user.as_str(), password.expose())
+        }
+        Some(Login::Token(token)) => (AuthType::Refresh, "", token.expose()),
+        None => (AuthType::None, "", ""),
+    };
+    AuthResponse {
+        auth_type: kind.into(),
+        username: username.to_owned(),
+        secret: secret.to_owned(),
+        expire_at: None,
     }
 }
 
@@ -252,5 +291,30 @@ fn told(step: Step) -> Progress {
         event: step.event,
         done: step.progress,
         total: step.total,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_config::Secret;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_told_as_what_they_are() {
+        let told = |login| {
+            let told = credentials(login);
+            (told.auth_type(), told.username, told.secret)
+        };
+        let (user, secret) = ("me".to_owned(), Secret::new("s"));
+        assert_eq!(
+            told(Some(Login::Password(user.clone(), secret.clone()))),
+            (AuthType::Credentials, user, "s".to_owned())
+        );
+        assert_eq!(
+            told(Some(Login::Token(secret))),
+            (AuthType::Refresh, String::new(), "s".to_owned())
+        );
+        assert_eq!(told(None), (AuthType::None, String::new(), String::new()));
     }
 }

@@ -26,6 +26,7 @@ mod netlink;
 mod network;
 mod node_address;
 mod perf;
+mod registries;
 mod secrets;
 mod security;
 mod services;
@@ -140,6 +141,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         in_place: sources.extension_configs,
     })?;
     runtime.add(image_cache::ImageCache {
+        config: config.clone(),
+    })?;
+    runtime.add(registries::RegistryConfigs {
         config: config.clone(),
     })?;
     runtime.add(kmsg_log::KmsgLogs {

@@ -58,6 +58,7 @@ impl Machine {
     /// Makes it the node's config; whom the API serves is not touched.
     fn adopt(&self, document: Document) {
         write_udev_rules(&document);
+        self.write_registries(&document);
         let signs = document.machine.kind.is_control_plane();
         self.node.set_config(document);
         if signs {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_config::Document;
+use corten_config::registries::Registries;
 use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_extension::layers::{self, Layer};
 use oci_spec::distribution::Reference;
@@ -20,6 +21,7 @@ use super::overlay::Overlay;
 use crate::console;
 use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
+use crate::node::Node as _;
 use crate::panics::again;
 use crate::services::{CONTAINERD, CONTAINERD_SOCKET, REGISTRYD};
 
@@ -149,7 +151,9 @@ impl Machine {
         match image.source() {
             ExtensionSource::Registry(name) => {
                 if !is_here(image).await? {
-                    pull(name).await?;
+                    let config = self.node.config();
+                    let registries = config.map(|config| config.registries());
+                    pull(name, &registries.unwrap_or_default()).await?;
                 }
                 self.unpack(Path::new(STORE), image).await?;
             }
@@ -230,14 +234,18 @@ async fn is_here(image: &ExtensionImage) -> Result<bool, String> {
     answer.map_err(|status| status.message().to_owned())
 }
 
-async fn pull(name: &str) -> Result<(), String> {
+async fn pull(name: &str, registries: &Registries) -> Result<(), String> {
     let full: Reference = name.parse().map_err(|error| format!("{name:?}: {error}"))?;
     console::say(&format!("pulling the extension {name}"));
     // Nobody listens.
     let (steps, _) = mpsc::channel(1);
     let full = full.whole();
     let (containerd, purpose) = (containerd(), Purpose::Extension);
-    let pulled = timeout(PULL, containerd.pull(SYSTEM, &full, purpose, steps)).await;
+    let pulled = timeout(
+        PULL,
+        containerd.pull(SYSTEM, &full, purpose, registries, steps),
+    )
+    .await;
     match pulled {
         Ok(pulled) => pulled.map_err(|status| status.message().to_owned()),
         Err(_) => Err(format!("it was not pulled within {} s", PULL.as_secs())),

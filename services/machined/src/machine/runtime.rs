@@ -1,9 +1,22 @@
-//! containerd in the node's life: started last, and declared again when the machine config gives it other variables.
+//! containerd in the node's life: started last, and declared again when the machine config gives it other variables,
+//! credentials or authorities.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
+
+use corten_config::Document;
 
 use super::{Machine, lock};
 use crate::node::Node as _;
-use crate::services::containerd;
+use crate::registries;
 use crate::services::environment::{Variables, variables, with_variables};
+use crate::services::{Runner, ServiceSpec, containerd};
+use crate::trusted_roots;
+
+/// Stands for what containerd reads at its start alone: with another, it is declared otherwise, and starts anew.
+const READ_AT_START: &str = "CORTEN_READ_AT_START";
+/// Of this boot alone: the variable tells nobody what it stands for.
+static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Machine {
     /// Wants containerd to run, with the variables of each moment's config.
@@ -17,13 +30,63 @@ impl Machine {
         // Who declares last has read the config last.
         let is_wanted = lock(&self.wants_containerd);
         if *is_wanted {
-            let spec = with_variables(containerd(), &self.variables());
-            self.supervisor.declare(spec);
+            let spec = with_what_it_reads(containerd(), self.node.config().as_ref());
+            self.supervisor
+                .declare(with_variables(spec, &self.variables()));
         }
     }
 
     /// What the config of now gives to services.
     pub(super) fn variables(&self) -> Variables {
         variables(self.node.config().as_ref(), &self.cmdline)
+    }
+}
+
+fn with_what_it_reads(mut spec: ServiceSpec, config: Option<&Document>) -> ServiceSpec {
+    let credentials = config.and_then(|config| registries::read_at_start(&config.registries()));
+    let roots = config.map(trusted_roots::of).unwrap_or_default();
+    if credentials.is_none() && roots.is_empty() {
+        return spec;
+    }
+    if let Runner::Process(process) = &mut spec.runner {
+        let stands_for = format!("{:016x}", KEYS.hash_one((credentials, roots)));
+        process.env.push((READ_AT_START.to_owned(), stands_for));
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn it_starts_anew_for_what_it_reads_once_and_for_nothing_else() {
+        let declared = |registries: &str, more: &str| {
+            let config = sample::config(&format!("registries: {registries}"), more);
+            with_what_it_reads(containerd(), Some(&config))
+        };
+        let plain = with_what_it_reads(containerd(), None);
+        assert_eq!(plain, containerd());
+        // What it reads at every pull.
+        let often = "{mirrors: {docker.io: {endpoints: ['http://m']}}, \
+                     config: {m: {tls: {insecureSkipVerify: true}}}}";
+        assert_eq!(declared(often, ""), plain);
+        let login = |password: &str| {
+            let config =
+                format!("{{config: {{m: {{auth: {{username: a, password: {password}}}}}}}}}");
+            declared(&config, "")
+        };
+        assert_eq!(login("one"), login("one"));
+        assert_ne!(login("one"), login("two"));
+        assert_ne!(login("one"), plain);
+        let pem = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----";
+        let roots = format!(
+            "---\napiVersion: v1alpha1\nkind: TrustedRootsConfig\nname: a\ncertificates: \"{pem}\"\n"
+        );
+        assert_ne!(declared("{}", &roots), plain);
+        assert_eq!(declared("{}", &roots), declared(often, &roots));
+        let shown = format!("{:?}", login("one"));
+        assert!(!shown.contains("username"), "{shown}");
     }
 }

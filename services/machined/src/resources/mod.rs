@@ -30,6 +30,7 @@ pub mod network_spec;
 pub mod network_wireguard;
 pub mod perf;
 pub mod prefix;
+pub mod registries;
 pub mod runtime;
 pub mod secrets;
 pub mod security;

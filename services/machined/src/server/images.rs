@@ -1,5 +1,6 @@
 //! Container images: `machine.ImageService`, and the older `ImageList` and `ImagePull`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use corten_api::machine::image_service_import_request::Request as ImportPart;
 use corten_api::machine::image_service_pull_layer_progress::Status as Stage;
 use corten_api::machine::image_service_pull_response::Response as PullPart;
 use corten_api::machine::image_service_server::ImageService;
+use corten_config::registries::Registries;
 use futures_util::StreamExt as _;
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
@@ -19,6 +21,7 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 use super::containers::instance;
 use super::{Paths, stream};
 use crate::containerd::{Containerd, Image, Progress, Purpose};
+use crate::node::Node;
 
 /// Messages made ahead of a slow reader.
 const AHEAD: usize = 16;
@@ -26,14 +29,23 @@ const AHEAD: usize = 16;
 /// The service.
 pub(super) struct Images {
     containerd: Containerd,
+    node: Arc<dyn Node>,
 }
 
 impl Images {
-    pub(super) fn new(paths: &Paths) -> Images {
+    pub(super) fn new(paths: &Paths, node: Arc<dyn Node>) -> Images {
         Images {
             containerd: Containerd::new(&paths.containerd),
+            node,
         }
     }
+}
+
+/// How registries are reached by the config of now.
+fn registries(node: &dyn Node) -> Registries {
+    node.config()
+        .map(|config| config.registries())
+        .unwrap_or_default()
 }
 
 #[async_trait]
@@ -66,6 +78,7 @@ impl ImageService for Images {
         let (answers, receiver) = mpsc::channel(AHEAD);
         let (steps, mut progress) = mpsc::channel(AHEAD);
         let containerd = self.containerd.clone();
+        let registries = registries(&*self.node);
         stream::task(answers.clone(), async move {
             let started = Instant::now();
             let tell = async {
@@ -75,7 +88,7 @@ impl ImageService for Images {
                     }
                 }
             };
-            let pull = containerd.pull(namespace, &name, Purpose::Containers, steps);
+            let pull = containerd.pull(namespace, &name, Purpose::Containers, &registries, steps);
             // A caller that goes away ends the pull; containerd drops what nobody waits for.
             let both = async { tokio::join!(pull, tell).0 };
             let ended = tokio::select! {
@@ -162,6 +175,7 @@ pub(super) async fn list(
 /// The older pull, which tells nothing before its end.
 pub(super) async fn pull(
     paths: &Paths,
+    node: &dyn Node,
     request: api::ImagePullRequest,
 ) -> Result<api::ImagePullResponse, Status> {
     let namespace = instance(Some(numbered(request.namespace())))?;
@@ -170,7 +184,13 @@ pub(super) async fn pull(
     let (steps, _) = mpsc::channel(1);
     let containerd = Containerd::new(&paths.containerd);
     containerd
-        .pull(namespace, &name, Purpose::Containers, steps)
+        .pull(
+            namespace,
+            &name,
+            Purpose::Containers,
+            &registries(node),
+            steps,
+        )
         .await?;
     Ok(api::ImagePullResponse {
         messages: vec![api::ImagePull { metadata: None }],

@@ -165,7 +165,7 @@ pub async fn serve_from(
     node: Arc<dyn Node>,
     paths: Paths,
 ) -> Result<(), Error> {
-    let images = ImageServiceServer::new(images::Images::new(&paths))
+    let images = ImageServiceServer::new(images::Images::new(&paths, node.clone()))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let health = health_check::HealthChecks::new(node.clone(), paths.clone());

@@ -220,7 +220,7 @@ impl MachineService for Machine {
         &self,
         request: Request<api::ImagePullRequest>,
     ) -> Answer<api::ImagePullResponse> {
-        let answer = images::pull(&self.paths, request.into_inner()).await;
+        let answer = images::pull(&self.paths, &*self.node, request.into_inner()).await;
         answer.map(Response::new)
     }
 

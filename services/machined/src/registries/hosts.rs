@@ -1,0 +1,295 @@
+//! A directory for each registry, with `hosts.toml` and the certificates it names (containerd, `docs/hosts.md`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
+
+use super::quoted;
+use crate::durable::{Access, remove_if_there, replace_now};
+
+/// What containerd reads for a registry that has no directory of its own.
+const DEFAULT: &str = "_default";
+const HOSTS: &str = "hosts.toml";
+/// What is on its way out; no registry begins with a dot.
+const REMOVED: &str = ".removed";
+/// Keys are root's alone, and all else with them.
+const PRIVATE: Access = Access {
+    mode: 0o600,
+    ..Access::ALL
+};
+
+/// Files of a directory by name.
+type Files = BTreeMap<String, String>;
+
+/// The directories by name, and what is in each.
+pub(super) fn directories(registries: &Registries) -> BTreeMap<String, Files> {
+    let mirrored = registries.mirrors.keys();
+    let names: BTreeSet<&String> = mirrored.chain(registries.tls.keys()).collect();
+    let named = names.into_iter();
+    named
+        .map(|name| (directory(name), files(name, registries)))
+        .collect()
+}
+
+/// containerd looks for a port between underscores first (`core/remotes/docker/config/hosts.go`, `hostDirectory`).
+fn directory(name: &str) -> String {
+    match name.rsplit_once(':') {
+        _ if name == ANY => DEFAULT.to_owned(),
+        Some((host, port)) => format!("{host}_{port}_"),
+        None => name.to_owned(),
+    }
+}
+
+fn files(name: &str, registries: &Registries) -> Files {
+    let mut files = Files::new();
+    let mut text = String::from("# Written by machined.\n");
+    // One that has a directory for its certificates is mirrored as any other still.
+    let mirrors = registries.mirrors.get(name);
+    let mirrors = mirrors.or_else(|| registries.mirrors.get(ANY));
+    let mut endpoints = mirrors.map(|it| &*it.endpoints).unwrap_or_default();
+    // The server is asked last. Where none is named, it is the registry itself.
+    let last = match endpoints.split_last() {
+        Some((last, before)) if mirrors.is_some_and(|it| it.skip_fallback) => {
+            endpoints = before;
+            Some(last)
+        }
+        _ => None,
+    };
+    if let Some(last) = last {
+        let _ = writeln!(text, "server = {}", quoted(&last.url));
+        endpoint(last, registries, &mut text, &mut files);
+    } else if let Some(own) = of_host(&registries.tls, name) {
+        certificates(name, own, &mut text, &mut files);
+    }
+    for mirror in endpoints {
+        let _ = writeln!(text, "\n[host.{}]", quoted(&mirror.url));
+        endpoint(mirror, registries, &mut text, &mut files);
+    }
+    files.insert(HOSTS.to_owned(), text);
+    files
+}
+
+fn endpoint(mirror: &Mirror, registries: &Registries, text: &mut String, files: &mut Files) {
+    text.push_str("capabilities = [\"pull\", \"resolve\"]\n");
+    if mirror.override_path {
+        text.push_str("override_path = true\n");
+    }
+    // With certificates containerd would try https first at an http URL.
+    if let Some(rest) = mirror.url.strip_prefix("https://") {
+        let host = rest.split('/').next().unwrap_or_default();
+        if let Some(tls) = of_host(&registries.tls, host) {
+            certificates(host, tls, text, files);
+        }
+    }
+}
+
+fn certificates(host: &str, tls: &RegistryTls, text: &mut String, files: &mut Files) {
+    if let Some(ca) = &tls.ca {
+        let name = format!("{host}-ca.pem");
+        let _ = writeln!(text, "ca = {}", quoted(&name));
+        files.insert(name, ca.clone());
+    }
+    if let Some((crt, key)) = &tls.client_identity {
+        // Both in one file: nobody sees the certificate of one and the key of another.
+        let name = format!("{host}-client.pem");
+        let _ = writeln!(text, "client = {}", quoted(&name));
+        files.insert(
+            name,
+            format!("{}\n{}\n", crt.trim_end(), key.expose().trim_end()),
+        );
+    }
+    if tls.insecure_skip_verify {
+        text.push_str("skip_verify = true\n");
+    }
+}
+
+/// Makes `root` hold these directories and no others. At any moment a reader finds each as it was or as it shall be.
+pub(super) fn write(root: &Path, wanted: &BTreeMap<String, Files>) -> io::Result<()> {
+    fs::create_dir_all(root)?;
+    remove_all(&root.join(REMOVED))?;
+    for (name, files) in wanted {
+        let directory = root.join(name);
+        fs::create_dir_all(&directory)?;
+        // What names the others comes after them.
+        let (hosts, others): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| *name == HOSTS);
+        for (name, text) in others.into_iter().chain(hosts) {
+            replace_now(&directory.join(name), text, PRIVATE)?;
+        }
+        for entry in fs::read_dir(&directory)? {
+            let name = entry?.file_name();
+            if !name.to_str().is_some_and(|name| files.contains_key(name)) {
+                remove_if_there(&directory.join(name))?;
+            }
+        }
+    }
+    for entry in fs::read_dir(root)? {
+        let name = entry?.file_name();
+        if !name.to_str().is_some_and(|name| wanted.contains_key(name)) {
+            // At once for who reads it.
+            fs::rename(root.join(name), root.join(REMOVED))?;
+            remove_all(&root.join(REMOVED))?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_all(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::super::with_cache;
+    use super::*;
+    use crate::sample;
+
+    const CRT: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----";
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----";
+
+    fn of(documents: &[&str]) -> Registries {
+        let more: String = documents
+            .iter()
+            .map(|fields| format!("---\napiVersion: v1alpha1\nkind: {fields}\n"))
+            .collect();
+        sample::config("", &more).registries()
+    }
+
+    fn pem(text: &str) -> String {
+        text.replace('\n', "\\n")
+    }
+
+    fn tls(host: &str, fields: &str) -> String {
+        format!("RegistryTLSConfig\nname: '{host}'\n{fields}")
+    }
+
+    const MIRROR: &str = "RegistryMirrorConfig\nname: docker.io\nendpoints: \
+         [{url: 'https://m.example:5000'}, {url: 'http://h/v2/docker', overridePath: true}]";
+
+    #[test]
+    fn mirrors_are_asked_in_their_order_and_the_registry_last() {
+        let found = directories(&of(&[MIRROR]));
+        let expected = r#"# Written by machined.
+
+[host."https://m.example:5000"]
+capabilities = ["pull", "resolve"]
+
+[host."http://h/v2/docker"]
+capabilities = ["pull", "resolve"]
+override_path = true
+"#;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found["docker.io"]["hosts.toml"], expected);
+    }
+
+    #[test]
+    fn without_fallback_the_last_mirror_is_the_server() {
+        let only = format!("{MIRROR}\nskipFallback: true");
+        let found = directories(&of(&[&only]));
+        let expected = r#"# Written by machined.
+server = "http://h/v2/docker"
+capabilities = ["pull", "resolve"]
+override_path = true
+
+[host."https://m.example:5000"]
+capabilities = ["pull", "resolve"]
+"#;
+        assert_eq!(found["docker.io"]["hosts.toml"], expected);
+        // The image cache alone is nobody's server, and no mirror's either.
+        let found = directories(&with_cache(of(&[&only]), true));
+        assert!(
+            found["docker.io"]["hosts.toml"]
+                .starts_with("# Written by machined.\nserver = \"http://h/v2/docker\"\n")
+        );
+        let cache = "[host.\"http://127.0.0.1:3172\"]\ncapabilities = [\"pull\", \"resolve\"]\n";
+        let default = format!("# Written by machined.\n\n{cache}");
+        assert_eq!(found["_default"]["hosts.toml"], default);
+    }
+
+    #[test]
+    fn certificates_go_with_the_host_of_a_url() {
+        let identity = format!(
+            "clientIdentity: {{cert: \"{}\", key: \"{}\"}}",
+            pem(CRT),
+            pem(KEY)
+        );
+        let ca = format!("ca: \"{}\"\n{identity}", pem(CRT));
+        let found = directories(&of(&[
+            MIRROR,
+            &tls("m.example:5000", &ca),
+            &tls("h", "insecureSkipVerify: true"),
+            &tls("docker.io", "insecureSkipVerify: true"),
+            "RegistryMirrorConfig\nname: '*'\nendpoints: [{url: 'https://registry-1.docker.io'}]",
+        ]));
+        let names: Vec<&str> = found.keys().map(|name| &**name).collect();
+        assert_eq!(names, ["_default", "docker.io", "h", "m.example_5000_"]);
+        let expected = r#"# Written by machined.
+skip_verify = true
+
+[host."https://m.example:5000"]
+capabilities = ["pull", "resolve"]
+ca = "m.example:5000-ca.pem"
+client = "m.example:5000-client.pem"
+
+[host."http://h/v2/docker"]
+capabilities = ["pull", "resolve"]
+override_path = true
+"#;
+        let docker = &found["docker.io"];
+        assert_eq!(docker["hosts.toml"], expected);
+        assert_eq!(docker["m.example:5000-ca.pem"], CRT);
+        assert_eq!(
+            docker["m.example:5000-client.pem"],
+            format!("{CRT}\n{KEY}\n")
+        );
+        // Of a registry with certificates alone, the mirrors of all others are asked too.
+        let others = "[host.\"https://registry-1.docker.io\"]\n\
+                      capabilities = [\"pull\", \"resolve\"]\nskip_verify = true\n";
+        assert_eq!(
+            found["h"]["hosts.toml"],
+            format!("# Written by machined.\nskip_verify = true\n\n{others}")
+        );
+        assert_eq!(
+            found["_default"]["hosts.toml"],
+            format!("# Written by machined.\n\n{others}")
+        );
+    }
+
+    #[test]
+    fn what_the_config_drops_goes_and_the_rest_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("certs.d");
+        let ca = format!("ca: \"{}\"", pem(CRT));
+        let both = of(&[MIRROR, &tls("m.example:5000", &ca)]);
+        // Of a write that was cut off.
+        fs::create_dir_all(root.join(".removed/x")).unwrap();
+        write(&root, &directories(&both)).unwrap();
+        let list = |name: &str| -> Vec<String> {
+            let entries = fs::read_dir(root.join(name)).unwrap();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(list(""), ["docker.io", "m.example_5000_"]);
+        assert_eq!(list("docker.io"), ["hosts.toml", "m.example:5000-ca.pem"]);
+        let mode = fs::metadata(root.join("docker.io/hosts.toml"))
+            .unwrap()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        write(&root, &directories(&of(&[MIRROR]))).unwrap();
+        assert_eq!(list(""), ["docker.io"]);
+        assert_eq!(list("docker.io"), ["hosts.toml"]);
+        write(&root, &BTreeMap::new()).unwrap();
+        assert_eq!(list(""), [""; 0]);
+    }
+}
