@@ -137,6 +137,7 @@ fn cluster(args: &GenConfig) -> Result<Cluster, Failure> {
         install_image: args.install_image.clone(),
         dns_domain: args.dns_domain.clone(),
         kubernetes: flags::kubernetes(args)?,
+        registry_mirrors: flags::mirrors(args)?,
         discovery: args.with_cluster_discovery,
     })
 }

@@ -3,6 +3,8 @@
 //! Only what differs from a node's own defaults is written: images and versions
 //! of Kubernetes are the node's business unless somebody says otherwise.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_pki::CertificateAndKey;
@@ -25,6 +27,8 @@ pub(super) struct Cluster {
     pub(super) dns_domain: String,
     /// The version of Kubernetes, unless it is the node's choice.
     pub(super) kubernetes: Option<String>,
+    /// URLs of mirrors, by registry.
+    pub(super) registry_mirrors: BTreeMap<String, Vec<String>>,
     /// Whether nodes find each other over a service, if anything was said.
     pub(super) discovery: Option<bool>,
 }
@@ -93,6 +97,12 @@ fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
         merge(
             &mut root,
             json!({ "machine": { "kubelet": { "image": image } } }),
+        );
+    }
+    for (registry, urls) in &cluster.registry_mirrors {
+        merge(
+            &mut root,
+            json!({ "machine": { "registries": { "mirrors": { registry: { "endpoints": urls } } } } }),
         );
     }
     if let Some(enabled) = cluster.discovery {

@@ -1,6 +1,7 @@
 //! Flags of `gen config` and `gen secrets`: what they mean, and which of them ask
 //! for what a node cannot do yet.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
@@ -22,10 +23,6 @@ pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
         (
             args.with_kubespan == Some(true),
             "--with-kubespan waits for a later version: a node would refuse the config",
-        ),
-        (
-            !args.registry_mirror.is_empty(),
-            "--registry-mirror waits for a later version: a node would refuse the config",
         ),
         (
             args.with_docs == Some(true) || args.with_examples == Some(true),
@@ -89,6 +86,21 @@ pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
             "--kubernetes-version {given:?} is not a version such as 1.34.1"
         )))
     }
+}
+
+/// The mirrors of each registry, in the order they were given.
+pub(super) fn mirrors(args: &GenConfig) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+    let mut mirrors: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for given in &args.registry_mirror {
+        let Some((registry, url)) = given.split_once('=') else {
+            return Err(Failure::usage(format!(
+                "--registry-mirror {given:?} is not HOST=URL such as docker.io=https://mirror.example"
+            )));
+        };
+        let urls = mirrors.entry(registry.to_owned()).or_default();
+        urls.push(url.to_owned());
+    }
+    Ok(mirrors)
 }
 
 /// What is written, and where to; nowhere is standard output.

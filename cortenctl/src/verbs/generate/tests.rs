@@ -172,7 +172,7 @@ fn what_a_node_cannot_do_is_refused() {
         ),
         (
             GenConfig {
-                registry_mirror: vec!["docker.io=https://mirror.example".into()],
+                registry_mirror: vec!["https://mirror.example".into()],
                 ..args(&target)
             },
             "--registry-mirror",
@@ -252,6 +252,13 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
         talos_version: Some("v1.14".into()),
         with_cluster_discovery: Some(false),
         with_docs: Some(false),
+        registry_mirror: [
+            "docker.io=https://one",
+            "*=http://any",
+            "docker.io=https://two",
+        ]
+        .map(str::to_owned)
+        .into(),
         ..args(&target)
     };
     config(&said).unwrap();
@@ -266,6 +273,13 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
         let kubelet = document.machine.kubelet.image.as_deref();
         assert_eq!(kubelet, Some("ghcr.io/siderolabs/kubelet:v1.34.1"));
         assert_eq!(document.cluster.discovery.enabled, Some(false));
+        let mirrors = document.registries().mirrors;
+        let urls = |name: &str| -> Vec<String> {
+            let endpoints = mirrors[name].endpoints.iter();
+            endpoints.map(|mirror| mirror.url.clone()).collect()
+        };
+        assert_eq!(urls("docker.io"), ["https://one", "https://two"]);
+        assert_eq!(urls("*"), ["http://any"]);
         let server = document.cluster.api_server.image.as_deref();
         let expected = "registry.k8s.io/kube-apiserver:v1.34.1";
         assert_eq!(server, (name == "controlplane.yaml").then_some(expected));
