@@ -2,11 +2,16 @@
 //! go; one that is not what its digest says costs nothing. A service of one outlives containerd.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
+use std::collections::HashMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
 use qemu::{Disk, DiskMode};
 use serde_json::json;
@@ -267,4 +272,110 @@ fn an_extension_comes_from_the_image_cache() {
     assert!(served.contains("127.0.0.1:3172"), "{served}");
     let (source, _) = node.mount("/system/imagecache");
     assert!(source.starts_with("/dev/vda"), "{source}");
+}
+
+/// Answers for the blobs of a registry (distribution spec, "Pulling manifests", "Pulling blobs") to whoever has the
+/// user and password; `None`: the caller has gone.
+fn answer(mut stream: TcpStream, blobs: &HashMap<String, Vec<u8>>, login: &str) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let request = lines.next()?.ok()?;
+    let headers: Vec<String> = lines
+        .map_while(Result::ok)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let wanted = format!("authorization: basic {}", STANDARD.encode(login));
+    let is_let_in = headers
+        .iter()
+        .any(|line| line.eq_ignore_ascii_case(&wanted));
+    let mut words = request.split(['?', ' ']);
+    let (method, path) = (words.next()?, words.next()?);
+    let name = path.rsplit('/').next()?;
+    let (status, more, body) = match blobs.get(name) {
+        _ if !is_let_in => (
+            "401 Unauthorized",
+            "www-authenticate: Basic realm=\"r\"".to_owned(),
+            &[] as &[u8],
+        ),
+        Some(blob) => {
+            let kind = match path.contains("/manifests/") {
+                true => "application/vnd.oci.image.manifest.v1+json",
+                false => "application/octet-stream",
+            };
+            let more = format!("docker-content-digest: {name}\r\ncontent-type: {kind}");
+            ("200 OK", more, blob.as_slice())
+        }
+        None => ("404 Not Found", "x: y".to_owned(), &[] as &[u8]),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{more}\r\nconnection: close\r\n\r\n"
+    );
+    let body = if method == "HEAD" { &[] } else { body };
+    stream.write_all(&[head.as_bytes(), body].concat()).ok()
+}
+
+/// A mirror with this image, on this host; its port.
+fn mirror(image: &Image, login: &'static str) -> u16 {
+    let named = image
+        .blobs
+        .iter()
+        .map(|blob| (content_digest(blob), blob.clone()));
+    let blobs: HashMap<String, Vec<u8>> = named.collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Who hangs up asks again.
+            let _gone = answer(stream, &blobs, login);
+        }
+    });
+    port
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn an_extension_comes_from_a_mirror_that_wants_a_password() {
+    let (image, digest) = image("hello");
+    let port = mirror(&image, "node:secret");
+    let disk = NodeDisk::new("mirror", 4);
+    let node = disk.start(|machine| machine);
+    node.configure();
+    // The guest's name for this host.
+    let host = format!("10.0.2.2:{port}");
+    let registries = |password: &str| {
+        let auth = json!({"username": "node", "password": password});
+        json!({
+            "mirrors": {"registry.example.org": {"endpoints": [format!("http://{host}")], "skipFallback": true}},
+            "config": {host.as_str(): {"auth": auth}},
+        })
+    };
+    let name = format!("registry.example.org/team/hello:v1@{digest}");
+    let wanted = json!({"machine": {
+        "install": {"extensions": [{"image": name}]},
+        "registries": registries("wrong"),
+    }});
+    node.apply_patch(&wanted.to_string());
+    node.until("why it is not loaded", SOON, || {
+        let said = node.admin().call(&["logs", "machined"])?;
+        let is_told = said.contains("team/hello") && said.contains("is not loaded");
+        is_told.then_some(()).ok_or(said)
+    });
+    let mended = json!({"machine": {"registries": registries("secret")}});
+    node.apply_patch(&mended.to_string());
+    until_listed(&node, &["hello"], BOOT);
+    let hosts = "/etc/cri/conf.d/hosts/registry.example.org/hosts.toml";
+    let hosts = node.ask(&node.admin(), &["read", hosts], SOON);
+    assert!(
+        hosts.contains(&format!("server = \"http://{host}\"")),
+        "{hosts}"
+    );
+    let shown = node.ask(
+        &node.admin(),
+        &["get", "registryconfigs", "-o", "yaml"],
+        SOON,
+    );
+    assert!(
+        shown.contains("registry.example.org") && shown.contains("skipFallback: true"),
+        "{shown}"
+    );
 }
