@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
+use super::user::Signature;
 use super::{BUSY_PAUSE, WIPED, while_busy};
 use crate::durable::remove_if_there;
 
@@ -83,7 +84,10 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     if keys.usable.is_empty() {
         return Err("cannot be encrypted: no key of its config can be used".to_owned());
     }
-    let (mut luks, key) = new_header(volume, wanted).map_err(cannot)?;
+    // A whole disk is found again by the label it was marked with.
+    let marked = Signature::of(&file).map_err(|error| cannot(error.into()))?;
+    let label = marked.map(|found| found.label).unwrap_or_default();
+    let (mut luks, key) = new_header(&label, wanted).map_err(cannot)?;
     for Key {
         slot, passphrase, ..
     } in &keys.usable
@@ -166,9 +170,8 @@ fn spare_memory() -> u64 {
     value.map_or(u64::MAX, |available| available / 2)
 }
 
-/// It has the volume's name: a whole disk is found again by it.
 fn new_header(
-    volume: &str,
+    label: &str,
     wanted: &Encryption,
 ) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
     let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
@@ -178,7 +181,7 @@ fn new_header(
         usize::try_from(bytes).unwrap_or_default(),
         u32::try_from(sector).unwrap_or_default(),
     )?;
-    luks.set_label(volume)?;
+    luks.set_label(label)?;
     Ok((luks, key))
 }
 

@@ -2,8 +2,9 @@
 //! empty, its first and its last MiB being zeros.
 //!
 //! A disk that is taken is marked before anything else is written to it: with the first sector of an XFS that is not
-//! finished and has the volume's label. That is what `mkfs.xfs` writes over, or the LUKS header. So a power cut
-//! leaves a disk that is empty still, one of which it is known for whom it is made anew, or the volume.
+//! finished and has the volume's label. That is what `mkfs.xfs` writes over, or the LUKS header, which takes over the
+//! label. So a power cut leaves a disk that is empty still, one of which it is known for whom it is made anew, or the
+//! volume.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};
@@ -100,8 +101,7 @@ impl Signature {
 
     /// Whether it is this volume, which was known by this id.
     fn is_of(&self, volume: &str, known: Option<Uuid>) -> bool {
-        let has_name = self.label == volume || self.label == label(volume);
-        has_name || known == Some(self.id)
+        self.label == label(volume) || known == Some(self.id)
     }
 }
 
