@@ -28,7 +28,7 @@ pub enum ConfigError {
         "machine.token is empty: a node without the key of machine.ca gets its certificate by it"
     )]
     NoToken,
-    /// A registry could not be believed by it, or nobody.
+    /// Of registries or of further authorities: the field, and why it holds no certificate.
     #[error("{0}: a certificate in it cannot be used")]
     Unusable(String, #[source] PkiError),
     /// One of the names is none.

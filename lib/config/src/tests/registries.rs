@@ -1,6 +1,7 @@
 //! How image registries are reached: two forms, one view.
 
 use super::kinds::with;
+use super::senseless::are_refused;
 use super::{crt, doc, document, good, key, problems};
 use crate::Secret;
 use crate::plan;
@@ -207,4 +208,108 @@ fn containerd_starts_anew_for_credentials_and_authorities_alone() {
     let roots = format!("name: a\ncertificates: \"{PEM}\"");
     let after = good() + &doc("TrustedRootsConfig", &roots);
     assert_eq!(restarts(&good(), &after), ["containerd"]);
+}
+
+/// A kind, the fields of a document of it, and what is wrong with them.
+const SENSELESS: &[(&str, &str, &str)] = &[
+    (
+        "TrustedRootsConfig",
+        "name: a\ncertificates: x",
+        "certificates must be PEM certificates",
+    ),
+    (
+        "TrustedRootsConfig",
+        "name: a\ncertificates: \"-----BEGIN CERTIFICATE-----\\nA\\n-----END CERTIFICATE-----\\n-----BEGIN PRIVATE KEY-----\"",
+        "certificates must be PEM certificates",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a/b\nendpoints: [{url: 'https://a'}]",
+        "name must be a host, with a port if need be, or `*`",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'ftp://a'}]",
+        "endpoints[0].url must begin with http:// or https://",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://u:p@a'}]",
+        "endpoints[0].url must not hold a user or password: a RegistryAuthConfig",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a:b'}]",
+        "endpoints[0].url must name a host",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a/v2?x=1'}]",
+        "endpoints[0].url must end with its path",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{url: 'https://a'}, {url: 'https://a', overridePath: true}]",
+        "endpoints has one url twice, with overridePath and without",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nendpoints: [{overridePath: true}]",
+        "endpoints[0].url is required",
+    ),
+    (
+        "RegistryMirrorConfig",
+        "name: a\nskipFallback: true",
+        "skipFallback needs endpoints",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: '*'\nidentityToken: t",
+        "name must name one registry",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a",
+        "needs username and password, auth or identityToken",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\npassword: p",
+        "password needs username",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nusername: u\npassword: p\nauth: dTpw",
+        "auth excludes username",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nauth: dTpw\nidentityToken: t",
+        "identityToken excludes auth",
+    ),
+    (
+        "RegistryAuthConfig",
+        "name: a\nauth: dXA=",
+        "auth must be base64 of user:password",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: https://a",
+        "name must be a host, with a port if need be",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: a\nca: x",
+        "ca must be PEM certificates",
+    ),
+    (
+        "RegistryTLSConfig",
+        "name: a\nclientIdentity: {key: x}",
+        "clientIdentity.cert is required",
+    ),
+];
+
+#[test]
+fn everything_wrong_with_a_document_is_told_by_field() {
+    are_refused(SENSELESS);
 }
