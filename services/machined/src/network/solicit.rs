@@ -3,6 +3,9 @@
 //!
 //! mozim, which keeps leases, asks for each one by a number of the link (IAID) that is made up for it, and names no
 //! address: after a boot a node would have another address. All that follows the first answer is mozim's.
+//!
+//! The messages are read by hand: dhcproto 0.15 panics at options that are too short where overflow is checked, and
+//! drops a status that it cannot read.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
