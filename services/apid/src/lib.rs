@@ -69,7 +69,7 @@ const CALLS: (usize, usize) = (1_280, 1_100);
 /// What a call costs, in bytes: what its answerer sent and nobody reads, a short
 /// message that is put together, an answer that waits to be sent with one frame
 /// of HTTP/2 (RFC 9113, section 4.2), and its metadata.
-const CALL: usize = link::STREAM_WINDOW as usize
+const CALL: usize = link::ANOTHER_NODES as usize
     + frames::SMALL
     + server::SEND_BUFFER
     + 16 * 1024

@@ -2,10 +2,10 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
@@ -24,11 +24,16 @@ const CONNECT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Streams of one connection; the server at the other end admits 128.
 const STREAMS: usize = 100;
-/// What an answerer may send of one stream before somebody reads it; what all streams hold unread is this
-/// times their number. It is HTTP/2's own default.
-pub(crate) const STREAM_WINDOW: u32 = 65_535;
+/// What machined may send of one stream before somebody reads it, in bytes; what all streams hold unread is this times
+/// their number. Its messages may be small and many: with what HTTP/2 has of each they take three times as much.
+pub(crate) const MACHINEDS: u32 = 32 * 1024;
+/// And another node, which is further away.
+pub(crate) const ANOTHER_NODES: u32 = 64 * 1024;
 /// No limit to all streams together, so that one nobody reads does not hold up the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// A piece of an answer that is put together with those behind it, and how long they get, in bytes: a frame of HTTP/2.
+const SMALL: usize = 2 * 1024;
+const TOGETHER: usize = 16 * 1024 - SMALL;
 /// What of a stream waits to be sent.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Headers of an answer, in bytes.
@@ -37,14 +42,14 @@ const HEADERS: u32 = 64 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins HTTP/2 on a stream.
-pub(crate) async fn handshake<T>(stream: T) -> hyper::Result<SendRequest<Body>>
+/// Begins HTTP/2 on a stream; `window` is what of an answer may be here unread, in bytes.
+pub(crate) async fn handshake<T>(stream: T, window: u32) -> hyper::Result<SendRequest<Body>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, driver) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(window)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADERS)
@@ -98,6 +103,7 @@ impl Links {
                 Ok(response) => {
                     return Ok(response.map(|body| Answer {
                         body,
+                        next: None,
                         _stream: stream,
                     }));
                 }
@@ -165,6 +171,13 @@ impl State {
     /// A place for a stream on a connection there is, or how connecting has just failed.
     fn place(&mut self) -> Option<Result<Place, Status>> {
         self.links.retain(|link| !link.sender.is_closed());
+        // After a rush of calls one connection is enough to wait for the next.
+        let mut idle = 0;
+        self.links.retain(|link| {
+            let is_idle = link.streams() == 0;
+            idle += usize::from(is_idle);
+            !is_idle || idle == 1
+        });
         if let Some(link) = self.links.iter().find(|link| link.streams() < STREAMS) {
             return Some(Ok((link.sender.clone(), link.streams.clone())));
         }
@@ -183,6 +196,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Incoming,
+    /// What came behind small pieces and is not one of them.
+    next: Option<Result<Frame<Bytes>, hyper::Error>>,
     _stream: Arc<()>,
 }
 
@@ -190,15 +205,40 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = hyper::Error;
 
+    /// Small pieces that are there together are one: each costs as much as a large one, here and on its way to the
+    /// caller.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let first = match self.next.take() {
+            Some(next) => Some(next),
+            None => ready!(Pin::new(&mut self.body).poll_frame(context)),
+        };
+        let is_small = |data: &Bytes| data.len() < SMALL;
+        let first = match first {
+            Some(Ok(frame)) if frame.data_ref().is_some_and(is_small) => frame,
+            other => return Poll::Ready(other),
+        };
+        let mut pieces = BytesMut::new();
+        pieces.extend_from_slice(first.data_ref().map_or(&[], Bytes::as_ref));
+        while pieces.len() < TOGETHER {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(is_small) => {
+                    pieces.extend_from_slice(frame.data_ref().map_or(&[], Bytes::as_ref));
+                }
+                Poll::Ready(next) => {
+                    self.next = next;
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(Ok(Frame::data(pieces.freeze()))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.next.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -228,7 +268,7 @@ mod tests {
     async fn a_place_that_gets_free_is_found_while_another_connects() {
         let links = Links::default();
         let (stream, _other_end) = tokio::io::duplex(1 << 16);
-        let sender = handshake(stream).await.unwrap();
+        let sender = handshake(stream, MACHINEDS).await.unwrap();
         let mut held = Vec::new();
         for _ in 0..STREAMS {
             let sender = sender.clone();
@@ -243,5 +283,39 @@ mod tests {
         held.pop();
         let connect = || -> Connecting<'static> { panic!("there is a place") };
         links.open(connect).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_rush_of_calls_end_after_it() {
+        let links = Links::default();
+        let ends = Mutex::new(Vec::new());
+        let connect = || -> Connecting<'_> {
+            Box::pin(async {
+                let (stream, end) = tokio::io::duplex(1 << 16);
+                ends.lock().unwrap().push(end);
+                Ok(handshake(stream, MACHINEDS).await.unwrap())
+            })
+        };
+        let mut held = Vec::new();
+        for _ in 0..3 * STREAMS {
+            held.push(links.open(connect).await.unwrap());
+        }
+        // Those that are used stay: the second, and of the others one.
+        let used = held.swap_remove(STREAMS);
+        held.clear();
+        held.push(links.open(connect).await.unwrap());
+        let streams = |links: &Links| {
+            links
+                .state()
+                .links
+                .iter()
+                .map(Link::streams)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(streams(&links), [1, 1]);
+        drop((used, held));
+        links.open(connect).await.unwrap();
+        assert_eq!(streams(&links), [0]);
+        assert_eq!(ends.lock().unwrap().len(), 3);
     }
 }

@@ -96,7 +96,7 @@ impl Peers {
             .connect(name, stream)
             .await
             .map_err(|error| Status::unavailable(format!("not a node to trust: {error}")))?;
-        link::handshake(stream)
+        link::handshake(stream, link::ANOTHER_NODES)
             .await
             .map_err(|error| Status::unavailable(describe(&error)))
     }

@@ -43,7 +43,7 @@ impl Upstream {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|error| Status::unavailable(format!("{}: {error}", self.socket.display())))?;
-        link::handshake(stream)
+        link::handshake(stream, link::MACHINEDS)
             .await
             .map_err(|error| Status::unavailable(describe(&error)))
     }

@@ -121,7 +121,9 @@ impl Client {
         let stream = socket.connect(address).await?;
         let name = ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
         let stream = TlsConnector::from(tls).connect(name, stream).await?;
-        let sender = link::handshake(stream).await.map_err(io::Error::other)?;
+        let sender = link::handshake(stream, link::MACHINEDS)
+            .await
+            .map_err(io::Error::other)?;
         Ok(Client(sender))
     }
 
