@@ -10,6 +10,9 @@ use tower::service_fn;
 
 /// A daemon on this machine answers at once or not at all.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What of a stream may wait here for who reads it, in bytes. The library's own 2 MiB are what each log that somebody
+/// follows and does not read would hold, and more for its small messages, which HTTP/2 ends the connection for.
+const STREAM_WINDOW: u32 = 64 * 1024;
 
 /// A connection to who listens at `socket`.
 ///
@@ -20,6 +23,7 @@ pub async fn connect(socket: &Path) -> Result<Channel, Error> {
     // The address is never used: the connector knows where to go.
     Endpoint::from_static("http://local")
         .connect_timeout(PATIENCE)
+        .initial_stream_window_size(STREAM_WINDOW)
         .connect_with_connector(service_fn(move |_: Uri| {
             let socket = socket.clone();
             async move { UnixStream::connect(socket).await.map(TokioIo::new) }
