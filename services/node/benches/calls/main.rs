@@ -11,6 +11,7 @@
 
 mod client;
 mod servers;
+mod still;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use corten_resources::Spec as _;
 use futures_util::future::join_all;
 use prost::Message as _;
 use rustls::ClientConfig;
-use servers::{Daemon, RESOURCES, Status, on_a_thread};
+use servers::{Daemon, on_a_thread};
+use still::{RESOURCES, Status};
 
 const MEMORY: &str = "machine.MachineService/Memory";
 const CONNECTIONS: [usize; 2] = [1, 64];

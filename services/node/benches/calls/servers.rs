@@ -14,35 +14,23 @@ use std::time::{Duration, SystemTime};
 
 use apid::Dial;
 use corten_api::machine as api;
-use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
-use corten_config::Document;
-use corten_meta::Tag;
 use corten_pki::{Ca, NODE_LIFETIME};
-use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use machined::events::Events;
-use machined::node::{
-    Action, Actor, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
-};
-use machined::server::{Paths, serve_from};
 use prost::Message as _;
 use rustls::crypto::ring;
 use rustls::{ServerConfig, version};
-use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::framed;
+use crate::still;
 
-/// How many resources of one type the node has.
-pub const RESOURCES: usize = 1_000;
 /// As long as a socket may take to be there.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOG_SOCKET: &str = "syslogd.sock";
@@ -120,7 +108,10 @@ pub fn run_as(words: &[String]) -> bool {
     corten_sys::memory::keep_small().unwrap();
     match name.as_str() {
         "syslogd" => run_syslogd(directory),
-        "machined" => run_machined(directory),
+        "machined" => {
+            let (socket, syslogd) = (directory.join(NODE_SOCKET), directory.join(LOG_SOCKET));
+            still::serve(&socket, &syslogd, |_| println!("ready"));
+        }
         "apid" => run_apid(directory, more[0].parse().unwrap()),
         _ => return false,
     }
@@ -157,132 +148,6 @@ fn run_apid(directory: &Path, nodes_at: SocketAddr) {
         server.run(listener).await;
     });
     work.join().unwrap();
-}
-
-/// machined's server, with the threads machined has, before a node that does nothing.
-fn run_machined(directory: &Path) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(4)
-        .enable_all()
-        .build()
-        .unwrap();
-    let paths = Paths {
-        syslogd: directory.join(LOG_SOCKET),
-        ..Paths::default()
-    };
-    let store = Store::new();
-    store.register::<Status>().unwrap();
-    for n in 0..RESOURCES {
-        let hostname = format!("resource-{n}");
-        store.put(status(&hostname), "").unwrap();
-    }
-    let node = Arc::new(Still {
-        store,
-        events: Events::default(),
-    });
-    runtime.block_on(async {
-        let listener = UnixListener::bind(directory.join(NODE_SOCKET)).unwrap();
-        println!("ready");
-        serve_from(listener, node, paths).await.unwrap();
-    });
-}
-
-/// As large as many of a node's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
-    hostname: String,
-    domainname: String,
-}
-
-impl Spec for Status {
-    const DEFINITION: Definition = Definition {
-        type_name: "Statuses.bench.corten",
-        default_namespace: "bench",
-        aliases: &[],
-        columns: &[],
-        sensitivity: Sensitivity::NonSensitive,
-    };
-
-    type Message = HostnameStatusSpec;
-
-    fn message(&self) -> HostnameStatusSpec {
-        let Status {
-            hostname,
-            domainname,
-        } = self.clone();
-        HostnameStatusSpec {
-            hostname,
-            domainname,
-        }
-    }
-}
-
-fn status(hostname: &str) -> Draft<Status> {
-    let status = Status {
-        hostname: hostname.to_owned(),
-        domainname: "a.domain.of.the.node".to_owned(),
-    };
-    Draft::new(hostname, status)
-}
-
-struct Still {
-    store: Store,
-    events: Events,
-}
-
-fn refused() -> SubmitError {
-    SubmitError::Refused("this node is only read".to_owned())
-}
-
-impl Node for Still {
-    fn stage(&self) -> Stage {
-        Stage::Running
-    }
-
-    fn services(&self) -> Vec<ServiceView> {
-        Vec::new()
-    }
-
-    fn store(&self) -> &Store {
-        &self.store
-    }
-
-    fn events(&self) -> &Events {
-        &self.events
-    }
-
-    fn config(&self) -> Option<Document> {
-        None
-    }
-
-    fn check_config(&self, _: &Document) -> Result<(), SubmitError> {
-        Err(refused())
-    }
-
-    fn apply_config(&self, _: Document, _: Apply) -> Result<(), SubmitError> {
-        Err(refused())
-    }
-
-    fn change_meta(&self, _: Tag, _: Option<Vec<u8>>) -> Result<(), MetaError> {
-        Err(MetaError::NoPartition)
-    }
-
-    fn config_is_kept(&self) -> bool {
-        false
-    }
-
-    fn control(&self, _: &str, _: Control) -> Result<oneshot::Receiver<()>, SubmitError> {
-        Err(refused())
-    }
-
-    fn wipe_devices(&self, _: &[DeviceWipe]) -> Result<(), SubmitError> {
-        Err(refused())
-    }
-
-    fn submit(&self, _: Action, _: Actor) -> Result<(), SubmitError> {
-        Err(refused())
-    }
 }
 
 fn write_pki(directory: &Path, ca: &Ca) {

@@ -1,0 +1,147 @@
+//! machined's server before a node that does nothing, and has resources.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
+use corten_config::Document;
+use corten_meta::Tag;
+use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
+use machined::events::Events;
+use machined::node::{
+    Action, Actor, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
+};
+use machined::server::{Paths, serve_from};
+use serde::Serialize;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+
+/// How many resources of one type the node has.
+pub const RESOURCES: usize = 1_000;
+
+/// Serves at `socket` for ever, with the threads machined has; `is_up` is called when it does. The logs are those of
+/// the syslogd at `syslogd`.
+pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    let paths = Paths {
+        syslogd: syslogd.to_owned(),
+        ..Paths::default()
+    };
+    let store = Store::new();
+    store.register::<Status>().unwrap();
+    for n in 0..RESOURCES {
+        let hostname = format!("resource-{n}");
+        store.put(status(&hostname, &hostname), "").unwrap();
+    }
+    let node = Arc::new(Still {
+        store,
+        events: Events::default(),
+    });
+    runtime.block_on(async {
+        let listener = UnixListener::bind(socket).unwrap();
+        is_up(&node.store);
+        serve_from(listener, node, paths).await.unwrap();
+    });
+}
+
+/// As large as many of a node's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    hostname: String,
+    domainname: String,
+}
+
+impl Spec for Status {
+    const DEFINITION: Definition = Definition {
+        type_name: "Statuses.bench.corten",
+        default_namespace: "bench",
+        aliases: &[],
+        columns: &[],
+        sensitivity: Sensitivity::NonSensitive,
+    };
+
+    type Message = HostnameStatusSpec;
+
+    fn message(&self) -> HostnameStatusSpec {
+        let Status {
+            hostname,
+            domainname,
+        } = self.clone();
+        HostnameStatusSpec {
+            hostname,
+            domainname,
+        }
+    }
+}
+
+pub fn status(id: &str, hostname: &str) -> Draft<Status> {
+    let status = Status {
+        hostname: hostname.to_owned(),
+        domainname: "a.domain.of.the.node".to_owned(),
+    };
+    Draft::new(id, status)
+}
+
+struct Still {
+    store: Store,
+    events: Events,
+}
+
+fn refused() -> SubmitError {
+    SubmitError::Refused("this node is only read".to_owned())
+}
+
+impl Node for Still {
+    fn stage(&self) -> Stage {
+        Stage::Running
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        Vec::new()
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn config(&self) -> Option<Document> {
+        None
+    }
+
+    fn check_config(&self, _: &Document) -> Result<(), SubmitError> {
+        Err(refused())
+    }
+
+    fn apply_config(&self, _: Document, _: Apply) -> Result<(), SubmitError> {
+        Err(refused())
+    }
+
+    fn change_meta(&self, _: Tag, _: Option<Vec<u8>>) -> Result<(), MetaError> {
+        Err(MetaError::NoPartition)
+    }
+
+    fn config_is_kept(&self) -> bool {
+        false
+    }
+
+    fn control(&self, _: &str, _: Control) -> Result<oneshot::Receiver<()>, SubmitError> {
+        Err(refused())
+    }
+
+    fn wipe_devices(&self, _: &[DeviceWipe]) -> Result<(), SubmitError> {
+        Err(refused())
+    }
+
+    fn submit(&self, _: Action, _: Actor) -> Result<(), SubmitError> {
+        Err(refused())
+    }
+}

@@ -1,0 +1,277 @@
+//! Streams of machined's own server, which is this program once more, and of syslogd behind it.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::{env, fs, thread};
+
+use corten_api::cosi::resource as cosi;
+use corten_api::{common, machine as api};
+use corten_resources::Spec as _;
+use futures_util::future::join_all;
+use prost::Message as _;
+use tempfile::TempDir;
+
+use crate::client::{Connection, Messages, WINDOW, mortal};
+use crate::process::{KIB, MIB, Process, at_rest, within};
+use crate::scale;
+use crate::still::{self, Status};
+
+const WATCH: &str = "cosi.resource.State/Watch";
+const LOGS: &str = "machine.MachineService/Logs";
+
+/// Tells the process that is machined its directory.
+const MARK: &str = "CORTEN_TEST_MACHINED";
+const SOCKET: &str = "machined.sock";
+const SYSLOGD: &str = "syslogd.sock";
+/// What it says when it serves, and when it has done what it was asked for.
+const DONE: &str = "done";
+
+/// machined's server in a process.
+struct Machined {
+    process: Process,
+    asked: ChildStdin,
+    says: BufReader<ChildStdout>,
+    directory: TempDir,
+}
+
+/// Runs a test with a machined, whose process runs the same test and comes no further than here. `test` is the test's
+/// whole name.
+fn with_machined(test: &str, body: impl AsyncFnOnce(Machined)) {
+    if let Some(directory) = env::var_os(MARK) {
+        serve(Path::new(&directory));
+        return;
+    }
+    let machined = Machined::start(test);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(body(machined));
+}
+
+/// Serves, and changes a resource as often as each line of the input says.
+fn serve(directory: &Path) {
+    // As the image's program does.
+    corten_sys::memory::keep_small().unwrap();
+    let (socket, syslogd) = (directory.join(SOCKET), directory.join(SYSLOGD));
+    still::serve(&socket, &syslogd, |store| {
+        let store = store.clone();
+        println!("\n{DONE}");
+        thread::spawn(move || {
+            for (line, asked) in std::io::stdin().lines().enumerate() {
+                for n in 0..asked.unwrap().parse::<usize>().unwrap() {
+                    let changed = still::status("resource-0", &format!("line-{line}-{n}"));
+                    store.put(changed, "").unwrap();
+                }
+                println!("\n{DONE}");
+            }
+            end();
+        });
+    });
+}
+
+/// Whom it serves is gone.
+#[expect(clippy::exit, reason = "the server's own thread serves for ever")]
+fn end() {
+    std::process::exit(0);
+}
+
+impl Machined {
+    fn start(test: &str) -> Machined {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(MARK, directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut machined = Machined {
+            asked: child.stdin.take().unwrap(),
+            says: BufReader::new(child.stdout.take().unwrap()),
+            process: Process::new(child),
+            directory,
+        };
+        machined.has_done();
+        machined
+    }
+
+    fn has_done(&mut self) {
+        let mut line = String::new();
+        while line.trim() != DONE {
+            line.clear();
+            assert!(
+                self.says.read_line(&mut line).unwrap() > 0,
+                "machined ended"
+            );
+        }
+    }
+
+    /// Changes a resource so many times.
+    fn change(&mut self, times: usize) {
+        writeln!(self.asked, "{times}").unwrap();
+        self.has_done();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Waits until it has nothing to do, and tells what memory is its own.
+    async fn at_rest(&self) -> usize {
+        at_rest(&[&self.process]).await;
+        self.process.own()
+    }
+}
+
+/// Idle at first; then much changes, and none of them reads.
+#[test]
+fn a_thousand_watchers_of_resources_cost_little_each() {
+    const WATCHERS: usize = 1_000;
+    const EACH: usize = 100;
+    // Of each stream, so that it is soon full.
+    const SMALL: u32 = 4 << 10;
+    const IDLE: usize = 16 * KIB;
+    const NOT_READING: usize = 24 * KIB;
+    // More than a kind's history has.
+    const CHANGES: usize = 2_000;
+    let name = "at_machined::a_thousand_watchers_of_resources_cost_little_each";
+    with_machined(name, async |mut machined| {
+        let socket = machined.path(SOCKET);
+        let definition = Status::DEFINITION;
+        let watch = cosi::WatchRequest {
+            namespace: definition.default_namespace.to_owned(),
+            r#type: definition.type_name.to_owned(),
+            api_version: 1,
+            ..Default::default()
+        };
+        let mortal = mortal();
+        let connect = async || {
+            let socket = socket.clone();
+            let connected = async move { Connection::to_socket(&socket, SMALL).await };
+            mortal.spawn(connected).await.unwrap()
+        };
+        let first = Connection::to_socket(&socket, SMALL).await;
+        drop(first.call(WATCH, &watch, &[]).await.next().await.unwrap());
+        drop(first);
+        let before = machined.at_rest().await;
+        let had = machined.process.descriptors_and_threads();
+        let mut watchers: Vec<Messages> = Vec::new();
+        while watchers.len() < WATCHERS {
+            let connection = connect().await;
+            let calls = (0..EACH).map(async |_| {
+                let mut watcher = connection.call(WATCH, &watch, &[]).await;
+                assert_eq!(watcher.next().await.unwrap(), "");
+                watcher
+            });
+            watchers.extend(join_all(calls).await);
+        }
+        let each = |what: &str, now: usize, bound: usize| {
+            within(what, before / WATCHERS, now / WATCHERS, bound);
+        };
+        each("an idle watcher", machined.at_rest().await, IDLE);
+        machined.change(CHANGES);
+        each(
+            "a watcher who does not read",
+            machined.at_rest().await,
+            NOT_READING,
+        );
+        // Who reads after all is told that he has missed something.
+        let mut late = watchers.pop().unwrap();
+        let mut last = None;
+        while let Some(message) = late.next().await {
+            last = cosi::WatchResponse::decode(message).unwrap().event.pop();
+        }
+        assert_eq!(last.unwrap().event_type(), cosi::EventType::Errored);
+        mortal.shutdown_background();
+        machined.process.comes_back_to(had).await;
+    });
+}
+
+/// Lines come one by one, as on a node, so that each is a message of its own.
+#[test]
+fn logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off() {
+    const FOLLOWERS: usize = 10;
+    const EACH: usize = 192 * KIB;
+    // What it keeps of the log, and of the streams.
+    const KEPT: usize = 2 * MIB;
+    let name = "at_machined::logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off";
+    with_machined(name, async |machined| {
+        let notify = machined.path("syslogd");
+        fs::create_dir(&notify).unwrap();
+        let (log, socket) = (machined.path("log"), machined.path(SYSLOGD));
+        let words = ["syslogd", "--kmsg", "none", "--config", "none"].map(OsString::from);
+        let more = [
+            "--dev-log".into(),
+            log.clone().into(),
+            "--socket".into(),
+            socket.into(),
+        ];
+        let arguments: Vec<OsString> = words.into_iter().chain(more).collect();
+        let syslogd = Process::daemon(&notify, &arguments);
+        let sender = UnixDatagram::unbound().unwrap();
+        let write = |n: usize| {
+            let line = format!("<30>Jan  2 03:04:05 prog[1]: a line as programs write them n={n}.");
+            sender.send_to(line.as_bytes(), &log).unwrap();
+        };
+        let follow = api::LogsRequest {
+            id: "syslogd".to_owned(),
+            follow: true,
+            tail_lines: -1,
+            ..Default::default()
+        };
+        let mortal = mortal();
+        let connect = async || {
+            let socket = machined.path(SOCKET);
+            let connected = async move { Connection::to_socket(&socket, WINDOW).await };
+            mortal.spawn(connected).await.unwrap()
+        };
+        write(0);
+        let reading = connect().await;
+        let mut reader = loop {
+            // The log is there with its first line.
+            match reading.try_call(LOGS, &follow, &[]).await {
+                Ok(body) => break Messages::of(body),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        read_to(&mut reader, 0).await;
+        let had = machined.process.descriptors_and_threads();
+        let connection = connect().await;
+        let calls = (0..FOLLOWERS).map(|_| connection.call(LOGS, &follow, &[]));
+        let mut followers = join_all(calls).await;
+        let before = (machined.at_rest().await, syslogd.own());
+        let last = 3_000 * scale();
+        for n in 1..=last {
+            write(n);
+            read_to(&mut reader, n).await;
+        }
+        let now = machined.at_rest().await;
+        within(
+            "a follower who does not read",
+            before.0 / FOLLOWERS,
+            now / FOLLOWERS,
+            EACH,
+        );
+        within("syslogd", before.1, syslogd.own(), KEPT);
+        for follower in &mut followers {
+            read_to(follower, last).await;
+        }
+        drop((followers, connection));
+        machined.process.comes_back_to(had).await;
+        mortal.shutdown_background();
+    });
+}
+
+/// Reads a log as far as the line with this number.
+async fn read_to(log: &mut Messages, number: usize) {
+    let wanted = format!("n={number}.");
+    let mut text = String::new();
+    while !text.contains(&wanted) {
+        let message = log.next().await.unwrap();
+        let data = common::Data::decode(message).unwrap();
+        text.clear();
+        text.push_str(&String::from_utf8(data.bytes).unwrap());
+    }
+}

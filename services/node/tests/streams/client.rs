@@ -1,0 +1,162 @@
+//! Clients: HTTP/2 over mTLS or a unix socket, with small windows, so that what is on its way is small.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use corten_pki::{Ca, NODE_LIFETIME};
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore, version};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpSocket, UnixStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+
+/// What stands before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+/// Bytes of a stream that come before somebody reads them, unless a test says otherwise.
+pub const WINDOW: u32 = 64 << 10;
+/// No limit to all streams together.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
+/// What a caller with a role shows, and whom it believes.
+pub fn config(ca: &Ca, role: &str) -> Arc<ClientConfig> {
+    let own = ca
+        .client(&[role], SystemTime::now(), NODE_LIFETIME)
+        .unwrap();
+    let mut roots = RootCertStore::empty();
+    for root in corten_pki::certificates_from_pem(ca.pem().crt.as_bytes()).unwrap() {
+        roots.add(root).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(
+            corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap(),
+            corten_pki::private_key_from_pem(own.key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+/// A connection, as long as somebody has it or a call is on it.
+pub struct Connection(SendRequest<Full<Bytes>>);
+
+impl Connection {
+    /// From one of the machines that the loopback network has sixteen million of.
+    pub async fn to_apid(from: [u8; 4], address: SocketAddr, own: Arc<ClientConfig>) -> Connection {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let name = ServerName::from(address.ip());
+        let stream = TlsConnector::from(own).connect(name, stream);
+        Connection::begin(stream.await.unwrap(), WINDOW).await
+    }
+
+    pub async fn to_socket(socket: &Path, window: u32) -> Connection {
+        Connection::begin(UnixStream::connect(socket).await.unwrap(), window).await
+    }
+
+    async fn begin<T>(stream: T, window: u32) -> Connection
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, driver) = Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(driver);
+        Connection(sender)
+    }
+
+    /// Calls a method, and has its answer's body, or the head of an answer that is a refusal.
+    pub async fn try_call(
+        &self,
+        method: &str,
+        message: &impl Message,
+        metadata: &[(&str, &str)],
+    ) -> Result<Incoming, HeaderMap> {
+        let mut request = Request::post(format!("https://127.0.0.1:50000/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        for (name, value) in metadata {
+            request = request.header(*name, *value);
+        }
+        let body = Full::new(framed(&message.encode_to_vec()));
+        let request = request.body(body).unwrap();
+        let response = self.0.clone().send_request(request).await.unwrap();
+        if response.headers().contains_key("grpc-status") {
+            return Err(response.headers().clone());
+        }
+        Ok(response.into_body())
+    }
+
+    /// Calls a method that answers.
+    pub async fn call(
+        &self,
+        method: &str,
+        message: &impl Message,
+        metadata: &[(&str, &str)],
+    ) -> Messages {
+        let answered = self.try_call(method, message, metadata).await;
+        Messages::of(answered.unwrap_or_else(|head| panic!("{method}: {head:?}")))
+    }
+}
+
+/// A place for connections. When it is shut down they are gone, without a word of HTTP/2 or TLS.
+pub fn mortal() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Messages of an answer.
+pub struct Messages {
+    pub body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Messages {
+    pub fn of(body: Incoming) -> Messages {
+        Messages {
+            body,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// The next one; `None` after the last.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some((prefix, rest)) = self.buffer.split_at_checked(PREFIX) {
+                let length = u32::from_be_bytes(prefix[1..].try_into().unwrap());
+                let length = usize::try_from(length).unwrap();
+                if rest.len() >= length {
+                    self.buffer.advance(PREFIX);
+                    return Some(self.buffer.split_to(length).freeze());
+                }
+            }
+            let frame = self.body.frame().await?.unwrap();
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+pub fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0][..], &length, message].concat().into()
+}

@@ -1,0 +1,308 @@
+//! Streams through apid: files, logs and watches, of this node, of another, and of both at once.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, SystemTime};
+
+use corten_api::cosi::resource as cosi;
+use corten_api::{PORT, common, machine as api};
+use corten_pki::{Algorithm, Ca, NODE_LIFETIME};
+use futures_util::future::join_all;
+use http_body_util::BodyExt as _;
+use prost::Message as _;
+use tempfile::TempDir;
+
+use crate::backend::{self, CHUNK, Counted};
+use crate::client::{Connection, Messages, config, mortal};
+use crate::process::{KIB, MIB, Process, at_rest, until, within};
+use crate::scale;
+
+const READ: &str = "machine.MachineService/Read";
+const LOGS: &str = "machine.MachineService/Logs";
+const WATCH: &str = "cosi.resource.State/Watch";
+const MEMORY: &str = "machine.MachineService/Memory";
+
+/// Where callers come from.
+const HERE: [u8; 4] = [127, 0, 0, 1];
+const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
+
+/// A node of the control plane: apid before a machined.
+struct Node {
+    apid: Process,
+    address: SocketAddr,
+    _directory: TempDir,
+}
+
+/// Two nodes with one machined, which answers as it is asked.
+struct Cluster {
+    ca: Ca,
+    entry: Node,
+    other: Node,
+    machined: Arc<Counted>,
+    _directory: TempDir,
+}
+
+/// An address of the loopback network that no other process uses.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(100);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let number = NEXT.fetch_add(1, Ordering::SeqCst);
+    SocketAddr::from(([127, number, high, low], PORT))
+}
+
+fn node(ca: &Ca, machined: &Path) -> Node {
+    let directory = tempfile::tempdir().unwrap();
+    let address = own_address();
+    let now = SystemTime::now();
+    let names = [address.ip().to_string()];
+    let server = ca.server("node", &names, now, NODE_LIFETIME).unwrap();
+    let client = ca.client(&["os:impersonator"], now, NODE_LIFETIME).unwrap();
+    for (name, text) in [
+        ("ca.crt", &ca.pem().crt),
+        ("server.crt", &server.crt),
+        ("server.key", &server.key),
+        ("client.crt", &client.crt),
+        ("client.key", &client.key),
+    ] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let listen = address.to_string();
+    let arguments = [
+        "apid",
+        "--pki",
+        directory.path().to_str().unwrap(),
+        "--machined",
+        machined.to_str().unwrap(),
+        "--listen",
+        &listen,
+    ];
+    Node {
+        apid: Process::daemon(directory.path(), &arguments),
+        address,
+        _directory: directory,
+    }
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("machined.sock");
+        let machined = backend::serve(&socket);
+        let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
+        Cluster {
+            entry: node(&ca, &socket),
+            other: node(&ca, &socket),
+            ca,
+            machined,
+            _directory: directory,
+        }
+    }
+
+    async fn connect(&self, from: [u8; 4]) -> Connection {
+        Connection::to_apid(from, self.entry.address, config(&self.ca, "os:admin")).await
+    }
+
+    /// Names of both nodes.
+    fn names(&self) -> [String; 2] {
+        [&self.entry, &self.other].map(|node| node.address.ip().to_string())
+    }
+
+    /// Waits until machined has nobody to answer.
+    async fn is_quiet(&self) {
+        let answering = || self.machined.answering();
+        until("answers of machined", answering, |count| *count == 0).await;
+    }
+}
+
+fn file(bytes: usize) -> api::ReadRequest {
+    api::ReadRequest {
+        path: (bytes / CHUNK).to_string(),
+    }
+}
+
+fn log(id: &str, lines: i32) -> api::LogsRequest {
+    api::LogsRequest {
+        id: id.to_owned(),
+        tail_lines: lines,
+        follow: true,
+        ..Default::default()
+    }
+}
+
+/// Reads a file to its end, with a pause after so many bytes, and tells the most that was on its way.
+async fn read(cluster: &Cluster, connection: &Connection, bytes: usize, pause: usize) -> usize {
+    let [_, other] = cluster.names();
+    let sent_before = cluster.machined.sent();
+    let asked = file(bytes);
+    let node = [("node", other.as_str())];
+    let mut answer = connection.call(READ, &asked, &node).await;
+    let (mut got, mut paused, mut most) = (0, 0, 0);
+    while let Some(frame) = answer.body.frame().await {
+        let Ok(data) = frame.unwrap().into_data() else {
+            continue;
+        };
+        got += data.len();
+        most = most.max(cluster.machined.sent() - sent_before - got);
+        if got - paused > pause {
+            paused = got;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    assert!(got > bytes && got == cluster.machined.sent() - sent_before);
+    most
+}
+
+/// Through two apids, and so through all that a file passes.
+#[tokio::test]
+async fn a_file_of_gigabytes_is_read_slowly_and_quickly_in_little_memory() {
+    const BOUND: usize = MIB;
+    // Each of the windows on the way, and a message on each side of them.
+    const ON_ITS_WAY: usize = 640 * KIB;
+    let cluster = Cluster::new();
+    let connection = cluster.connect(HERE).await;
+    let nodes = [("the entry", &cluster.entry), ("the other", &cluster.other)];
+    read(&cluster, &connection, 16 * MIB, usize::MAX).await;
+    for (how, bytes, pause) in [
+        ("slowly", 16 * MIB, 64 * KIB),
+        ("quickly", 256 * scale() * MIB, usize::MAX),
+    ] {
+        let before = nodes.map(|(_, node)| node.apid.begin());
+        let most = read(&cluster, &connection, bytes, pause).await;
+        within(&format!("on its way, {how}"), 0, most, ON_ITS_WAY);
+        for ((name, node), before) in nodes.into_iter().zip(before) {
+            let what = format!("apid of {name}, a file {how}");
+            within(&what, before, node.apid.peak(), BOUND);
+        }
+    }
+    cluster.is_quiet().await;
+}
+
+/// What counts of hours is how many lines come in them.
+#[tokio::test]
+async fn a_log_is_followed_for_hours_in_the_memory_of_its_first_minutes() {
+    const BOUND: usize = 256 * KIB;
+    let cluster = Cluster::new();
+    let connection = cluster.connect(HERE).await;
+    let [entry, other] = &cluster.names();
+    let lines = 100_000 * scale();
+    let asked = log("kubelet", i32::try_from(lines).unwrap());
+    let both = [("nodes", entry.as_str()), ("nodes", other.as_str())];
+    for (route, metadata, nodes) in [
+        ("here", &[][..], 1),
+        ("another node", &[("node", other.as_str())], 1),
+        ("both", &both, 2),
+    ] {
+        let mut answer = connection.call(LOGS, &asked, metadata).await;
+        let total = lines * nodes;
+        let mut labels = [0; 2];
+        let mut had = None;
+        for number in 1..=total {
+            let line = answer.next().await.unwrap();
+            if nodes == 2 {
+                let label = common::Data::decode(line).unwrap().metadata.unwrap();
+                labels[usize::from(label.hostname == *other)] += 1;
+            }
+            if number == total / 10 {
+                had = Some([&cluster.entry, &cluster.other].map(|node| node.apid.own()));
+            }
+        }
+        if nodes == 2 {
+            assert_eq!(labels, [lines, lines]);
+        }
+        let names = ["entry", "other"];
+        let nodes = [&cluster.entry, &cluster.other].into_iter().zip(names);
+        for ((node, name), had) in nodes.zip(had.unwrap()) {
+            let what = format!("{total} lines of {route}, apid of the {name}");
+            within(&what, had, node.apid.own(), BOUND);
+        }
+        drop(answer);
+        cluster.is_quiet().await;
+    }
+}
+
+/// And those who vanish leave nothing.
+#[tokio::test]
+async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
+    const WATCHERS: usize = 1_000;
+    const EACH: usize = 100;
+    const BOUND: usize = 16 * KIB;
+    let cluster = Cluster::new();
+    let apid = &cluster.entry.apid;
+    let watch = cosi::WatchRequest::default();
+    let first = cluster.connect(HERE).await;
+    first.call(MEMORY, &(), &[]).await.next().await.unwrap();
+    drop(first);
+    cluster.is_quiet().await;
+    let before = apid.own();
+    let had = apid.descriptors_and_threads();
+    let mortal = mortal();
+    let connect = async || {
+        let own = config(&cluster.ca, "os:admin");
+        let connected = Connection::to_apid(HERE, cluster.entry.address, own);
+        mortal.spawn(connected).await.unwrap()
+    };
+    let mut watchers = Vec::new();
+    while watchers.len() < WATCHERS {
+        let connection = connect().await;
+        let calls = (0..EACH).map(async |_| {
+            let mut watcher = connection.call(WATCH, &watch, &[]).await;
+            assert_eq!(watcher.next().await.unwrap(), "");
+            watcher
+        });
+        watchers.extend(join_all(calls).await);
+    }
+    assert_eq!(cluster.machined.answering(), WATCHERS);
+    within("a watcher", before / WATCHERS, apid.own() / WATCHERS, BOUND);
+    // One who takes all he can have leaves others theirs.
+    let greedy = connect().await;
+    let refused = loop {
+        match greedy.try_call(WATCH, &watch, &[]).await {
+            Ok(body) => watchers.push(Messages::of(body)),
+            Err(head) => break head,
+        }
+    };
+    assert_eq!(refused["grpc-status"], "8", "{refused:?}");
+    let next = cluster.connect(ELSEWHERE).await;
+    next.call(MEMORY, &(), &[]).await.next().await.unwrap();
+
+    mortal.shutdown_background();
+    cluster.is_quiet().await;
+    drop(watchers);
+    // The next call finds more connections to machined than anybody needs.
+    next.call(MEMORY, &(), &[]).await.next().await.unwrap();
+    drop(next);
+    apid.comes_back_to(had).await;
+}
+
+/// A hundred of them on one connection, and messages as small as lines are.
+#[tokio::test]
+async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
+    const FOLLOWERS: usize = 100;
+    // What apid counts for a call (`CALL` in its `lib.rs`).
+    const BOUND: usize = 180 * KIB;
+    for (route, number) in [("here", 0), ("another node", 1)] {
+        let cluster = Cluster::new();
+        let apid = &cluster.entry.apid;
+        let connection = cluster.connect(HERE).await;
+        let names = cluster.names();
+        let node = [("node", names[number].as_str())];
+        connection
+            .call(MEMORY, &(), &node)
+            .await
+            .next()
+            .await
+            .unwrap();
+        let before = apid.begin();
+        let asked = log("kubelet", -1);
+        let calls = (0..FOLLOWERS).map(|_| connection.call(LOGS, &asked, &node));
+        let followers = join_all(calls).await;
+        at_rest(&[apid, &cluster.other.apid]).await;
+        let after = apid.peak();
+        let what = format!("a follower of {route} who does not read");
+        within(&what, before / FOLLOWERS, after / FOLLOWERS, BOUND);
+        drop(followers);
+        cluster.is_quiet().await;
+    }
+}
