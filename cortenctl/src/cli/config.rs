@@ -89,7 +89,7 @@ pub(crate) struct GenConfig {
     #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) with_examples: Option<bool>,
-    /// Where to fetch images of a registry first, such as docker.io=https://mirror.example; may be repeated
+    /// Where to fetch images of a registry first, such as docker.io; may be repeated
     #[arg(long, value_name = "HOST=URL")]
     pub(crate) registry_mirror: Vec<String>,
     /// The domain of the cluster's DNS
