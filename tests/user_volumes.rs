@@ -72,7 +72,7 @@ apiVersion: v1alpha1
 kind: UserVolumeConfig
 name: others
 volumeType: disk
-provisioning: {diskSelector: {match: disk.serial in ['corten-disk0', 'corten-disk2']}}
+provisioning: {diskSelector: {match: 'disk.serial in [\"corten-disk0\", \"corten-disk2\"]'}}
 ";
 
 /// A disk for the machine: sparse, as long, with these bytes at this place.
