@@ -2,17 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
-use corten_pki::{Ca, NODE_LIFETIME};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::crypto::ring;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore, version};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -21,28 +18,6 @@ const PREFIX: usize = 5;
 
 /// A connection.
 pub type Sender = SendRequest<Full<Bytes>>;
-
-/// A caller with a role.
-pub fn config(ca: &Ca, role: &str) -> Arc<ClientConfig> {
-    let own = ca
-        .client(&[role], SystemTime::now(), NODE_LIFETIME)
-        .unwrap();
-    let mut roots = RootCertStore::empty();
-    for root in corten_pki::certificates_from_pem(ca.pem().crt.as_bytes()).unwrap() {
-        roots.add(root).unwrap();
-    }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap(),
-            corten_pki::private_key_from_pem(own.key.as_bytes()).unwrap(),
-        )
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Arc::new(config)
-}
 
 pub async fn connect(address: SocketAddr, own: &Arc<ClientConfig>) -> Sender {
     let stream = TcpStream::connect(address).await.unwrap();

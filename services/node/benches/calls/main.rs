@@ -9,6 +9,7 @@
     reason = "a failing step is a failing benchmark, and its numbers are small"
 )]
 
+mod caller;
 mod client;
 mod servers;
 mod still;
@@ -112,7 +113,7 @@ fn main() {
     };
     let directory = tempfile::tempdir().unwrap();
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
-    let own = client::config(&ca, "os:reader");
+    let own = caller::config(&ca, "os:reader");
     let nodes_at = servers::simulate_nodes(&ca);
     let daemons = servers::start(directory.path(), &ca, nodes_at, LINES);
     on_a_thread(move || async move {

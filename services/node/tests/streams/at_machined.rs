@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use prost::Message as _;
 use tempfile::TempDir;
 
-use crate::client::{Connection, Messages, WINDOW, mortal};
+use crate::client::{Connection, Messages, WINDOW, begin_watching, mortal};
 use crate::process::{KIB, MIB, Process, at_rest, within};
 use crate::scale;
 use crate::still::{self, Status};
@@ -160,12 +160,7 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
         let mut watchers: Vec<Messages> = Vec::new();
         while watchers.len() < WATCHERS {
             let connection = connect().await;
-            let calls = (0..EACH).map(async |_| {
-                let mut watcher = connection.call(WATCH, &watch, &[]).await;
-                assert_eq!(watcher.next().await.unwrap(), "");
-                watcher
-            });
-            watchers.extend(join_all(calls).await);
+            watchers.extend(begin_watching(&connection, EACH, WATCH, &watch).await);
         }
         let each = |what: &str, now: usize, bound: usize| {
             within(what, before / WATCHERS, now / WATCHERS, bound);

@@ -3,19 +3,17 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use corten_pki::{Ca, NODE_LIFETIME};
+use futures_util::future::join_all;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use rustls::crypto::ring;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore, version};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::runtime::Runtime;
@@ -27,28 +25,6 @@ const PREFIX: usize = 5;
 pub const WINDOW: u32 = 64 << 10;
 /// No limit to all streams together.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-
-/// What a caller with a role shows, and whom it believes.
-pub fn config(ca: &Ca, role: &str) -> Arc<ClientConfig> {
-    let own = ca
-        .client(&[role], SystemTime::now(), NODE_LIFETIME)
-        .unwrap();
-    let mut roots = RootCertStore::empty();
-    for root in corten_pki::certificates_from_pem(ca.pem().crt.as_bytes()).unwrap() {
-        roots.add(root).unwrap();
-    }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap(),
-            corten_pki::private_key_from_pem(own.key.as_bytes()).unwrap(),
-        )
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Arc::new(config)
-}
 
 /// A connection, as long as somebody has it or a call is on it.
 pub struct Connection(SendRequest<Full<Bytes>>);
@@ -115,6 +91,21 @@ impl Connection {
         let answered = self.try_call(method, message, metadata).await;
         Messages::of(answered.unwrap_or_else(|head| panic!("{method}: {head:?}")))
     }
+}
+
+/// So many watchers on one connection, who have begun: a watch begins with an empty frame.
+pub async fn begin_watching(
+    connection: &Connection,
+    number: usize,
+    method: &str,
+    watch: &impl Message,
+) -> Vec<Messages> {
+    let calls = (0..number).map(async |_| {
+        let mut watcher = connection.call(method, watch, &[]).await;
+        assert_eq!(watcher.next().await.unwrap(), "");
+        watcher
+    });
+    join_all(calls).await
 }
 
 /// A place for connections. When it is shut down they are gone, without a word of HTTP/2 or TLS.

@@ -11,6 +11,8 @@
 
 mod at_machined;
 mod backend;
+#[path = "../../benches/calls/caller.rs"]
+mod caller;
 mod client;
 mod process;
 #[path = "../../benches/calls/still.rs"]

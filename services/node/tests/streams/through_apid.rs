@@ -15,7 +15,8 @@ use prost::Message as _;
 use tempfile::TempDir;
 
 use crate::backend::{self, CHUNK, Counted};
-use crate::client::{Connection, Messages, config, mortal};
+use crate::caller::config;
+use crate::client::{Connection, Messages, begin_watching, mortal};
 use crate::process::{KIB, MIB, Process, at_rest, until, within};
 use crate::scale;
 
@@ -246,12 +247,7 @@ async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
     let mut watchers = Vec::new();
     while watchers.len() < WATCHERS {
         let connection = connect().await;
-        let calls = (0..EACH).map(async |_| {
-            let mut watcher = connection.call(WATCH, &watch, &[]).await;
-            assert_eq!(watcher.next().await.unwrap(), "");
-            watcher
-        });
-        watchers.extend(join_all(calls).await);
+        watchers.extend(begin_watching(&connection, EACH, WATCH, &watch).await);
     }
     assert_eq!(cluster.machined.answering(), WATCHERS);
     within("a watcher", before / WATCHERS, apid.own() / WATCHERS, BOUND);
