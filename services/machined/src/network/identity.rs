@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use uuid::{Uuid, uuid};
 
 use crate::resources::network_names::ClientIdentifier;
@@ -38,7 +39,10 @@ pub fn machine(root: &Path) -> Option<Uuid> {
 #[must_use]
 pub fn duid(said: &ClientIdentifier, machine: Option<Uuid>, mac: &[u8]) -> Vec<u8> {
     match (said.client_identifier, machine) {
-        ("duid", _) => bytes(&said.duid),
+        // The config has checked that it is hexadecimal.
+        ("duid", _) => HEXLOWER_PERMISSIVE
+            .decode(said.duid.as_bytes())
+            .unwrap_or_default(),
         ("none", Some(uuid)) => [&DUID_UUID.to_be_bytes()[..], uuid.as_bytes()].concat(),
         _ => [
             &DUID_LINK_LAYER.to_be_bytes()[..],
@@ -56,20 +60,6 @@ pub fn iaid(name: &str, hardware: Option<&[u8]>) -> u32 {
     let uuid = Uuid::new_v5(&LINKS, hardware.unwrap_or(name.as_bytes()));
     // Its first field is of the hash alone (RFC 9562, section 5.5).
     uuid.as_fields().0
-}
-
-/// Hexadecimal digits as bytes; the config has checked them.
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex
-        .chars()
-        .filter_map(|digit| digit.to_digit(16))
-        .filter_map(|digit| u8::try_from(digit).ok())
-        .collect();
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(high << 4 | low),
-        _ => None,
-    };
-    digits.chunks(2).filter_map(byte).collect()
 }
 
 #[cfg(test)]

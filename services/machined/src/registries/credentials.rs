@@ -10,14 +10,8 @@ use std::path::Path;
 use corten_config::Secret;
 use corten_config::registries::{DOCKER, Registries, RegistryAuth, decode_auth, of_host};
 
-use super::quoted;
-use crate::durable::{Access, remove_if_there, replace_now};
-
-/// Whose file it is, and no other's.
-const PRIVATE: Access = Access {
-    mode: 0o600,
-    ..Access::ALL
-};
+use super::{PRIVATE, quoted};
+use crate::durable::{remove_if_there, replace_now};
 
 /// How containerd is let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +44,9 @@ fn normal(auth: &RegistryAuth) -> Option<Login> {
 /// The part of containerd's configuration that holds them (containerd 2, `docs/cri/registry.md`, "Configure Registry
 /// Credentials"); `None`: there are none.
 pub(super) fn text(registries: &Registries) -> Option<String> {
-    let mut auths: BTreeMap<&str, &RegistryAuth> = BTreeMap::new();
-    for (host, auth) in &registries.auths {
-        auths.insert(host, auth);
-    }
+    let said = registries.auths.iter();
+    let mut auths: BTreeMap<&str, &RegistryAuth> =
+        said.map(|(host, auth)| (host.as_str(), auth)).collect();
     // containerd asks by the host it calls.
     let (registry, served_by) = DOCKER;
     if let Some(auth) = registries.auths.get(registry) {

@@ -8,19 +8,14 @@ use std::path::Path;
 
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
 
-use super::quoted;
-use crate::durable::{Access, remove_if_there, replace_now};
+use super::{PRIVATE, quoted};
+use crate::durable::{remove_if_there, replace_now};
 
 /// What containerd reads for a registry that has no directory of its own.
 const DEFAULT: &str = "_default";
 const HOSTS: &str = "hosts.toml";
 /// What is on its way out; no registry begins with a dot.
 const REMOVED: &str = ".removed";
-/// Keys are root's alone, and all else with them.
-const PRIVATE: Access = Access {
-    mode: 0o600,
-    ..Access::ALL
-};
 
 /// Files of a directory by name.
 type Files = BTreeMap<String, String>;

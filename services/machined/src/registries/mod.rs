@@ -13,11 +13,17 @@ use corten_api::IMAGE_CACHE_PORT;
 use corten_config::registries::{ANY, Mirror, Registries};
 
 use crate::containerd::HOSTS;
+use crate::durable::Access;
 
 pub use credentials::{Login, login};
 
 /// containerd's, `imports` of the image's `config.toml`.
 const CREDENTIALS: &str = "/run/containerd/conf.d/registries.toml";
+/// Passwords and keys are root's alone, and all else with them.
+const PRIVATE: Access = Access {
+    mode: 0o600,
+    ..Access::ALL
+};
 
 /// What containerd is to be told, with the image cache as the first mirror of every registry, where it is served.
 #[must_use]
