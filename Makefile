@@ -83,7 +83,7 @@ test-vm: build ## All tests that boot the images `make image` wrote to $(OUT): a
 
 test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without a built kernel, not in CI
 	$(MKIMAGE) build --arch arm64 --out $(OUT)
-	CORTEN_ARCH=arm64 cargo test --locked --package tests --test boot --test rootfs --test formats -- \
+	CORTEN_ARCH=arm64 cargo test --locked --package tests --test boot --test rootfs --test formats --test hardening -- \
 	    --ignored --test-threads=1 --skip _bios
 
 test-containerd: build ## The container runner against the containerd of the image; as root
