@@ -1,6 +1,7 @@
 //! The network beyond its links: names, resolvers, time, routes and the firewall.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::read::{Reader, choices, section};
@@ -196,6 +197,9 @@ choices! {
     }
 }
 
+/// Priorities that rules may have: 0 and those above are the kernel's own.
+pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
+
 section! {
     /// Which packets look into which routing table.
     pub struct RoutingRuleConfig [check_routing_rule] {
@@ -212,7 +216,7 @@ section! {
 }
 
 fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader<'_>) {
-    if node.get("name").is_some() && !(1..=32765).contains(&rule.priority) {
+    if node.get("name").is_some() && !RULE_PRIORITIES.contains(&rule.priority) {
         reader.wrong_in(node, "name", "must be a priority from 1 to 32765");
     }
     if rule.action == RuleAction::Unicast && rule.table.is_none() {

@@ -45,7 +45,7 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
             return None;
         }
     };
-    network.size().check(node, reader);
+    network.check(node, reader);
     Some(network)
 }
 

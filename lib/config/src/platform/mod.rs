@@ -4,6 +4,7 @@
 //! Both are read like a config: every problem is found at once, with its place, and what the node would not do
 //! is refused. Which links are meant is for who knows the links.
 
+mod bridge;
 mod cloud;
 mod meta;
 mod meta_link;
@@ -14,7 +15,7 @@ mod v2;
 pub use cloud::{SeedIdentity, identity, network};
 pub use meta::*;
 pub use meta_link::*;
-pub use model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+pub use model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 
 use std::collections::{BTreeMap, BTreeSet};
 

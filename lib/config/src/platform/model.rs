@@ -1,10 +1,13 @@
 //! A network as cloud-init describes it, in either version of its format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Size;
 use crate::kinds::{BondConfig, LinkRoute};
+use crate::problem::printable;
+use crate::read::Reader;
+use crate::tree::Node;
 use crate::values::{Cidr, Mac};
 
 /// A network.
@@ -14,6 +17,8 @@ pub struct SeedNetwork {
     pub links: Vec<SeedLink>,
     /// Routes through whatever link leads to their gateway.
     pub routes: Vec<SeedRoute>,
+    /// Which packets look into which routing table.
+    pub rules: Vec<SeedRule>,
     /// Name servers, the first asked first.
     pub dns_servers: Vec<IpAddr>,
     /// Domains to try behind short names.
@@ -21,23 +26,40 @@ pub struct SeedNetwork {
 }
 
 impl SeedNetwork {
-    pub(super) fn size(&self) -> Size<'_> {
+    /// Complains of what is more than a node takes, and of links that are on or part of themselves or in two places.
+    pub(super) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
+        self.size().check(node, reader);
+        let mut seen = BTreeSet::new();
+        let members = self.links.iter().flat_map(|link| link.shape.members());
+        for member in members.filter(|member| !seen.insert(*member)) {
+            let name = printable(member);
+            let what = format!("has the link {name:?} twice in its bonds and bridges");
+            reader.wrong(node.mark, &what);
+        }
+        let mut seen = BTreeSet::new();
+        for rule in &self.rules {
+            let Some(priority) = rule.priority else {
+                continue;
+            };
+            let mut families = rule.families.iter();
+            if !families.all(|family| seen.insert((family, priority))) {
+                let what = format!("has two rules of priority {priority}: give each its own");
+                reader.wrong(node.mark, &what);
+            }
+        }
+    }
+
+    fn size(&self) -> Size<'_> {
         let sum = |of: fn(&SeedLink) -> usize| self.links.iter().map(of).sum::<usize>();
         let mut needs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let mut links_of_bonds = 0;
         let mut targets = 0;
         for link in &self.links {
+            for member in link.shape.members() {
+                needs.entry(member).or_default().push(&link.id);
+            }
             match &link.shape {
-                SeedShape::Card(_) => {}
-                SeedShape::Bond {
-                    members, config, ..
-                } => {
-                    for member in members {
-                        needs.entry(member).or_default().push(&link.id);
-                    }
-                    links_of_bonds += members.len();
-                    targets += config.arp_ip_targets.len();
-                }
+                SeedShape::Card(_) | SeedShape::Bridge { .. } => {}
+                SeedShape::Bond { config, .. } => targets += config.arp_ip_targets.len(),
                 SeedShape::Vlan { parent, .. } => {
                     needs.entry(&link.id).or_default().push(parent);
                 }
@@ -46,9 +68,13 @@ impl SeedNetwork {
         let routes = sum(|link| link.routes.len()) + self.routes.len();
         let counts = vec![
             ("links", self.links.len()),
-            ("links in bonds", links_of_bonds),
+            (
+                "links in bonds and bridges",
+                sum(|link| link.shape.members().len()),
+            ),
             ("addresses", sum(|link| link.addresses.len())),
             ("routes", routes),
+            ("rules", self.rules.len()),
             ("name servers", self.dns_servers.len()),
             ("search domains", self.search_domains.len()),
             ("targets of ARP probes", targets),
@@ -108,6 +134,13 @@ pub enum SeedShape {
         /// How they are bonded; `links` and `primary` are empty.
         config: Box<BondConfig>,
     },
+    /// Several links as one network.
+    Bridge {
+        /// The ids of the links bridged.
+        members: Vec<String>,
+        /// Whether it uses the spanning tree protocol.
+        stp: bool,
+    },
     /// A VLAN.
     Vlan {
         /// The id of the link it is on.
@@ -115,6 +148,16 @@ pub enum SeedShape {
         /// 1 to 4094.
         id: u16,
     },
+}
+
+impl SeedShape {
+    /// The ids of the links that are part of it.
+    fn members(&self) -> &[String] {
+        match self {
+            SeedShape::Card(_) | SeedShape::Vlan { .. } => &[],
+            SeedShape::Bond { members, .. } | SeedShape::Bridge { members, .. } => members,
+        }
+    }
 }
 
 /// How a card is found.
@@ -151,4 +194,21 @@ impl From<LinkRoute> for SeedRoute {
         let on_link = false;
         SeedRoute { route, on_link }
     }
+}
+
+/// Packets from, or to, a network look into a routing table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SeedRule {
+    /// Whose packets: `inet4`, `inet6`, or both.
+    pub families: &'static [&'static str],
+    /// From whom; absent: from everybody.
+    pub from: Option<Cidr>,
+    /// To whom; absent: to everybody.
+    pub to: Option<Cidr>,
+    /// Where they look.
+    pub table: u32,
+    /// 1 to 32765, lower comes first; absent: before those said earlier.
+    pub priority: Option<u32>,
+    /// The mark they have; absent: any.
+    pub mark: Option<u32>,
 }

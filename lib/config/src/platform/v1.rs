@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use super::bridge::BridgeV1;
 use super::cloud::{Mask, OneOrMore, Place, Truth, width};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use crate::kinds::{
@@ -24,20 +25,21 @@ section! {
 choices! {
     /// What an entry is about.
     pub enum EntryKind {
-        Physical = "physical", Bond = "bond", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
+        Physical = "physical", Bond = "bond", Bridge = "bridge", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
     }
 }
 
 section! {
     /// One entry.
     pub struct Entry [check_entry] {
-        Acted "type" kind: EntryKind = "What it is about; bridges are not supported yet", required;
+        Acted "type" kind: EntryKind = "What it is about", required;
         Acted "name" name: LinkName = "The link's name, by which others call it";
         Acted "mac_address" mac: Option<Mac> = "The address the card was built with; of another link, the one to give it";
         Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
         Acted "subnets" subnets: Vec<Subnet> = "Its addresses";
         Acted "bond_interfaces" members: Vec<LinkName> = "The links bonded";
-        Acted "params" params: BondParams = "How they are bonded";
+        Acted "bridge_interfaces" bridged: Vec<LinkName> = "The links bridged";
+        Acted "params" params: Params = "How they are bonded or bridged";
         Acted "vlan_link" parent: LinkName = "The link a VLAN is on";
         Acted "vlan_id" vlan_id: Option<u16> = "The VLAN's number";
         Acted "address" address: OneOrMore<IpAddr> = "Name servers";
@@ -54,13 +56,13 @@ section! {
 fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
     let is_link = matches!(
         entry.kind,
-        EntryKind::Physical | EntryKind::Bond | EntryKind::Vlan
+        EntryKind::Physical | EntryKind::Bond | EntryKind::Bridge | EntryKind::Vlan
     );
     if is_link && !node.given("name") {
         reader.wrong_in(node, "name", "is required");
     }
     match entry.kind {
-        EntryKind::Physical => {}
+        EntryKind::Physical | EntryKind::Bridge => {}
         EntryKind::Bond => {
             if !node.given("bond_interfaces") {
                 reader.wrong_in(node, "bond_interfaces", "is required");
@@ -185,8 +187,8 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
 }
 
 section! {
-    /// How links are bonded.
-    pub struct BondParams [check_bond] {
+    /// How links are bonded or bridged.
+    pub struct Params [check_params] {
         Acted "bond-mode" mode: BondMode = "How they share the work";
         Acted "bond-miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
         Acted "bond-updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
@@ -202,10 +204,11 @@ section! {
         Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
         Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "When the preferred link takes over again";
         Acted "bond-arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
+        .. bridge: BridgeV1 = "How they are bridged";
     }
 }
 
-fn check_bond(params: &BondParams, node: &Node, reader: &mut Reader<'_>) {
+fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
     let monitoring = BondMonitoring {
         miimon: ("bond-miimon", params.miimon),
         arp_interval: ("bond-arp-interval", params.arp_interval),
@@ -258,6 +261,13 @@ impl Entry {
                 None,
             ),
             EntryKind::Bond => (self.bond(), self.mac),
+            EntryKind::Bridge => (
+                SeedShape::Bridge {
+                    members: self.bridged.iter().map(ToString::to_string).collect(),
+                    stp: self.params.bridge.stp.0,
+                },
+                self.mac,
+            ),
             EntryKind::Vlan => (
                 SeedShape::Vlan {
                     parent: self.parent.to_string(),

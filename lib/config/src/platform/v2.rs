@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::bridge::BridgeV2;
 use super::cloud::{Place, Truth};
-use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 use crate::kinds::{
     AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
-    PrimaryReselect, XmitHashPolicy, check_mtu, check_vlan,
+    PrimaryReselect, RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -21,8 +22,8 @@ section! {
         Held "renderer" renderer: String = "Which program of another system follows it";
         Acted "ethernets" ethernets: BTreeMap<String, Ethernet> = "Network cards";
         Acted "bonds" bonds: BTreeMap<String, Bond> = "Several links as one";
+        Acted "bridges" bridges: BTreeMap<String, Bridge> = "Several links as one network";
         Acted "vlans" vlans: BTreeMap<String, Vlan> = "VLANs";
-        Later "bridges" bridges: Option<Object> = "Several links as one network";
         Later "tunnels" tunnels: Option<Object> = "Links to elsewhere";
         Later "vrfs" vrfs: Option<Object> = "Links with routing tables of their own";
         Later "wifis" wifis: Option<Object> = "Radio";
@@ -35,8 +36,9 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
     let named = named.filter(|(_, card)| card.found.is_none());
     let cards = named.map(|(name, _)| ("ethernets", name));
     let bonds = network.bonds.keys().map(|name| ("bonds", name));
+    let bridges = network.bridges.keys().map(|name| ("bridges", name));
     let vlans = network.vlans.keys().map(|name| ("vlans", name));
-    for (section, name) in cards.chain(bonds).chain(vlans) {
+    for (section, name) in cards.chain(bonds).chain(bridges).chain(vlans) {
         if !is_link_name(name) {
             let section_node = node.entry(section).unwrap_or(node);
             reader.within(section, |reader| {
@@ -48,16 +50,20 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
     let is_known = |id: &String| {
         network.ethernets.contains_key(id)
             || network.bonds.contains_key(id)
+            || network.bridges.contains_key(id)
             || network.vlans.contains_key(id)
             || is_link_name(id)
     };
     let members = network.bonds.iter();
     let members =
         members.map(|(name, bond)| ("bonds", name, "interfaces", bond.interfaces.as_slice()));
+    let bridged = network.bridges.iter();
+    let bridged =
+        bridged.map(|(name, bridge)| ("bridges", name, "interfaces", bridge.interfaces.as_slice()));
     let parents = network.vlans.iter();
     let parents =
         parents.map(|(name, vlan)| ("vlans", name, "link", std::slice::from_ref(&vlan.parent)));
-    for (section, name, field, ids) in members.chain(parents) {
+    for (section, name, field, ids) in members.chain(bridged).chain(parents) {
         let Some(link) = node.entry(section).and_then(|links| links.entry(name)) else {
             continue;
         };
@@ -90,7 +96,7 @@ section! {
         Held "optional-addresses" optional_addresses: Option<Object> = "Whether another system's boot waits for them";
         Held "critical" critical: Truth = "For other systems";
         Held "dhcp-identifier" identifier: String = "For other systems: cards tell their hardware address";
-        Later "routing-policy" policy: Option<Object> = "Rules that choose a routing table";
+        Acted "routing-policy" policy: Vec<Rule> = "Which packets look into which routing table";
     }
 }
 
@@ -165,6 +171,54 @@ fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
+    /// Which packets look into which routing table.
+    pub struct Rule [check_rule] {
+        Acted "from" from: Option<Place> = "From whom";
+        Acted "to" to: Option<Place> = "To whom";
+        Acted "table" table: u32 = "Where they look", required;
+        Acted "priority" priority: Option<u32> = "1 to 32765; lower comes first";
+        Acted "mark" mark: Option<u32> = "The mark they have";
+        Later "type-of-service" service: Option<u32> = "Their type of service";
+    }
+}
+
+fn check_rule(rule: &Rule, node: &Node, reader: &mut Reader<'_>) {
+    if !node.given("from") && !node.given("to") {
+        reader.wrong(node.mark, "needs from or to");
+    }
+    let is_v4 = |place: Option<Place>| Some(place?.address?.is_ipv4());
+    if is_v4(rule.from).is_some_and(|from| is_v4(rule.to).is_some_and(|to| from != to)) {
+        reader.wrong_in(node, "to", "must be of the family of from");
+    }
+    if rule
+        .priority
+        .is_some_and(|priority| !RULE_PRIORITIES.contains(&priority))
+    {
+        reader.wrong_in(node, "priority", "must be from 1 to 32765");
+    }
+}
+
+impl Rule {
+    fn rule(&self) -> SeedRule {
+        let network = |place: Option<Place>| place.and_then(|place| place.network(None));
+        let spoken_of = self.from.and_then(|place| place.address);
+        let families: &[&str] = match spoken_of.or(self.to.and_then(|place| place.address)) {
+            Some(IpAddr::V4(_)) => &["inet4"],
+            Some(IpAddr::V6(_)) => &["inet6"],
+            None => &["inet4", "inet6"],
+        };
+        SeedRule {
+            families,
+            from: network(self.from),
+            to: network(self.to),
+            table: self.table,
+            priority: self.priority,
+            mark: self.mark,
+        }
+    }
+}
+
+section! {
     /// A network card.
     pub struct Ethernet {
         Acted "match" found: Option<Match> = "How it is found; absent: by the name it stands under";
@@ -207,6 +261,15 @@ fn check_bond(bond: &Bond, node: &Node, reader: &mut Reader<'_>) {
             "parameters",
             "has a primary that is none of interfaces",
         );
+    }
+}
+
+section! {
+    /// Several links as one network.
+    pub struct Bridge {
+        Acted "interfaces" interfaces: Vec<String> = "The links bridged";
+        Acted "parameters" parameters: BridgeV2 = "How they are bridged";
+        .. link: Common = "What every kind of link can have";
     }
 }
 
@@ -314,6 +377,7 @@ impl From<NetworkV2> for SeedNetwork {
         let mut network = SeedNetwork::default();
         let mut add = |id: &str, shape: SeedShape, link: &Common| {
             network.links.push(link.link(id, shape));
+            network.rules.extend(link.policy.iter().map(Rule::rule));
             network.dns_servers.extend(&link.nameservers.addresses);
             let domains = link.nameservers.search.iter().map(ToString::to_string);
             network.search_domains.extend(domains);
@@ -327,6 +391,13 @@ impl From<NetworkV2> for SeedNetwork {
         }
         for (id, bond) in &said.bonds {
             add(id, bond.shape(), &bond.link);
+        }
+        for (id, bridge) in &said.bridges {
+            let shape = SeedShape::Bridge {
+                members: bridge.interfaces.clone(),
+                stp: bridge.parameters.uses_tree(),
+            };
+            add(id, shape, &bridge.link);
         }
         for (id, vlan) in &said.vlans {
             let shape = SeedShape::Vlan {

@@ -169,8 +169,32 @@ const WRONG: &[(&str, &str)] = &[
         "ethernets.a.mtu must be from 68 to 65536",
     ),
     (
-        "version: 2\nbridges: {br0: {interfaces: [a]}}",
-        "not supported yet: bridges",
+        "version: 2\nbridges: {br0: {interfaces: [a], parameters: {forward-delay: 4}}}",
+        "bridges.br0.parameters.forward-delay is not supported yet for the spanning tree",
+    ),
+    (
+        "version: 2\nbridges: {br0: {interfaces: [a-link-that-nobody-has]}}",
+        "bridges.br0.interfaces must name links",
+    ),
+    (
+        "version: 2\nbridges: {br0: {interfaces: [a]}, br1: {interfaces: [a]}}",
+        "has the link \"a\" twice in its bonds and bridges",
+    ),
+    (
+        "version: 2\nethernets: {a: {routing-policy: [{table: 5}]}}",
+        "routing-policy[0] needs from or to",
+    ),
+    (
+        "version: 2\nethernets: {a: {routing-policy: [{from: 10.0.0.1, to: 'fd00::1', table: 5}]}}",
+        "routing-policy[0].to must be of the family of from",
+    ),
+    (
+        "version: 2\nethernets: {a: {routing-policy: [{from: 10.0.0.1, priority: 32766}]}}",
+        "routing-policy[0].priority must be from 1 to 32765",
+    ),
+    (
+        "version: 2\nethernets: {a: {routing-policy: [{from: 10.0.0.1, priority: 7, table: 5}, {to: 0.0.0.0/0, priority: 7, table: 6}]}}",
+        "has two rules of priority 7: give each its own",
     ),
     (
         "version: 2\nbonds: {b: {parameters: {mode: magic}}}",
@@ -221,8 +245,16 @@ const WRONG: &[(&str, &str)] = &[
         "vlans.v.link is required",
     ),
     (
-        "version: 1\nconfig: [{type: bridge, name: b}]",
-        "config[0].type must be one of physical, bond",
+        "version: 1\nconfig: [{type: bridge, name: b, params: {bridge_stp: on, bridge_fd: 4}}]",
+        "config[0].params.bridge_fd is not supported yet for the spanning tree",
+    ),
+    (
+        "version: 1\nconfig: [{type: bridge, bridge_interfaces: [a]}]",
+        "config[0].name is required",
+    ),
+    (
+        "version: 1\nconfig: [{type: tunnel, name: b}]",
+        "config[0].type must be one of physical, bond, bridge",
     ),
     (
         "version: 1\nconfig: [{name: b}]",

@@ -1,12 +1,12 @@
 //! What the platform says: by a NoCloud seed, or by META 0x0a.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use corten_config::Word as _;
-use corten_config::kinds::LinkRoute;
+use corten_config::kinds::{LinkRoute, RULE_PRIORITIES, RuleAction};
 use corten_config::platform::{
     PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
-    PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape,
+    PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedRule, SeedShape,
 };
 use glob::Pattern;
 
@@ -17,6 +17,7 @@ use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from
 use super::seed::Seed;
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{Dhcp, OperatorSpec, ResolverSpec};
+use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec};
 use crate::resources::network_spec::{
     Bond, Bridge, Enabled, Filtering, Layer, RouteSpec, Vlan, Vrf,
 };
@@ -159,12 +160,14 @@ fn meta_names(specs: &mut Specs, network: &PlatformNetwork) {
 pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
     let mut specs = Specs::default();
     let mut complaints = Vec::new();
-    // Bonds and VLANs speak of links by their ids.
+    // Bonds, bridges and VLANs speak of links by their ids.
     let mut ids: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for link in &seed.network.links {
         let found = match &link.shape {
             SeedShape::Card(how) => found(how, &link.id, present, &mut complaints),
-            SeedShape::Bond { .. } | SeedShape::Vlan { .. } => vec![link.id.clone()],
+            SeedShape::Bond { .. } | SeedShape::Bridge { .. } | SeedShape::Vlan { .. } => {
+                vec![link.id.clone()]
+            }
         };
         ids.insert(&link.id, found);
     }
@@ -186,6 +189,7 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
             )),
         }
     }
+    specs.rules = seed_rules(&seed.network.rules);
     specs.hostname = seed.hostname.as_deref().map(|name| hostname(LAYER, name));
     specs.resolver = resolver(ResolverSpec {
         dns_servers: seed.network.dns_servers.clone(),
@@ -244,6 +248,18 @@ fn seed_link(specs: &mut Specs, name: &str, said: &SeedLink, named: &impl Fn(&st
                 name.clone_into(&mut specs.link(LAYER, &member).bond_name);
             }
         }
+        SeedShape::Bridge { members, stp } => {
+            let link = specs.make(LAYER, name, PlatformLinkKind::Bridge.word(), hardware_addr);
+            link.bridge_master = Some(Bridge {
+                stp: Enabled { enabled: *stp },
+                vlan: Filtering {
+                    filtering_enabled: false,
+                },
+            });
+            for member in members.iter().flat_map(|id| named(id)) {
+                specs.link(LAYER, &member).bridge_slave = Some(master(name));
+            }
+        }
         SeedShape::Vlan { parent, id } => {
             // Its card may come yet. What the seed calls that may be another card's own name.
             let Some(parent) = named(parent).into_iter().next() else {
@@ -293,6 +309,40 @@ fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
         ..route(LAYER, link, Prefix::host(gateway), None)
     });
     near.into_iter().chain([far]).collect()
+}
+
+/// Rules; one without an address is one for each family. Who gives no priority gets, as from the kernel, one before
+/// those that are there: the kernel's own begin at 32766.
+fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
+    let mut taken: BTreeSet<u32> = said.iter().filter_map(|rule| rule.priority).collect();
+    let mut free = || {
+        let first = RULE_PRIORITIES
+            .rev()
+            .find(|number| !taken.contains(number))?;
+        taken.insert(first).then_some(first)
+    };
+    let mut specs = Vec::new();
+    for said in said {
+        let Some(priority) = said.priority.or_else(&mut free) else {
+            break;
+        };
+        let mark = said.mark.filter(|mark| *mark != 0);
+        specs.extend(said.families.iter().map(|family| RoutingRuleSpec {
+            rule: RoutingRule {
+                family,
+                src: said.from.map(|cidr| prefix(cidr).network()),
+                dst: said.to.map(|cidr| prefix(cidr).network()),
+                fw_mark: mark.unwrap_or(0),
+                fw_mask: mark.map_or(0, |_| u32::MAX),
+                table: said.table,
+                priority,
+                action: RuleAction::Unicast.word(),
+                ..RoutingRule::default()
+            },
+            layer: LAYER,
+        }));
+    }
+    specs
 }
 
 /// The link in whose network the gateway is.

@@ -111,6 +111,41 @@ fn version_2_speaks_of_cards_by_what_they_are_like() {
 }
 
 #[test]
+fn bridges_have_their_cards_and_rules_their_priorities() {
+    let (specs, complaints) = seed("bridge-v1.yaml");
+    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(ids(&specs.links), ["eth0", "br0", "eth1"]);
+    let bridge = &specs.links[1];
+    assert_eq!((bridge.kind, bridge.logical), ("bridge", true));
+    assert_eq!(bridge.hardware_addr, Some([2, 0, 0, 0, 0, 7]));
+    assert!(!bridge.bridge_master.unwrap().stp.enabled);
+    let master = |specs: &Specs, at: usize| specs.links[at].master().map(str::to_owned);
+    assert_eq!(master(&specs, 0).as_deref(), Some("br0"));
+    assert_eq!(master(&specs, 2).as_deref(), Some("br0"));
+
+    let (specs, complaints) = seed("bridges.yaml");
+    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(ids(&specs.links), ["eth1", "eth0", "br0", "br1"]);
+    let uses_tree = |at: usize| specs.links[at].bridge_master.unwrap().stp.enabled;
+    // Netplan's bridges use the tree unless they are told not to.
+    assert_eq!((uses_tree(2), uses_tree(3)), (false, true));
+    assert_eq!(master(&specs, 0).as_deref(), Some("br1"));
+    assert_eq!(specs.links[3].mtu, 1400);
+    assert_eq!(ids(&specs.operators), ["dhcp4/br0"]);
+    assert_eq!(
+        ids(&specs.rules),
+        ["inet4/32765", "inet4/50", "inet6/32764"]
+    );
+    let rule = &specs.rules[0].rule;
+    let from = rule.src.unwrap().to_string();
+    assert_eq!(
+        (from.as_str(), rule.dst, rule.table),
+        ("10.1.0.5/32", None, 101)
+    );
+    assert_eq!(specs.rules[2].rule.dst, None);
+}
+
+#[test]
 fn a_card_that_is_not_there_is_told_and_costs_no_other() {
     let mut seed = Seed::default();
     let files = [Some(sample("network-config", "v2.yaml")), None];

@@ -1,0 +1,78 @@
+//! How bridges work, in either version of `network-config`.
+
+use super::cloud::Truth;
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::values::Object;
+
+/// What is said of the spanning tree counts with it only, and the node leaves it to the kernel.
+fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Reader<'_>) {
+    let given = settings.iter().filter(|name| node.given(name));
+    for name in given.filter(|_| uses_tree) {
+        let what = "is not supported yet for the spanning tree; leave it out";
+        reader.wrong_in(node, name, what);
+    }
+}
+
+section! {
+    /// How a bridge works, as version 1 says it (ifupdown: bridge-utils-interfaces(5)).
+    pub struct BridgeV1 [check_v1] {
+        Acted "bridge_stp" stp: Truth = "Use the spanning tree protocol";
+        Held "bridge_fd" forward_delay: Option<Object> = "Of the spanning tree";
+        Held "bridge_hello" hello: Option<Object> = "Of the spanning tree";
+        Held "bridge_maxage" max_age: Option<Object> = "Of the spanning tree";
+        Held "bridge_bridgeprio" priority: Option<Object> = "Of the spanning tree";
+        Held "bridge_pathcost" path_cost: Option<Object> = "Of the spanning tree";
+        Held "bridge_portprio" port_priority: Option<Object> = "Of the spanning tree";
+        Held "bridge_gcint" collection: Option<Object> = "For kernels of long ago";
+        Held "bridge_maxwait" wait: Option<Object> = "Whether another system's boot waits for it";
+        Held "bridge_waitport" wait_port: Option<Object> = "Whether another system's boot waits for it";
+        Later "bridge_ageing" ageing: Option<Object> = "Seconds until an address is forgotten";
+        Later "bridge_hw" hw: Option<Object> = "Its address; give `mac_address`";
+        Later "bridge_ports" ports: Option<Object> = "The links bridged; give `bridge_interfaces`";
+    }
+}
+
+fn check_v1(bridge: &BridgeV1, node: &Node, reader: &mut Reader<'_>) {
+    let settings = [
+        "bridge_fd",
+        "bridge_hello",
+        "bridge_maxage",
+        "bridge_bridgeprio",
+        "bridge_pathcost",
+        "bridge_portprio",
+    ];
+    check_tree(bridge.stp.0, &settings, node, reader);
+}
+
+section! {
+    /// How a bridge works, as version 2 says it.
+    pub struct BridgeV2 [check_v2] {
+        Acted "stp" stp: Option<Truth> = "Use the spanning tree protocol; absent: yes";
+        Held "forward-delay" forward_delay: Option<Object> = "Of the spanning tree";
+        Held "hello-time" hello: Option<Object> = "Of the spanning tree";
+        Held "max-age" max_age: Option<Object> = "Of the spanning tree";
+        Held "priority" priority: Option<Object> = "Of the spanning tree";
+        Held "path-cost" path_cost: Option<Object> = "Of the spanning tree";
+        Held "port-priority" port_priority: Option<Object> = "Of the spanning tree";
+        Later "ageing-time" ageing: Option<Object> = "Seconds until an address is forgotten";
+    }
+}
+
+impl BridgeV2 {
+    pub(super) fn uses_tree(&self) -> bool {
+        self.stp.is_none_or(|stp| stp.0)
+    }
+}
+
+fn check_v2(bridge: &BridgeV2, node: &Node, reader: &mut Reader<'_>) {
+    let settings = [
+        "forward-delay",
+        "hello-time",
+        "max-age",
+        "priority",
+        "path-cost",
+        "port-priority",
+    ];
+    check_tree(bridge.uses_tree(), &settings, node, reader);
+}
