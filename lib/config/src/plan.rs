@@ -94,7 +94,7 @@ pub struct Plan {
     pub restarts: BTreeSet<String>,
     /// Why a reboot is needed until all of it holds; empty: none is.
     pub reboot: BTreeSet<String>,
-    /// How the node might no longer be reached; empty: it stays reachable.
+    /// How the node might no longer be reached; empty: no way is seen.
     pub risks: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Plan {
             writeln!(f, "may cut you off: {risk}")?;
         }
         if self.risks.is_empty() {
-            writeln!(f, "the node stays reachable")?;
+            writeln!(f, "nothing seen that cuts you off")?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::read::{Reader, choices, section};
 use crate::table::Support;
 use crate::tree::Node;
-use crate::values::{Cidr, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
+use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
 
 section! {
     /// The node's name.
@@ -100,7 +100,7 @@ fn check_time(config: &TimeSyncConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Network time servers.
     pub struct Ntp {
-        Acted "servers" servers: Vec<HostOrAddress> = "Asked all";
+        Acted "servers" servers: Vec<HostOrAddress> = "Asked one after the other, until one answers";
         Later "useNTS" use_nts: bool = "Ask with proof";
     }
 }
@@ -108,7 +108,7 @@ section! {
 section! {
     /// Precision clocks.
     pub struct Ptp {
-        Acted "devices" devices: Vec<crate::values::AbsolutePath> = "Such as `/dev/ptp0`", required;
+        Acted "devices" devices: Vec<ClockDevice> = "Such as `/dev/ptp0`", required;
     }
 }
 

@@ -92,7 +92,7 @@ fn a_plan_names_fields_restarts_and_reboots() {
 - machine.sysctls.vm.max_map_count
 ~ machine.install.disk (kept; this version does not act on it)
 needs a reboot: a node becomes something else only from the start (machine.type)
-the node stays reachable
+nothing seen that cuts you off
 "
     );
 }
@@ -205,6 +205,89 @@ fn what_cuts_the_operator_off_is_named() {
             link.clone(),
             format!("{link}{block}{}", rule("192.168.0.0/16")),
             "be called only from 192.168.0.0/16",
+        ),
+    ] {
+        let plan = plan(Some(&with(&old)), &with(&new));
+        assert!(
+            plan.risks.iter().any(|text| text.contains(risk)),
+            "{risk}: {plan:?}"
+        );
+    }
+    let vlan = doc(
+        "VLANConfig",
+        "name: v\nvlanID: 7\nparent: eth0\naddresses: [{address: 10.7.0.5/24}]",
+    );
+    let two = format!("{link}{}", doc("LinkConfig", "name: eth1"));
+    let moved = "10.0.0.5/24}]\nroutes: [{gateway: 10.0.0.1}]";
+    for (old, new, risk) in [
+        (
+            link.clone(),
+            link.replace("gateway: 10.0.0.1", "gateway: 10.0.0.2"),
+            "eth0 loses the route to everywhere through 10.0.0.1",
+        ),
+        (
+            link.clone(),
+            link.replace(
+                "gateway: 10.0.0.1",
+                "gateway: 10.0.0.1, destination: 10.9.0.0/16",
+            ),
+            "eth0 loses the route to everywhere through 10.0.0.1",
+        ),
+        (
+            link.clone(),
+            link.replace("10.0.0.5/24", "10.0.0.5/32"),
+            "the network around eth0's address 10.0.0.5 changes",
+        ),
+        (
+            two.clone(),
+            two.replace(moved, "10.0.0.6/24}]").replace(
+                "name: eth1",
+                &format!("name: eth1\naddresses: [{{address: {moved}"),
+            ),
+            "the address 10.0.0.5/24 moves from eth0 to eth1",
+        ),
+        (
+            two.clone(),
+            two.replace(
+                "name: eth1",
+                "name: eth1\nroutes: [{gateway: 10.1.0.1, metric: 5}]",
+            ),
+            "packets go another way: eth1 gets the route to everywhere through 10.1.0.1",
+        ),
+        (
+            vlan.clone(),
+            vlan.replace("vlanID: 7", "vlanID: 8"),
+            "v is made in another way",
+        ),
+        (
+            vlan.clone(),
+            vlan.replace("parent: eth0", "parent: eth1"),
+            "v is made in another way",
+        ),
+        (
+            link.clone(),
+            link.replace("name: eth0", "name: eth0\nmtu: 1280"),
+            "eth0 takes packets of another size",
+        ),
+        (
+            dhcp.clone(),
+            dhcp.replace("name: eth0", "name: eth0\nignoreRoutes: true"),
+            "eth0 asks for addresses in another way",
+        ),
+        (
+            link.clone(),
+            format!("{link}{}", doc("BlackholeRouteConfig", "name: 10.1.0.0/16")),
+            "packets to 10.1.0.0/16 are dropped",
+        ),
+        (
+            link.clone(),
+            format!("{link}{}", doc("RoutingRuleConfig", "name: '5'\ntable: 9")),
+            "the routing rule 5 comes",
+        ),
+        (
+            doc("DummyLinkConfig", "name: d0"),
+            doc("HostnameConfig", "hostname: x"),
+            "d0 goes",
         ),
     ] {
         let plan = plan(Some(&with(&old)), &with(&new));

@@ -14,7 +14,7 @@ use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{
     AbsolutePath, AcceptedCa, Expression, ExtensionImage, FileMode, HostName, KeyPair, ModuleName,
-    ModuleParameter, Object, Url, is_kernel_setting, is_variable,
+    ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
 };
 
 choices! {
@@ -230,7 +230,7 @@ section! {
     /// `machine.time`.
     pub struct Time {
         Acted "disabled" disabled: bool = "Keep no time";
-        Acted "servers" servers: Vec<String> = "Names of time servers, or PTP devices";
+        Acted "servers" servers: Vec<TimeSource> = "Names of time servers, or PTP devices; asked one after the other, until one answers";
         Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
     }
 }

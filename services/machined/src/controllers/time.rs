@@ -15,7 +15,7 @@ use crate::bulkhead::Bulkhead;
 use crate::console;
 use crate::resources::clock::{NtpStatus, TimeStatus};
 use crate::resources::network_names::TimeServerStatus;
-use crate::time::ask::{AskError, PATIENCE, ask};
+use crate::time::ask::{AskError, PATIENCE, Resting, ask};
 use crate::time::discipline::{Act, Discipline, retry};
 use crate::time::sntp::{BadAnswer, Sample};
 
@@ -136,8 +136,8 @@ fn belief(clock: &Discipline) -> NtpStatus {
 struct Servers {
     /// The best first.
     names: Vec<String>,
-    /// Those that do not want to be asked any more.
-    denied: BTreeSet<String>,
+    /// Whose addresses want to be left alone.
+    resting: Resting,
     /// Who is not to be complained of again.
     complained: BTreeSet<String>,
     /// How often in a row nobody answered.
@@ -162,32 +162,36 @@ impl Servers {
 
     /// Asks one after the other until one answers, and does what it says. Returns when to ask again.
     async fn ask(&mut self, clock: &mut Discipline) -> Duration {
-        for name in self.names.clone() {
-            if self.denied.contains(&name) {
-                continue;
+        match self.first_answer(clock).await {
+            Some((name, sample)) => self.follow(&name, sample, clock),
+            None => {
+                let pause = retry(self.failures);
+                self.failures = self.failures.saturating_add(1);
+                pause
             }
-            match ask(&name, &NAMES).await {
+        }
+    }
+
+    /// The first answer, and whose it is.
+    async fn first_answer(&mut self, clock: &mut Discipline) -> Option<(String, Sample)> {
+        for name in self.names.clone() {
+            match ask(&name, &NAMES, &mut self.resting).await {
                 Ok(sample) => {
                     self.failures = 0;
                     self.complained.clear();
-                    return self.follow(&name, sample, clock);
+                    return Some((name, sample));
                 }
                 Err(error) => {
+                    if matches!(error, AskError::Bad(BadAnswer::Rate)) {
+                        clock.ask_less();
+                    }
                     if self.complained.insert(name.clone()) {
                         console::warn(&format!("time: {name}: {error}"));
-                    }
-                    match error {
-                        // It is there: no other is asked in its place at once.
-                        AskError::Bad(BadAnswer::Rate) => return clock.ask_less(),
-                        AskError::Bad(BadAnswer::Denied(_)) => drop(self.denied.insert(name)),
-                        _ => {}
                     }
                 }
             }
         }
-        let pause = retry(self.failures);
-        self.failures = self.failures.saturating_add(1);
-        pause
+        None
     }
 
     fn follow(&mut self, name: &str, sample: Sample, clock: &mut Discipline) -> Duration {
@@ -242,6 +246,7 @@ mod tests {
 
     use super::*;
     use crate::sample;
+    use crate::time::ask::tests::serve;
 
     fn document(time: &str, others: &str) -> Document {
         sample::config(&format!("time: {time}"), others)
@@ -306,10 +311,23 @@ mod tests {
         let mut servers = Servers::default();
         let list = vec!["a".to_owned()];
         assert!(servers.take(list.clone()));
-        servers.denied.insert("a".to_owned());
+        servers.complained.insert("a".to_owned());
         assert!(!servers.take(list));
-        assert!(servers.denied.contains("a"));
+        assert!(servers.complained.contains("a"));
         assert!(servers.take(vec!["b".to_owned()]));
-        assert!(servers.denied.is_empty());
+        assert!(servers.complained.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_servers_refusal_is_not_the_others() {
+        let mut servers = Servers::default();
+        let rate = serve(Some(b"RATE")).await;
+        let good = serve(None).await;
+        servers.take(vec![rate.to_string(), good.to_string()]);
+        let mut clock = Discipline::default();
+        let poll = clock.poll;
+        let (whose, _) = servers.first_answer(&mut clock).await.unwrap();
+        assert_eq!(whose, good.to_string());
+        assert_eq!((clock.poll, servers.failures), (poll + 1, 0));
     }
 }

@@ -319,7 +319,12 @@ fn names(document: &Document, said: &mut Said) {
     let servers = servers.flat_map(|ntp| ntp.servers.iter().map(ToString::to_string));
     let devices = kinds().filter_map(|config| config.ptp.as_ref());
     let devices = devices.flat_map(|ptp| ptp.devices.iter().map(ToString::to_string));
-    let old = document.machine.time.servers.iter().cloned();
+    let old = document
+        .machine
+        .time
+        .servers
+        .iter()
+        .map(ToString::to_string);
     let servers = old.chain(servers).chain(devices).collect();
     said.specs.time_servers = time_servers(LAYER, servers);
 

@@ -12,7 +12,7 @@ use super::is_host;
 use crate::bulkhead::Bulkhead;
 use crate::node::Node;
 use crate::resources::network_names::TimeServerStatus;
-use crate::time::ask::{AskError, PATIENCE, ask};
+use crate::time::ask::{AskError, PATIENCE, Resting, ask};
 
 /// Names that callers have resolved at once.
 const NAMES: usize = 4;
@@ -58,7 +58,8 @@ impl Clock {
     }
 
     async fn compare(&self, server: &str) -> Result<Response<api::TimeResponse>, Status> {
-        let sample = ask(server, &self.names).await.map_err(|error| {
+        let asked = ask(server, &self.names, &mut Resting::default()).await;
+        let sample = asked.map_err(|error| {
             let text = format!("server: {server}: {error}");
             match error {
                 AskError::Unresolved(refused) => Status::new(Status::from(refused).code(), text),

@@ -1,12 +1,14 @@
 //! Asking: a server over UDP, or a device.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use corten_config::values::is_clock;
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::sntp::{self, BadAnswer, Sample, difference};
 use crate::bulkhead::{Bulkhead, Refused};
@@ -15,6 +17,13 @@ use crate::bulkhead::{Bulkhead, Refused};
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Of a server's addresses, so many are tried.
 const ADDRESSES: usize = 4;
+/// Whoever denies an answer is left alone for so long: a pool gives away the same address again.
+const DENIED: Duration = Duration::from_secs(3600);
+/// Whoever is asked too often is left alone for 64 s, and twice as long each time, up to 2048 s.
+const SHORTEST_REST: u32 = 6;
+const LONGEST_REST: u32 = 11;
+/// Addresses that are remembered; more than a list of servers has.
+const REMEMBERED: usize = 256;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +37,12 @@ pub enum AskError {
     /// The network, or the device, has an error.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// All its addresses want to be left alone.
+    #[error("it wants to be left alone for some time")]
+    Rests,
+    /// A file that is no clock.
+    #[error("is no clock: /dev/ptp0 and the like are")]
+    NoClock,
     /// None came in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
@@ -36,32 +51,78 @@ pub enum AskError {
     Bad(#[from] BadAnswer),
 }
 
+/// Who wants to be left alone, until when, and how often in a row it said that it is asked too often.
+#[derive(Debug, Default)]
+pub struct Resting(BTreeMap<SocketAddr, (Instant, u32)>);
+
+impl Resting {
+    fn rests(&self, address: SocketAddr) -> bool {
+        let until = self.0.get(&address).map(|(until, _)| *until);
+        until.is_some_and(|until| until > Instant::now())
+    }
+
+    fn leave(&mut self, address: SocketAddr, bad: &BadAnswer) {
+        let before = self.0.get(&address).map_or(0, |(_, times)| *times);
+        let (span, times) = match bad {
+            BadAnswer::Rate => {
+                let log = LONGEST_REST.min(SHORTEST_REST.saturating_add(before));
+                (Duration::from_secs(1 << log), before.saturating_add(1))
+            }
+            BadAnswer::Denied(_) => (DENIED, before),
+            _ => return,
+        };
+        let now = Instant::now();
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, (until, _)| *until > now);
+        }
+        if self.0.len() < REMEMBERED {
+            self.0.insert(address, (now + span, times));
+        }
+    }
+}
+
 /// Asks a server by its name or address (with a port that is not the usual one, if any), or a device by its
-/// path. `names`: the threads that resolve names, which may take its time.
+/// path. `names`: the threads that resolve names, which may take its time. `resting`: addresses that are left out.
 ///
 /// # Errors
 /// Those of the last of its addresses.
-pub async fn ask(server: &str, names: &Bulkhead) -> Result<Sample, AskError> {
+pub async fn ask(
+    server: &str,
+    names: &Bulkhead,
+    resting: &mut Resting,
+) -> Result<Sample, AskError> {
     if server.starts_with('/') {
-        return Ok(of_device(Path::new(server))?);
+        return if is_clock(server) {
+            Ok(of_device(Path::new(server))?)
+        } else {
+            Err(AskError::NoClock)
+        };
     }
     let address = server
         .parse()
         .map(|address| SocketAddr::new(address, sntp::PORT))
         .or_else(|_| server.parse());
-    let resolved = match address {
+    let mut found = match address {
         Ok(address) => vec![address],
         Err(_) => resolve(server.to_owned(), names).await?,
     };
-    let mut last = AskError::Name(io::ErrorKind::NotFound.into());
-    for address in resolved.into_iter().take(ADDRESSES) {
+    if found.is_empty() {
+        return Err(AskError::Name(io::ErrorKind::NotFound.into()));
+    }
+    found.retain(|address| !resting.rests(*address));
+    let mut last = AskError::Rests;
+    for address in found.into_iter().take(ADDRESSES) {
         match at(address).await {
-            Ok(sample) => return Ok(sample),
-            // What it says it says of all of them.
-            Err(AskError::Bad(bad @ (BadAnswer::Rate | BadAnswer::Denied(_)))) => {
-                return Err(bad.into());
+            Ok(sample) => {
+                resting.0.remove(&address);
+                return Ok(sample);
             }
-            Err(error) => last = error,
+            Err(error) => {
+                if let AskError::Bad(bad) = &error {
+                    resting.leave(address, bad);
+                }
+                last = error;
+            }
         }
     }
     Err(last)
@@ -124,11 +185,11 @@ fn of_device(path: &Path) -> io::Result<Sample> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// A server that first sends what is not an answer.
-    async fn serve(kiss: bool) -> SocketAddr {
+    /// A server that first sends what is not an answer; with a kiss, the answer is that (RFC 5905, section 7.4).
+    pub(crate) async fn serve(kiss: Option<&'static [u8; 4]>) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = socket.local_addr().unwrap();
         tokio::spawn(async move {
@@ -138,8 +199,8 @@ mod tests {
             socket.send_to(b"?", from).await.unwrap();
             let mut answer = [0; sntp::SIZE];
             answer[0] = 0x24;
-            answer[1] = u8::from(!kiss);
-            answer[12..16].copy_from_slice(b"DENY");
+            answer[1] = u8::from(kiss.is_none());
+            answer[12..16].copy_from_slice(kiss.unwrap_or(b"GPS\0"));
             socket.send_to(&answer, from).await.unwrap();
             answer[24..32].copy_from_slice(&question[40..48]);
             // 2030, at both times.
@@ -147,38 +208,91 @@ mod tests {
                 answer[at..at + 4].copy_from_slice(&4_102_444_800_u32.to_be_bytes());
             }
             socket.send_to(&answer, from).await.unwrap();
+            // Whoever asks again would wait for ever.
+            std::future::pending::<()>().await;
         });
         address
     }
 
     #[tokio::test]
     async fn a_server_is_asked_and_strangers_are_not_heard() {
-        let sample = at(serve(false).await).await.unwrap();
+        let sample = at(serve(None).await).await.unwrap();
         let year_2030 = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
         let expected = difference(year_2030, SystemTime::now());
         let error = (i128::from(sample.offset) - expected).abs();
         assert!(error < 10_000_000_000, "{sample:?}");
-        let denied = at(serve(true).await).await.unwrap_err();
+        let denied = at(serve(Some(b"DENY")).await).await.unwrap_err();
         assert!(denied.to_string().contains("DENY"), "{denied}");
     }
 
     #[tokio::test]
     async fn who_cannot_be_asked_is_told() {
         let names = Bulkhead::new(1, PATIENCE);
-        let error = ask("/dev/null", &names).await.unwrap_err();
-        assert!(matches!(error, AskError::Io(_)), "{error}");
+        for path in [
+            "/dev/null",
+            "/dev/watchdog",
+            "/dev/ptp",
+            "/dev/ptp0/../null",
+        ] {
+            let error = ask(path, &names, &mut Resting::default())
+                .await
+                .unwrap_err();
+            assert!(matches!(error, AskError::NoClock), "{path}: {error}");
+        }
+        let none = ask("/dev/ptp_none", &names, &mut Resting::default()).await;
+        assert!(matches!(none, Err(AskError::Io(_))));
+    }
+
+    #[tokio::test]
+    async fn who_wants_to_be_left_alone_is_not_asked_again() {
+        let names = Bulkhead::new(1, PATIENCE);
+        for kiss in [b"RATE", b"DENY"] {
+            let (server, mut resting) = (serve(Some(kiss)).await, Resting::default());
+            let name = server.to_string();
+            let refused = ask(&name, &names, &mut resting).await.unwrap_err();
+            assert!(matches!(refused, AskError::Bad(_)), "{refused}");
+            let left = ask(&name, &names, &mut resting).await.unwrap_err();
+            assert!(matches!(left, AskError::Rests), "{left}");
+        }
+    }
+
+    #[test]
+    fn rests_grow_end_and_are_bounded() {
+        let mut resting = Resting::default();
+        let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let left = |resting: &Resting, port| {
+            let (until, _) = resting.0.get(&address(port)).unwrap();
+            until.saturating_duration_since(Instant::now())
+        };
+        let seconds = Duration::from_secs;
+        resting.leave(address(1), &BadAnswer::Rate);
+        assert!((seconds(60)..=seconds(64)).contains(&left(&resting, 1)));
+        for _ in 0..10 {
+            resting.leave(address(1), &BadAnswer::Rate);
+        }
+        assert!((seconds(2000)..=seconds(2048)).contains(&left(&resting, 1)));
+        resting.leave(address(1), &BadAnswer::NotOurs);
+        assert!(left(&resting, 1) <= seconds(2048) && resting.rests(address(1)));
+        resting.0.insert(address(2), (Instant::now(), 1));
+        assert!(!resting.rests(address(2)));
+        for port in 3..1000 {
+            resting.leave(address(port), &BadAnswer::Rate);
+        }
+        assert_eq!(resting.0.len(), REMEMBERED);
+        assert!(!resting.0.contains_key(&address(2)));
     }
 
     #[tokio::test]
     async fn names_are_resolved_apart_and_addresses_need_nobody() {
         let nobody = Bulkhead::new(0, PATIENCE);
-        let error = ask("time.example.com", &nobody).await.unwrap_err();
+        let error = ask("time.example.com", &nobody, &mut Resting::default()).await;
         assert!(
-            matches!(error, AskError::Unresolved(Refused::Full(0))),
-            "{error}"
+            matches!(error, Err(AskError::Unresolved(Refused::Full(0)))),
+            "{error:?}"
         );
-        let server = serve(true).await;
-        let denied = ask(&server.to_string(), &nobody).await.unwrap_err();
+        let server = serve(Some(b"DENY")).await.to_string();
+        let denied = ask(&server, &nobody, &mut Resting::default()).await;
+        let denied = denied.unwrap_err();
         assert!(denied.to_string().contains("DENY"), "{denied}");
         let names = Bulkhead::new(1, PATIENCE);
         let found = resolve("localhost".to_owned(), &names).await.unwrap();

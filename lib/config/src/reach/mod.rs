@@ -1,0 +1,156 @@
+//! Whether a node can still be called after a change of config.
+
+mod described;
+mod links;
+mod tunnels;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::Document;
+use crate::kinds::{
+    BlackholeRouteConfig, DefaultAction, LinkAliasConfig, NetworkDefaultActionConfig,
+    NetworkRuleConfig, Protocol, RoutingRuleConfig,
+};
+use crate::values::Cidr;
+
+/// The port of the node API.
+const API: u16 = 50_000;
+
+/// Ways in which `new` might cut off who could call the node under `old`.
+pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
+    let mut risks = authorities(old, new);
+    risks.extend(names(old, new));
+    risks.extend(links::risks(old, new));
+    risks.extend(ways(old, new));
+    risks.extend(tunnels::risks(old, new));
+    risks.extend(firewall(old, new));
+    risks
+}
+
+/// Whose certificates are let in.
+fn authorities(old: &Document, new: &Document) -> Vec<String> {
+    let trusted = |document: &Document| -> BTreeSet<String> {
+        let own = document.machine.ca.iter().map(|ca| ca.crt.to_string());
+        let others = document
+            .machine
+            .accepted_cas
+            .iter()
+            .map(|ca| ca.crt.to_string());
+        own.chain(others)
+            .map(|pem| pem.trim().to_owned())
+            .filter(|pem| !pem.is_empty())
+            .collect()
+    };
+    let lost = trusted(old).difference(&trusted(new)).count();
+    let text = "clients of an authority that is no longer in machine.ca or machine.acceptedCAs are refused";
+    (lost > 0).then(|| text.to_owned()).into_iter().collect()
+}
+
+/// What its certificate says.
+fn names(old: &Document, new: &Document) -> Vec<String> {
+    let lost = old
+        .machine
+        .cert_sans
+        .iter()
+        .filter(|name| !new.machine.cert_sans.contains(name));
+    lost.map(|name| {
+        let name = crate::problem::printable(name);
+        format!("the node's certificate no longer names {name} (machine.certSANs)")
+    })
+    .collect()
+}
+
+/// Where packets go, whatever link they would take.
+fn ways(old: &Document, new: &Document) -> Vec<String> {
+    let mut risks = Vec::new();
+    let dropped = |document: &Document| -> BTreeSet<Cidr> {
+        let networks = document.all::<BlackholeRouteConfig>();
+        networks.map(|config| config.name).collect()
+    };
+    for network in dropped(new).difference(&dropped(old)) {
+        risks.push(format!("packets to {network} are dropped"));
+    }
+    let rules = |document: &Document| -> BTreeMap<u32, RoutingRuleConfig> {
+        let rules = document.all::<RoutingRuleConfig>();
+        rules.map(|rule| (rule.priority, rule.clone())).collect()
+    };
+    changed(&rules(old), &rules(new), |priority, what| {
+        risks.push(format!("the routing rule {priority} {what}"));
+    });
+    let aliases = |document: &Document| -> BTreeMap<String, LinkAliasConfig> {
+        let aliases = document.all::<LinkAliasConfig>();
+        let named = aliases.map(|config| (config.name.to_string(), config.clone()));
+        named.collect()
+    };
+    let after = aliases(new);
+    for (name, alias) in aliases(old) {
+        if after.get(&name) != Some(&alias) {
+            risks.push(format!("the alias {name} stands for other links"));
+        }
+    }
+    risks
+}
+
+/// Tells what comes, goes and changes.
+fn changed<K: Ord, V: PartialEq>(
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+    mut tell: impl FnMut(&K, &str),
+) {
+    for (key, before) in old {
+        match new.get(key) {
+            None => tell(key, "goes"),
+            Some(after) if after != before => tell(key, "changes"),
+            Some(_) => {}
+        }
+    }
+    for key in new.keys().filter(|key| !old.contains_key(key)) {
+        tell(key, "comes");
+    }
+}
+
+/// Whether calls come through.
+fn firewall(old: &Document, new: &Document) -> Vec<String> {
+    let Some(after) = callers(new) else {
+        return Vec::new();
+    };
+    if after.is_empty() {
+        return vec![format!("the firewall lets nobody call port {API}")];
+    }
+    let before = callers(old);
+    if before.is_some_and(|before| before.iter().all(|network| after.contains(network))) {
+        return Vec::new();
+    }
+    let networks: Vec<String> = after.iter().map(ToString::to_string).collect();
+    vec![format!(
+        "the firewall lets port {API} be called only from {}",
+        networks.join(", ")
+    )]
+}
+
+/// The networks the API can be called from; `None`: from everywhere.
+fn callers(document: &Document) -> Option<Vec<Cidr>> {
+    let blocks = |config: &NetworkDefaultActionConfig| config.ingress == DefaultAction::Block;
+    let blocks = document.all::<NetworkDefaultActionConfig>().any(blocks);
+    let rules = document.all::<NetworkRuleConfig>().filter(|rule| {
+        let ports = &rule.port_selector;
+        ports.protocol == Protocol::Tcp && ports.ports.iter().any(|range| range.contains(API))
+    });
+    let rules: Vec<&NetworkRuleConfig> = rules.collect();
+    // A port that rules name is for those they name, whatever the default is.
+    if !blocks && rules.is_empty() {
+        return None;
+    }
+    let subnets: Vec<Cidr> = rules
+        .into_iter()
+        .flat_map(|rule| &rule.ingress)
+        .map(|from| from.subnet)
+        .collect();
+    let all = |family: fn(&IpAddr) -> bool| {
+        subnets
+            .iter()
+            .any(|subnet| subnet.is_default() && family(&subnet.address))
+    };
+    (!(all(IpAddr::is_ipv4) && all(IpAddr::is_ipv6))).then_some(subnets)
+}
