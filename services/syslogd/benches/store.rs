@@ -31,13 +31,14 @@ fn main() {
     let is_test = std::env::args().any(|argument| argument == "--test");
     let messages = if is_test { 1_000 } else { MESSAGES };
     println!(
-        "## Logs\n\n{messages} messages each. The last column is the most that the whole process ever had, \
+        "## Logs\n\n{messages} messages each, of the long ones a tenth. The last column is the most that the whole process ever had, \
          the sender included.\n\n\
          | messages | rate | limit | kept of {} KiB | process |\n|---|---|---|---|---|",
         BOUNDS.total / 1024
     );
     records(messages, false);
     records(messages, true);
+    long(messages / 10);
     datagrams(messages);
     socket(messages);
 }
@@ -65,6 +66,19 @@ fn records(count: u64, followed: bool) {
         "records"
     };
     told(name, count, start, &store);
+}
+
+/// Lines of more than half a block, of which no two share one.
+fn long(count: u64) {
+    let store = Store::new(BOUNDS);
+    let ids: Vec<String> = (0..30).map(|n| format!("service-{n}")).collect();
+    let text = "x".repeat(4200);
+    let start = Instant::now();
+    for n in 0..count {
+        let at = usize::try_from(n).unwrap() % ids.len();
+        store.append(&ids[at], text.as_bytes()).unwrap();
+    }
+    told("records of 4,200 bytes", count, start, &store);
 }
 
 /// What one datagram costs without the socket.

@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks are this long. A ring holds at most one that is not full, so this is
-/// also the slack of the bound per ring.
+/// Blocks are this long; a line of more than half of one has a block of its own size. What a block has left when
+/// the next one begins is charged to the last lines in it, so this is the slack of the bound per ring.
 const BLOCK: usize = 8 * 1024;
 
 /// What a segment costs beside its bytes and marks; a reader that follows line
@@ -35,11 +35,13 @@ struct Segment {
     lines: u64,
     bytes: Bytes,
     marks: Arc<[Mark]>,
+    /// Bytes of its block that nobody uses.
+    waste: usize,
 }
 
 impl Segment {
     fn cost(&self) -> usize {
-        cost(self.bytes.len(), self.marks.len())
+        cost(self.bytes.len(), self.marks.len()) + self.waste
     }
 }
 
@@ -102,7 +104,9 @@ impl Ring {
         if self.open.capacity() - self.open.len() < needed {
             // What is left of the block belongs to sealed segments.
             self.seal();
-            self.open = BytesMut::with_capacity(BLOCK.max(needed));
+            self.leave_block();
+            let size = if needed > BLOCK / 2 { needed } else { BLOCK };
+            self.open = BytesMut::with_capacity(size);
         }
         let last = self.open_marks.last();
         // A clock that was set back is believed, too.
@@ -209,11 +213,21 @@ impl Ring {
             lines: self.open_lines,
             bytes: self.open.split().freeze(),
             marks: self.open_marks.as_slice().into(),
+            waste: 0,
         };
         self.open_marks.clear();
         self.open_lines = 0;
         self.cost += segment.cost();
         self.sealed.push_back(segment);
+    }
+
+    /// Charges what the block has left to the last lines in it, which keep all of it.
+    fn leave_block(&mut self) {
+        let waste = self.open.capacity();
+        if let Some(last) = self.sealed.back_mut() {
+            last.waste += waste;
+            self.cost += waste;
+        }
     }
 }
 
@@ -287,6 +301,37 @@ mod tests {
             held.starts_with(b"line 0\n"),
             "a held segment outlives its eviction"
         );
+    }
+
+    #[test]
+    fn what_is_charged_is_what_is_allocated() {
+        for lengths in [
+            &[4200][..],
+            &[100, 4200],
+            &[2800],
+            &[10],
+            &[4095],
+            &[9000, 1],
+        ] {
+            let mut ring = Ring::default();
+            let (mut allocated, mut written) = (0, 0);
+            for length in lengths.iter().cycle().take(400) {
+                ring.append(&vec![b'a'; *length], 0);
+                // Nothing is before it in its block: that is new.
+                if ring.open.len() == length + 1 && ring.open_lines == 1 && written > 0 {
+                    allocated += written;
+                    written = 0;
+                }
+                written = written.max(ring.open.capacity());
+            }
+            assert!(
+                ring.cost() >= allocated,
+                "{lengths:?}: {} {allocated}",
+                ring.cost()
+            );
+            while ring.evict() {}
+            assert_eq!(ring.cost(), 0);
+        }
     }
 
     #[test]
