@@ -1,8 +1,8 @@
 //! The contract between the operator's client and a node.
 //!
 //! Owns: the `.proto` files (`api/proto`), the Rust generated from them, the
-//! version, the one table that says which role may call which method, and which
-//! kernel parameters no reader is shown.
+//! version, the one table that says which role may call which method, how long
+//! requests may be, and which kernel parameters no reader is shown.
 //! Never does: anything else. There is no I/O here.
 //! Talks to: nobody; every side of the API links it.
 //! On a laptop: `cargo test -p corten-api`.
@@ -13,6 +13,7 @@
 //! table, because generated code trips it.
 
 pub mod parameters;
+pub mod requests;
 pub mod roles;
 
 /// The generated messages, clients and servers, a module per proto package.

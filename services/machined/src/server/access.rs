@@ -23,7 +23,7 @@ use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
 use super::callers::Callers;
-use super::{absent, bug};
+use super::{absent, bug, request};
 use crate::node::{Node, Stage};
 use crate::panics::{caught, caught_here};
 
@@ -106,6 +106,7 @@ where
             Ok(roles) => drop(request.extensions_mut().insert(roles)),
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         }
+        let request = request.map(|body| request::bounded(body, &path));
         let answer = self.inner.call(request);
         Box::pin(async move {
             match caught(answer).await {

@@ -7,7 +7,8 @@ use corten_api::metadata::CALLER;
 use corten_resources::Store;
 use tonic::{Request, Status};
 
-use super::wipe::user_disk;
+use super::request::at_most;
+use super::wipe::{MOST_DEVICES, user_disk};
 use crate::node::{Action, Actor, Node, Reset, SubmitError};
 use crate::volumes::{Target, WIPEABLE};
 
@@ -93,6 +94,11 @@ fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, St
         }
         WipeMode::All | WipeMode::SystemDisk | WipeMode::UserDisks => {}
     }
+    at_most(
+        "user_disks_to_wipe",
+        request.user_disks_to_wipe.len(),
+        MOST_DEVICES,
+    )?;
     let mut targets = Vec::new();
     let mut add = |target: Target| {
         if !targets.contains(&target) {

@@ -31,6 +31,7 @@ mod mounts;
 mod netstat;
 mod operator;
 mod processes;
+mod request;
 mod resources;
 mod service;
 mod services;
@@ -52,6 +53,7 @@ use corten_api::machine::image_service_server::ImageServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemsServer;
 use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
+use corten_api::requests::PART;
 use corten_api::storage::storage_service_server::StorageServiceServer as DisksServer;
 use corten_api::time::time_service_server::TimeServiceServer;
 use corten_api::{MAX_MESSAGE, PORT};
@@ -166,7 +168,7 @@ pub async fn serve_from(
     paths: Paths,
 ) -> Result<(), Error> {
     let images = ImageServiceServer::new(images::Images::new(&paths, node.clone()))
-        .max_decoding_message_size(MAX_MESSAGE)
+        .max_decoding_message_size(PART)
         .max_encoding_message_size(MAX_MESSAGE);
     let health = health_check::HealthChecks::new(node.clone(), paths.clone());
     let meter = Meter::of_the_kernel();

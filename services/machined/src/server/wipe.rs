@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::actions::refused;
+use super::request::at_most;
 use crate::node::Node;
 use crate::resources::block::{BlockDevice, Disk, SystemDisk};
 use crate::resources::volume::VolumeStatus;
@@ -17,6 +18,8 @@ use crate::volumes::{self, DeviceWipe, STARTED_FROM};
 
 /// What machined holds open as it is.
 const META: &str = "META";
+/// Disks and partitions of one request.
+pub(super) const MOST_DEVICES: usize = 256;
 
 /// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone.
 pub(super) async fn wipe(
@@ -28,6 +31,7 @@ pub(super) async fn wipe(
             "devices: name at least one disk or partition, such as vdb or vdb1",
         ));
     }
+    at_most("devices", request.devices.len(), MOST_DEVICES)?;
     let wipes: Result<Vec<DeviceWipe>, Status> = request
         .devices
         .iter()

@@ -12,11 +12,16 @@ use rustix::fs::{FileType, lgetxattr, llistxattr};
 
 use super::walk::{Entry, Step, Walk};
 use super::{absolute, refused};
+use crate::server::request::at_most;
 use crate::server::stream::{Flow, Sink};
+
+/// Kinds of files in one request; there are three.
+const MOST_TYPES: usize = 16;
 
 /// Lists `root` and what is below it: one level; all of them with `recurse`, or as many as
 /// `recursion_depth` says.
 pub(in crate::server) fn list(request: &api::ListRequest, sink: &Sink<api::FileInfo>) -> Flow {
+    at_most("types", request.types.len(), MOST_TYPES)?;
     let root = absolute(&request.root);
     let deepest = match (request.recurse, usize::try_from(request.recursion_depth)) {
         (false, _) => Some(1),

@@ -12,13 +12,18 @@ use corten_api::machine as api;
 use super::list::shown;
 use super::walk::{Step, Walk};
 use super::{BELIEVED, absolute};
+use crate::server::request::at_most;
 use crate::server::stream::{Flow, Sink};
+
+/// Paths of one request: each may be the whole tree.
+const MOST_PATHS: usize = 64;
 
 /// Measures every path, one after the other. One that is not there is said, and the others follow.
 pub(in crate::server) fn usage(
     request: &api::DiskUsageRequest,
     sink: &Sink<api::DiskUsageInfo>,
 ) -> Flow {
+    at_most("paths", request.paths.len(), MOST_PATHS)?;
     for path in &request.paths {
         let root = absolute(path);
         match Walk::new(&root, None) {

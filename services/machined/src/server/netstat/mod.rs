@@ -15,9 +15,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tonic::Status;
 
 use super::Paths;
+use super::request::at_most;
 
 /// Sockets in one answer; more of them would not fit a message.
 const MOST: usize = 100_000;
+/// Namespaces that are named in one request: each is entered by a thread of its own.
+const MOST_NAMES: usize = 1024;
 
 /// A table of `/proc/net`, and whether a request asks for it.
 type Table = (&'static str, fn(&L4proto) -> bool);
@@ -108,6 +111,7 @@ fn namespaces(paths: &Paths, asked: Option<&NetNs>) -> Result<Vec<Option<String>
     let Some(asked) = asked else {
         return Ok(vec![None]);
     };
+    at_most("netns", asked.netns.len(), MOST_NAMES)?;
     let mut names = asked.netns.clone();
     if asked.allnetns {
         // Without a container that has one, the directory is not there.
@@ -261,6 +265,9 @@ mod tests {
             [None, named("cni-1")]
         );
         assert_eq!(asked(false, false, &["x"]).unwrap(), [named("x")]);
+        let many = vec!["x"; MOST_NAMES + 1];
+        let refused = asked(false, false, &many).unwrap_err();
+        assert!(refused.message().starts_with("netns: "), "{refused}");
         for bad in ["", ".", "..", "../cni-1", "/proc/1/ns/net", "a\0"] {
             let refused = asked(false, false, &[bad]).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{bad:?}");

@@ -1,6 +1,7 @@
 //! Who may call, and what is not answered.
 
 use corten_api::machine as api;
+use corten_api::requests::SMALL;
 use tonic::{Code, Request};
 
 use super::{World, world};
@@ -70,4 +71,47 @@ async fn roles_are_checked_on_the_socket() {
         client.reboot(request).await.unwrap_err().code(),
         Code::PermissionDenied
     );
+}
+
+/// So much of a request is in memory, for as long as its caller takes to send the rest.
+#[tokio::test]
+async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
+    let World {
+        directory: _directory,
+        mut client,
+        ..
+    } = world();
+    let named = |length| api::LogsRequest {
+        id: "x".repeat(length),
+        ..Default::default()
+    };
+    // No log of that name, but a request that is read.
+    let longest = client.logs(named(SMALL - 4)).await.unwrap_err();
+    assert_eq!(longest.code(), Code::Unavailable, "{longest:?}");
+    for length in [SMALL, 4 * SMALL] {
+        let refused = client.logs(named(length)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+        assert!(refused.message().contains("64 KiB"), "{refused:?}");
+    }
+    // What is little on the wire and much in memory.
+    let paths = vec![String::new(); 1 << 20];
+    let usage = api::DiskUsageRequest {
+        paths,
+        ..Default::default()
+    };
+    let refused = client.disk_usage(usage).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    // A config may be longer, and META's values.
+    let config = api::ApplyConfigurationRequest {
+        data: vec![b'#'; 8 * SMALL],
+        ..Default::default()
+    };
+    let read = client.apply_configuration(config).await.unwrap_err();
+    assert_eq!(read.code(), Code::InvalidArgument, "{read:?}");
+    let meta = api::MetaWriteRequest {
+        key: 10,
+        value: vec![0; 2 * SMALL],
+    };
+    let read = client.meta_write(meta).await.unwrap_err();
+    assert_eq!(read.code(), Code::FailedPrecondition, "{read:?}");
 }

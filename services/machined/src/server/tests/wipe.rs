@@ -148,6 +148,9 @@ async fn what_must_not_be_wiped_is_named_and_nothing_is_wiped() {
     put_disks(&world);
     let none = ask(&world, Vec::new()).await.unwrap_err();
     assert_eq!(none.code(), Code::InvalidArgument);
+    let many = ask(&world, vec![asked("vdb"); 257]).await.unwrap_err();
+    assert_eq!(many.code(), Code::InvalidArgument);
+    assert!(many.message().starts_with("devices: "), "{many}");
     let unknown = api::BlockDeviceWipeDescriptor {
         method: 7,
         ..asked("vdb")
