@@ -36,7 +36,7 @@ ConfigValidationErrorEvent AddressEvent MachineStatusEvent }
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Ids sort by time.
+    /// Ids sort by time, as long as nobody sets the clock back.
     pub id: Id,
     /// The action it belongs to, as the action's answer named it; else empty.
     pub actor: String,
@@ -69,6 +69,12 @@ impl Id {
             .decode(text.to_ascii_uppercase().as_bytes())
             .ok()?;
         bytes.try_into().ok().map(Id)
+    }
+
+    /// Machine and process.
+    fn origin(self) -> [u8; 5] {
+        let [_, _, _, _, origin @ .., _, _, _] = self.0;
+        origin
     }
 
     /// When, in whole seconds.
@@ -131,12 +137,32 @@ impl History {
         match from {
             From::Now => self.end(),
             From::Last(count) => self.end().saturating_sub(count as u64).max(self.dropped),
-            From::After(id) => first_where(&|event| event.id > id),
+            From::After(id) => self.after(id),
             From::Since(span) => {
                 let start = SystemTime::now().checked_sub(span).unwrap_or(UNIX_EPOCH);
                 first_where(&|event| event.id.at() >= start)
             }
         }
+    }
+}
+
+impl History {
+    /// Where what came after `id` begins. The clock may have been set back since, and then later ids are the lesser ones:
+    /// the order of the history counts, and only an id of another run is looked up by its time.
+    fn after(&self, id: Id) -> u64 {
+        let place = self.events.iter().position(|event| event.id == id);
+        let is_of_this_run = |event: &Arc<Event>| event.id.origin() == id.origin();
+        let before = match place {
+            Some(place) => place + 1,
+            // It is no longer kept, and all that is kept came after it.
+            None if self.events.front().is_some_and(is_of_this_run) => 0,
+            None => self
+                .events
+                .iter()
+                .take_while(|event| event.id <= id)
+                .count(),
+        };
+        self.dropped.saturating_add(before as u64)
     }
 }
 
@@ -295,6 +321,39 @@ mod tests {
         let mut later = events.read(From::Now);
         events.publish("", &phase(5));
         assert_eq!(name(&mut later).await.unwrap(), "5");
+    }
+
+    #[tokio::test]
+    async fn what_came_after_an_event_is_told_also_when_the_clock_was_set_back() {
+        let events = Events::default();
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        // In this order, by a clock that is set back after the second.
+        let ids: Vec<Id> = (0..4)
+            .zip([1000, 1001, 10, 11])
+            .map(|(count, seconds)| Id::new(events.0.origin, count, at(seconds)))
+            .collect();
+        for (number, id) in ids.iter().enumerate() {
+            events.publish("", &phase(number));
+            let mut history = events.history();
+            let mut event = Event::clone(history.events.back().unwrap());
+            event.id = *id;
+            *history.events.back_mut().unwrap() = Arc::new(event);
+        }
+        for (number, id) in ids.iter().enumerate().take(3) {
+            let next = name(&mut events.read(From::After(*id))).await.unwrap();
+            assert_eq!(next, (number + 1).to_string());
+        }
+        assert_eq!(events.history().position(From::After(ids[3])), 4);
+        // One of this run that is not kept is older than all that are.
+        let gone = Id::new(events.0.origin, 9, at(2000));
+        assert_eq!(
+            name(&mut events.read(From::After(gone))).await.unwrap(),
+            "0"
+        );
+        // And of one of another run only the time is known.
+        let others = Id::new([7; 5], 0, at(1000));
+        let next = name(&mut events.read(From::After(others))).await.unwrap();
+        assert_eq!(next, if [7; 5] < events.0.origin { "0" } else { "1" });
     }
 
     #[tokio::test]
