@@ -30,15 +30,24 @@ use crate::panics::{caught, caught_here};
 /// The uid apid runs as.
 const APID: u32 = 50;
 
-/// The roles of a call's caller, handed to its handler.
-#[derive(Debug, Clone)]
-pub(super) struct Roles(Vec<Role>);
+/// The caller of a call, handed to its handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) roles: Vec<Role>,
+    /// Of the certificate he has shown; `None`: he is on the node itself, or the node asks for none yet.
+    pub(super) serial: Option<String>,
+}
 
-impl Roles {
-    /// Whether `os:admin` is among those of a call.
-    pub(super) fn hold_admin(extensions: &Extensions) -> bool {
-        let roles = extensions.get::<Roles>();
-        roles.is_some_and(|Roles(roles)| roles.contains(&Role::Admin))
+impl Caller {
+    /// Whether `os:admin` is among the roles of a call.
+    pub(super) fn is_admin(extensions: &Extensions) -> bool {
+        let caller = extensions.get::<Caller>();
+        caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
+    }
+
+    /// The serial number of a call's certificate.
+    pub(super) fn serial(extensions: &Extensions) -> Option<String> {
+        extensions.get::<Caller>()?.serial.clone()
     }
 }
 
@@ -99,11 +108,11 @@ where
             .map(|credentials| credentials.uid());
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
-        let vouched = || self.callers.roles(self.node.store(), request.headers());
+        let vouched = || self.callers.caller(self.node.store(), request.headers());
         // Here a panic would end the connection, and so every call of apid's.
         let checked = caught_here(|| check(peer, request.headers(), vouched, &path, maintenance));
         match checked.unwrap_or_else(|_| Err(bug())) {
-            Ok(roles) => drop(request.extensions_mut().insert(roles)),
+            Ok(caller) => drop(request.extensions_mut().insert(caller)),
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         }
         let request = request.map(|body| request::bounded(body, &path));
@@ -117,33 +126,37 @@ where
     }
 }
 
-/// The roles of a call that may be made; `vouched` are those that apid can have a caller for.
+/// The caller of a call that may be made; `vouched` is who apid has shown to be calling.
 fn check(
     peer: Option<u32>,
     headers: &HeaderMap,
-    vouched: impl FnOnce() -> Result<Vec<Role>, String>,
+    vouched: impl FnOnce() -> Result<Caller, String>,
     path: &str,
     maintenance: bool,
-) -> Result<Roles, Status> {
+) -> Result<Caller, Status> {
     let named: Vec<Role> = headers
         .get_all(metadata::ROLE)
         .iter()
         .filter_map(|value| Role::parse(value.to_str().ok()?))
         .collect();
     let own = rustix::process::geteuid().as_raw();
-    let roles = match peer {
+    let here = |roles| Caller {
+        roles,
+        serial: None,
+    };
+    let caller = match peer {
         Some(APID) => {
             let mut vouched = vouched()
                 .map_err(|why| Status::permission_denied(format!("not authorized: {why}")))?;
-            vouched.retain(|role| named.contains(role));
+            vouched.roles.retain(|role| named.contains(role));
             vouched
         }
-        Some(uid) if uid == own && headers.contains_key(metadata::ROLE) => named,
-        Some(uid) if uid == own => vec![Role::Admin],
-        _ => Vec::new(),
+        Some(uid) if uid == own && headers.contains_key(metadata::ROLE) => here(named),
+        Some(uid) if uid == own => here(vec![Role::Admin]),
+        _ => here(Vec::new()),
     };
-    if allows(path, &roles, maintenance) {
-        Ok(Roles(roles))
+    if allows(path, &caller.roles, maintenance) {
+        Ok(caller)
     } else {
         Err(Status::permission_denied("not authorized"))
     }
@@ -192,12 +205,15 @@ mod tests {
     }
 
     /// What apid has somebody for.
-    fn vouched(roles: &[Role]) -> impl FnOnce() -> Result<Vec<Role>, String> {
+    fn vouched(roles: &[Role]) -> impl FnOnce() -> Result<Caller, String> {
         let roles = roles.to_vec();
-        move || Ok(roles)
+        move || {
+            let serial = None;
+            Ok(Caller { roles, serial })
+        }
     }
 
-    fn nobody() -> Result<Vec<Role>, String> {
+    fn nobody() -> Result<Caller, String> {
         Err("it came without the caller's certificate".to_owned())
     }
 
@@ -262,8 +278,12 @@ mod tests {
         for role in ["os:reader", "os:admin"] {
             call.append(metadata::ROLE, HeaderValue::from_static(role));
         }
-        let vouched = || callers.roles(&store, &call);
-        check(Some(APID), &call, vouched, VERSION, false).unwrap();
+        let vouched = || callers.caller(&store, &call);
+        let caller = check(Some(APID), &call, vouched, VERSION, false).unwrap();
+        let leaf = &corten_pki::certificates_from_pem(reader.crt.as_bytes()).unwrap()[0];
+        let serial = Some(corten_pki::serial(leaf).unwrap());
+        let roles = vec![Role::Reader];
+        assert_eq!(caller, Caller { roles, serial });
         check(Some(APID), &call, vouched, REBOOT, false).unwrap_err();
     }
 

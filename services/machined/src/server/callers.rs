@@ -11,10 +11,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
 use corten_api::roles::Role;
-use corten_pki::{certificate_from_der, certificates_from_pem, validity, verify_client};
+use corten_pki::{certificate_from_der, certificates_from_pem, serial, validity, verify_client};
 use corten_resources::Store;
 use http::{HeaderMap, HeaderValue};
 
+use super::access::Caller;
 use crate::resources::secrets::{ApiCertificates, Pem, joined};
 
 /// Callers whose certificates are not verified again with each call.
@@ -34,21 +35,24 @@ struct Verified {
 }
 
 struct Known {
-    roles: Vec<Role>,
+    caller: Caller,
     until: SystemTime,
     at: Instant,
 }
 
 impl Callers {
-    /// The roles of the caller whose certificate is in the metadata; a reader's while nobody can have one.
+    /// The caller whose certificate is in the metadata; a reader while nobody can have one.
     ///
     /// # Errors
-    /// Why there are none.
-    pub(super) fn roles(&self, store: &Store, headers: &HeaderMap) -> Result<Vec<Role>, String> {
+    /// Why there is none.
+    pub(super) fn caller(&self, store: &Store, headers: &HeaderMap) -> Result<Caller, String> {
         let accepted = store.get_as::<ApiCertificates>(ApiCertificates::ID);
         let accepted = accepted.ok_or("the node has no authority yet")?;
         if accepted.skip_verifying_client_cert {
-            return Ok(vec![Role::Reader]);
+            return Ok(Caller {
+                roles: vec![Role::Reader],
+                serial: None,
+            });
         }
         let shown = headers.get_all(CERTIFICATE).iter();
         let shown: Vec<&[u8]> = shown.map(HeaderValue::as_bytes).collect();
@@ -71,16 +75,16 @@ impl Callers {
             && now <= known.until
             && at.saturating_duration_since(known.at) < GOOD_FOR
         {
-            return Ok(known.roles.clone());
+            return Ok(known.caller.clone());
         }
         let known = verify(&shown, &verified.by, now, at)?;
-        let roles = known.roles.clone();
+        let caller = known.caller.clone();
         // Who has that many callers at once verifies some of them once more.
         if verified.of.len() >= KEPT {
             verified.of.clear();
         }
         verified.of.insert(key, known);
-        Ok(roles)
+        Ok(caller)
     }
 }
 
@@ -97,11 +101,11 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
         .first()
         .ok_or("it came without the caller's certificate")?;
     let (_, until) = validity(leaf).map_err(why)?;
-    Ok(Known {
+    let caller = Caller {
         roles: names.iter().filter_map(|name| Role::parse(name)).collect(),
-        until,
-        at,
-    })
+        serial: Some(serial(leaf).map_err(why)?),
+    };
+    Ok(Known { caller, until, at })
 }
 
 #[cfg(test)]
@@ -164,7 +168,8 @@ pub(super) mod tests {
         let (ca, other) = (new_ca(), new_ca());
         let store = Store::new();
         let callers = Callers::default();
-        let roles = |headers: &HeaderMap| callers.roles(&store, headers);
+        let roles =
+            |headers: &HeaderMap| callers.caller(&store, headers).map(|caller| caller.roles);
         let admin = client(&ca, &["os:admin"]);
         roles(&admin).unwrap_err();
         accepting(&store, &[&ca]);
@@ -217,7 +222,7 @@ pub(super) mod tests {
             (value(&[b'A'; LARGEST_CHAIN + 1]), "more than"),
             (long, "more than"),
         ] {
-            let why = callers.roles(&store, &headers).unwrap_err();
+            let why = callers.caller(&store, &headers).unwrap_err();
             assert!(why.contains(word), "{why}");
         }
         assert!(callers.0.lock().unwrap().of.is_empty());
@@ -230,7 +235,9 @@ pub(super) mod tests {
         accepting(&store, &[&ca]);
         let callers = Callers::default();
         for _ in 0..KEPT + 10 {
-            callers.roles(&store, &client(&ca, &["os:reader"])).unwrap();
+            callers
+                .caller(&store, &client(&ca, &["os:reader"]))
+                .unwrap();
         }
         let kept = callers.0.lock().unwrap().of.len();
         assert!((1..=KEPT).contains(&kept), "{kept}");
@@ -240,7 +247,11 @@ pub(super) mod tests {
     fn a_node_without_a_config_has_readers_only() {
         let store = Store::new();
         accepting(&store, &[]);
-        let roles = Callers::default().roles(&store, &HeaderMap::new());
-        assert_eq!(roles.unwrap(), [Role::Reader]);
+        let caller = Callers::default().caller(&store, &HeaderMap::new());
+        let reader = Caller {
+            roles: vec![Role::Reader],
+            serial: None,
+        };
+        assert_eq!(caller.unwrap(), reader);
     }
 }

@@ -7,7 +7,7 @@ use corten_api::roles::Role;
 use corten_meta::Tag;
 use tonic::{Request, Status};
 
-use super::access::Roles;
+use super::access::Caller;
 use crate::meta::{MetaError, STATE_ENCRYPTION};
 use crate::node::Node;
 
@@ -15,7 +15,7 @@ pub(super) async fn write(
     node: Arc<dyn Node>,
     request: Request<api::MetaWriteRequest>,
 ) -> Result<api::MetaWriteResponse, Status> {
-    let is_admin = Roles::hold_admin(request.extensions());
+    let is_admin = Caller::is_admin(request.extensions());
     let request = request.into_inner();
     change(node, is_admin, request.key, Some(request.value)).await?;
     Ok(api::MetaWriteResponse {
@@ -27,7 +27,7 @@ pub(super) async fn delete(
     node: Arc<dyn Node>,
     request: Request<api::MetaDeleteRequest>,
 ) -> Result<api::MetaDeleteResponse, Status> {
-    let is_admin = Roles::hold_admin(request.extensions());
+    let is_admin = Caller::is_admin(request.extensions());
     change(node, is_admin, request.into_inner().key, None).await?;
     Ok(api::MetaDeleteResponse {
         messages: vec![api::MetaDelete { metadata: None }],

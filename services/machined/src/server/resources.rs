@@ -19,7 +19,7 @@ use prost::Message as _;
 use tonic::codegen::BoxStream;
 use tonic::{Extensions, Request, Response, Status, async_trait};
 
-use super::access::Roles;
+use super::access::Caller;
 
 /// Events in one frame, for callers that take several.
 const AGGREGATED: usize = 64;
@@ -132,7 +132,7 @@ impl Resources {
         let definition = self.store.definition(pointer.type_name);
         let is_open = definition
             .is_some_and(|definition| definition.sensitivity == Sensitivity::NonSensitive);
-        if is_open || Roles::hold_admin(extensions) {
+        if is_open || Caller::is_admin(extensions) {
             return Ok(pointer);
         }
         Err(Status::permission_denied(format!(

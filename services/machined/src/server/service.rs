@@ -6,7 +6,7 @@ use std::time::Duration;
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -30,7 +30,7 @@ pub(super) struct Machine {
     /// Held while a config is applied; a second caller is refused, not queued.
     pub(super) applying: Mutex<()>,
     /// What is left of the streams there may be at a time.
-    pub(super) streams: Arc<Semaphore>,
+    streams: stream::Places,
     mounts: mounts::Mounts,
     /// To look at a process that hangs may hang, too.
     processes: Bulkhead,
@@ -42,7 +42,7 @@ impl Machine {
             node,
             paths,
             applying: Mutex::new(()),
-            streams: Arc::new(Semaphore::new(stream::STREAMS)),
+            streams: stream::Places::new("streams of files and packets", stream::STREAMS),
             mounts: mounts::Mounts::new(meter),
             processes: Bulkhead::new(LISTS, LIST_PATIENCE),
         }
@@ -234,35 +234,40 @@ impl MachineService for Machine {
         &self,
         request: Request<api::PacketCaptureRequest>,
     ) -> Answer<BoxStream<Data>> {
+        let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
         let sys = self.paths.sys.clone();
-        stream::stream(&self.streams, move |sink| {
+        stream::stream(place, move |sink| {
             capture::capture(&sys, &request, sink)
         })
         .map(Response::new)
     }
 
     async fn list(&self, request: Request<api::ListRequest>) -> Answer<BoxStream<api::FileInfo>> {
+        let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
-        stream::stream(&self.streams, move |sink| files::list(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::list(&request, sink)).map(Response::new)
     }
 
     async fn disk_usage(
         &self,
         request: Request<api::DiskUsageRequest>,
     ) -> Answer<BoxStream<api::DiskUsageInfo>> {
+        let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
-        stream::stream(&self.streams, move |sink| files::usage(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::usage(&request, sink)).map(Response::new)
     }
 
     async fn read(&self, request: Request<api::ReadRequest>) -> Answer<BoxStream<Data>> {
+        let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
-        stream::stream(&self.streams, move |sink| files::read(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::read(&request, sink)).map(Response::new)
     }
 
     async fn copy(&self, request: Request<api::CopyRequest>) -> Answer<BoxStream<Data>> {
+        let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
-        stream::stream(&self.streams, move |sink| files::copy(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::copy(&request, sink)).map(Response::new)
     }
 
     async fn apply_configuration(

@@ -3,13 +3,15 @@
 //! A queue of a few messages is between the thread and the connection. When it is full, the thread waits;
 //! when the caller is gone, the thread ends. So neither a slow caller nor a large answer costs memory.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
 use tonic::codegen::BoxStream;
+use tonic::{Extensions, Status};
 
+use super::access::Caller;
 use super::bug;
 use crate::panics::{caught, caught_here};
 
@@ -19,6 +21,90 @@ pub(super) const FRAME: usize = 64 * 1024;
 const QUEUE: usize = 4;
 /// Streams at a time. Each has a thread, so that one whose caller is slow keeps nobody else from anything.
 pub(super) const STREAMS: usize = 32;
+/// Of what may be under way at a time, so much by one certificate: a reader leaves room for administrators.
+const EACH: usize = 8;
+
+/// Places for what goes on for long. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// What they are for, in the plural.
+    what: &'static str,
+    most: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// By the serial number of a certificate.
+    each: HashMap<String, usize>,
+}
+
+/// A place, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    serial: Option<String>,
+}
+
+impl Places {
+    /// So many, for `what` (in the plural).
+    pub(super) fn new(what: &'static str, most: usize) -> Places {
+        Places(Arc::new(Shared {
+            what,
+            most,
+            taken: Mutex::default(),
+        }))
+    }
+
+    /// A place for a call with these extensions. Who has shown no certificate is not told from others who have not.
+    pub(super) fn enter(&self, extensions: &Extensions) -> Result<Place, Status> {
+        let Shared { what, most, .. } = *self.0;
+        let serial = Caller::serial(extensions);
+        let mut taken = self.taken();
+        if taken.all >= most {
+            return Err(Status::resource_exhausted(format!(
+                "{most} {what} are under way already; try again when one has ended"
+            )));
+        }
+        if let Some(serial) = &serial {
+            let own = taken.each.entry(serial.clone()).or_insert(0);
+            if *own >= EACH {
+                return Err(Status::resource_exhausted(format!(
+                    "{EACH} {what} of yours are under way already, the most of one certificate; try again when one has \
+                     ended"
+                )));
+            }
+            *own += 1;
+        }
+        taken.all += 1;
+        drop(taken);
+        let places = self.clone();
+        Ok(Place { places, serial })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.all = taken.all.saturating_sub(1);
+        if let Some(serial) = &self.serial
+            && let Some(own) = taken.each.get_mut(serial)
+        {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                taken.each.remove(serial);
+            }
+        }
+    }
+}
 
 /// Why a stream ends early.
 #[derive(Debug)]
@@ -62,17 +148,12 @@ impl<T> Sink<T> {
     }
 }
 
-/// Starts `make` on a thread of its own, as long as one of the `permits` is free.
-pub(super) fn stream<T, F>(permits: &Arc<Semaphore>, make: F) -> Result<BoxStream<T>, Status>
+/// Starts `make` on a thread of its own, which has the `place` until it ends.
+pub(super) fn stream<T, F>(place: Place, make: F) -> Result<BoxStream<T>, Status>
 where
     T: Send + 'static,
     F: FnOnce(&Sink<T>) -> Flow + Send + 'static,
 {
-    let permit = permits.clone().try_acquire_owned().map_err(|_| {
-        Status::resource_exhausted(format!(
-            "{STREAMS} streams are being read already; try again when one has ended"
-        ))
-    })?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let work = move || {
         let sink = Sink(sender);
@@ -84,7 +165,7 @@ where
         if let Some(status) = status {
             let _ = sink.0.blocking_send(Err(status));
         }
-        drop(permit);
+        drop(place);
     };
     // Not one of the runtime's few threads for files: they are for what ends soon.
     std::thread::Builder::new()
@@ -119,9 +200,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_breaks_off_says_so_and_frees_its_place() {
-        let places = Arc::new(Semaphore::new(1));
+        let places = Places::new("streams", 1);
+        let nobody = Extensions::new();
         for _ in 0..2 {
-            let mut broken = stream(&places, |sink: &Sink<u32>| {
+            let mut broken = stream(places.enter(&nobody).unwrap(), |sink: &Sink<u32>| {
                 sink.send(1)?;
                 panic!("a bug")
             })
@@ -131,12 +213,38 @@ mod tests {
             assert_eq!(told.code(), Code::Internal);
             assert!(told.message().contains("a bug of machined"), "{told}");
             assert!(broken.next().await.is_none());
-            drop(places.acquire().await.unwrap());
+            while places.enter(&nobody).is_err() {
+                tokio::task::yield_now().await;
+            }
         }
         let (sender, mut receiver) = mpsc::channel::<Result<u32, Status>>(1);
         task(sender, async { panic!("a bug") });
         let told = receiver.recv().await.unwrap().unwrap_err();
         assert_eq!(told.code(), Code::Internal);
         assert!(receiver.recv().await.is_none());
+    }
+
+    #[test]
+    fn one_certificate_leaves_room_for_others() {
+        let places = Places::new("streams", 2 * EACH);
+        let of = |serial: &str| {
+            let mut extensions = Extensions::new();
+            extensions.insert(Caller {
+                roles: Vec::new(),
+                serial: Some(serial.to_owned()),
+            });
+            extensions
+        };
+        let enter = |serial: &str| places.enter(&of(serial));
+        let reader: Vec<_> = (0..EACH).map(|_| enter("a").unwrap()).collect();
+        let refused = enter("a").unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("one certificate"), "{refused}");
+        let admin: Vec<_> = (0..EACH).map(|_| enter("b").unwrap()).collect();
+        let all = enter("c").unwrap_err();
+        assert!(all.message().starts_with("16 streams"), "{all}");
+        drop((reader, admin));
+        assert!(places.taken().each.is_empty());
+        enter("a").unwrap();
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
@@ -83,7 +83,7 @@ type Sender = mpsc::Sender<Result<HealthCheckProgress, Status>>;
 pub(super) struct HealthChecks {
     node: Arc<dyn Node>,
     paths: Paths,
-    places: Arc<Semaphore>,
+    places: stream::Places,
 }
 
 impl HealthChecks {
@@ -91,7 +91,7 @@ impl HealthChecks {
         HealthChecks {
             node,
             paths,
-            places: Arc::new(Semaphore::new(AT_A_TIME)),
+            places: stream::Places::new("health checks", AT_A_TIME),
         }
     }
 
@@ -156,13 +156,10 @@ impl ClusterService for HealthChecks {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<BoxStream<HealthCheckProgress>>, Status> {
+        let place = self.places.enter(request.extensions())?;
         let request = request.into_inner();
         let patience = patience(request.wait_timeout)?;
         let targets = self.targets(&request.cluster_info.unwrap_or_default())?;
-        let place = self.places.clone().try_acquire_owned().map_err(|_| {
-            let text = format!("{AT_A_TIME} health checks are under way: try again later");
-            Status::resource_exhausted(text)
-        })?;
         let nodes = Asking::new(self.node.clone(), self.paths.clone(), targets);
         let (sender, receiver) = mpsc::channel(QUEUE);
         stream::task(sender.clone(), async move {
