@@ -56,7 +56,7 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let asked = last["detail"].as_str().unwrap();
     let who = asked.strip_prefix("asked for through the API by ").unwrap();
     assert!(who.starts_with("roles=os:admin serial="), "{who}");
-    let audit = node.ask(&node.admin(), &["logs", "--previous", "apid"], SOON);
+    let audit = node.ask(&node.admin(), &["logs", "--previous", "audit"], SOON);
     let line = audit.lines().find(|line| line.contains("/Reboot "));
     assert!(
         line.is_some_and(|line| line.contains(who)),

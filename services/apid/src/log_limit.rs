@@ -1,10 +1,13 @@
-//! Lines of the log that strangers can cause: one a second, so that they do not push out of it what matters.
+//! Lines of the log that strangers can cause: one a minute, and none is long, so that they do not push out of it what
+//! matters.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between one line and the next.
-const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Of a line, as many bytes: the words of a certificate that cannot be believed are its maker's.
+const LONGEST: usize = 512;
 
 /// The limit of one kind of line, for all peers together.
 #[derive(Debug, Default)]
@@ -21,11 +24,18 @@ impl LogLimit {
     pub(crate) fn say(&self, text: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match state.admit(Instant::now()) {
-            Some(0) => eprintln!("apid: {text}"),
-            Some(left_out) => eprintln!("apid: {text} (and {left_out} like it before)"),
+            Some(0) => eprintln!("apid: {}", plain(text)),
+            Some(left_out) => eprintln!("apid: {} (and {left_out} like it before)", plain(text)),
             None => {}
         }
     }
+}
+
+/// As much of a text as is said, on one line.
+fn plain(text: &str) -> String {
+    let end = text.floor_char_boundary(LONGEST);
+    let text = text.get(..end).unwrap_or_default();
+    text.replace(char::is_control, "?")
 }
 
 impl State {
@@ -46,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_a_line_a_second_that_counts_the_rest() {
+    fn a_flood_is_a_line_a_minute_that_counts_the_rest() {
         let mut state = State::default();
         let now = Instant::now();
         assert_eq!(state.admit(now), Some(0));
@@ -55,5 +65,11 @@ mod tests {
         assert_eq!(state.admit(now + INTERVAL), Some(1000));
         assert_eq!(state.admit(now + INTERVAL), None);
         assert_eq!(state.admit(now + 3 * INTERVAL), Some(1));
+    }
+
+    #[test]
+    fn hostile_words_are_one_short_line() {
+        assert_eq!(plain("a\napid: audit: b\x1b[0m"), "a?apid: audit: b?[0m");
+        assert_eq!(plain(&"\u{e9}".repeat(10_000)).len(), LONGEST);
     }
 }

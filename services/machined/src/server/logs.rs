@@ -13,11 +13,12 @@ use tonic::{Code, Status};
 
 use super::Paths;
 use crate::node::ServiceView;
+use crate::supervisor::logs::AUDIT;
 use crate::unix;
 
 /// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
-/// what comes later; with `previous` what the boot before left of it. The log of one of `services` is waited
-/// for before its first line.
+/// what comes later; with `previous` what the boot before left of it. The audit log, and that of one of `services`,
+/// are waited for before their first line.
 pub(super) async fn logs(
     paths: &Paths,
     services: &[ServiceView],
@@ -35,7 +36,8 @@ pub(super) async fn logs(
             "the namespace must be system or k8s.io",
         ));
     }
-    let may_come = || services.iter().any(|service| service.id == request.id);
+    let is_its = |service: &ServiceView| service.id == request.id;
+    let may_come = || request.id == AUDIT || services.iter().any(is_its);
     if request.follow && !previous && !may_come() && !is_there(paths, &request.id).await? {
         return Err(Status::not_found(format!("no log {:?}", request.id)));
     }
@@ -217,7 +219,12 @@ mod tests {
             follow: true,
             ..api::LogsRequest::default()
         };
-        for (id, is_followed) in [("apid", true), ("ext-late", true), ("wrong", false)] {
+        for (id, is_followed) in [
+            ("apid", true),
+            ("ext-late", true),
+            ("audit", true),
+            ("wrong", false),
+        ] {
             let services = std::slice::from_ref(&service);
             match logs(&paths, services, follow(id), false).await {
                 Ok(_) => assert!(is_followed, "{id}"),

@@ -109,11 +109,25 @@ pub fn queue() -> (Sender, Queue) {
     )
 }
 
+/// How apid's lines begin that say who did what on the node.
+const AUDIT_LINE: &[u8] = b"apid: audit: ";
+/// Their log. What strangers make apid say is in apid's own, and pushes none of them out.
+pub const AUDIT: &str = "audit";
+
+/// The log of a service's line, of which `line` is the beginning.
+fn log_of<'a>(id: &'a str, line: &[u8]) -> &'a str {
+    match id == "apid" && line.starts_with(AUDIT_LINE) {
+        true => AUDIT,
+        false => id,
+    }
+}
+
 /// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too, as
 /// far as [`LOUDEST`] allows.
 pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
     let mut budget = Budget::default();
     let mut reader = BufReader::new(pipe);
+    let mut begun: Option<&str> = None;
     loop {
         let mut line = Vec::new();
         match (&mut reader)
@@ -123,8 +137,12 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
         {
             Ok(0) | Err(_) => return,
             Ok(_) => {
+                // What follows of a long line is in the log that it began in, whatever it reads like.
+                let log = begun.take().unwrap_or_else(|| log_of(&id, &line));
                 if line.last() == Some(&b'\n') {
                     line.pop();
+                } else {
+                    begun = Some(log);
                 }
                 if aloud {
                     match budget.spend(Instant::now()) {
@@ -133,7 +151,7 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
                         Say::Nothing => {}
                     }
                 }
-                sender.send(&id, line);
+                sender.send(log, line);
             }
         }
     }
@@ -225,6 +243,22 @@ mod tests {
             lengths.push(record.line.len());
         }
         assert_eq!(lengths, [3, 0, 16_384, 3_616, 3]);
+    }
+
+    #[tokio::test]
+    async fn who_did_what_is_in_a_log_that_no_other_line_gets_into() {
+        let (sender, mut queue) = queue();
+        let audit = "apid: audit: method=/machine.MachineService/Reboot roles=os:admin";
+        // A stranger's words, long enough for the rest to be a piece of its own.
+        let long = format!("{:-<16384}{audit}", "apid: 10.0.0.9: ");
+        let text = format!("{audit}\n{long}\napid: 10.0.0.9: {audit}\n{audit}\n");
+        pump("apid".into(), text.as_bytes(), sender.clone(), false).await;
+        pump("trustd".into(), audit.as_bytes(), sender, false).await;
+        let mut logs = Vec::new();
+        while let Some(record) = queue.records.recv().await {
+            logs.push(record.id);
+        }
+        assert_eq!(logs, ["audit", "apid", "apid", "apid", "audit", "trustd"]);
     }
 
     #[test]
