@@ -1,8 +1,11 @@
 //! The audit log: a line for every call that a reader could not make, also for those refused.
 //!
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
-//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. What a caller sent beside its metadata is never in it. Calls that
-//! were refused, and so changed nothing, share lines when they repeat: `repeated=17` (`refusals.rs`).
+//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call that another node hands on has the serial number of whose it
+//! is, too: `for=1c2d`. What a caller sent beside its metadata is never in it. Calls that were refused, and so changed
+//! nothing, share lines when they repeat: `repeated=17` (`refusals.rs`).
+//!
+//! machined keeps these lines in a log of their own, `audit`, by how they begin.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,18 +13,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use corten_api::metadata::{NODE, NODES, PROXY_FROM};
+use corten_api::metadata::{CERTIFICATE, NODE, NODES, PROXY_FROM};
 use corten_api::roles::{Role, is_listed, needs_more_than_reader};
 use http::HeaderMap;
 use tonic::{Code, Status};
 
-use crate::caller::{Caller, STRANGER};
+use crate::caller::{Caller, STRANGER, serial_of};
 use crate::refusals::{Key, Refusals};
 
-/// Of a list of nodes, so many are named.
-const NODES_SHOWN: usize = 64;
-/// Of a text from the caller, so many bytes are shown.
-const TEXT_SHOWN: usize = 253;
+/// Of a list of nodes, as many are named as have room in so many bytes: of a call that was made, and of one that was
+/// refused.
+const NODES_SHOWN: (usize, usize) = (1024, 64);
+/// Of a node's name, so many bytes are shown (RFC 1035, section 2.3.4); of any other text from a caller, fewer.
+const NAME_SHOWN: usize = 253;
+const TEXT_SHOWN: usize = 64;
+/// And of a method's path; those of the table have 60.
+const PATH_SHOWN: usize = 96;
 
 /// Where the lines go.
 #[derive(Clone)]
@@ -85,36 +92,67 @@ impl Audit {
         if !needs_more_than_reader(path) {
             return None;
         }
-        let nodes = headers.get_all(NODES).iter().chain(headers.get_all(NODE));
-        let nodes: Vec<String> = nodes.map(|value| shown(value.as_bytes())).collect();
-        let named = list(nodes.iter().take(NODES_SHOWN).map(String::as_str));
-        let more = match nodes.len().saturating_sub(NODES_SHOWN) {
-            0 => String::new(),
-            more => format!("+{more}"),
-        };
         // Names that nobody knows are many: they count as one.
         let counted = if is_listed(path) { path } else { "" };
+        let behind = behind(headers, caller);
+        let serial = behind.as_ref().unwrap_or(&caller.serial);
         Some(Line {
             audit: self.clone(),
-            key: (caller.serial.clone(), counted.to_owned()),
+            key: (serial.clone(), counted.to_owned()),
             handed_on: false,
-            method: shown(path.as_bytes()),
-            who: who(headers, roles, caller),
-            named: format!("{named}{more}"),
+            method: shown(path.as_bytes(), PATH_SHOWN),
+            who: who(headers, roles, caller, behind.as_deref()),
+            named: named(headers, NODES_SHOWN.0),
+            named_if_refused: named(headers, NODES_SHOWN.1),
             result: None,
             nodes: Nodes::default(),
         })
     }
 }
 
-/// Who calls: `roles=... serial=... from=... via=...`.
-fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
+/// The serial number of whom a caller speaks for, by the certificate that he says is the other's: machined verifies it
+/// before anything is done.
+fn behind(headers: &HeaderMap, caller: &Caller) -> Option<String> {
+    if !caller.roles.contains(&Role::Impersonator) {
+        return None;
+    }
+    let serial = headers.get(CERTIFICATE).and_then(serial_of);
+    Some(serial.map_or_else(
+        || "-".to_owned(),
+        |serial| shown(serial.as_bytes(), TEXT_SHOWN),
+    ))
+}
+
+/// The nodes a call names, as far as they have room; of the others, how many there are.
+fn named(headers: &HeaderMap, room: usize) -> String {
+    let (mut text, mut more) = (String::new(), 0);
+    let values = headers.get_all(NODES).iter().chain(headers.get_all(NODE));
+    for node in values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
+        let node = shown(node.trim_ascii(), NAME_SHOWN);
+        if more > 0 || text.len() + node.len() >= room {
+            more += 1;
+        } else {
+            let comma = if text.is_empty() { "" } else { "," };
+            text.push_str(&format!("{comma}{node}"));
+        }
+    }
+    match more {
+        0 if text.is_empty() => "-".to_owned(),
+        0 => text,
+        more => format!("{text}+{more}"),
+    }
+}
+
+/// Who calls: `roles=... serial=... from=... via=...`, and whose call it is when that is another's: `for=...`.
+fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller, behind: Option<&str>) -> String {
     let roles = list(roles.iter().map(|role| role.name()));
-    let via = headers
-        .get(PROXY_FROM)
-        .map_or_else(|| "-".to_owned(), |value| shown(value.as_bytes()));
+    let via = headers.get(PROXY_FROM).map_or_else(
+        || "-".to_owned(),
+        |value| shown(value.as_bytes(), TEXT_SHOWN),
+    );
     let Caller { serial, from, .. } = caller;
-    format!("roles={roles} serial={serial} from={from} via={via}")
+    let behind = behind.map_or_else(String::new, |behind| format!(" for={behind}"));
+    format!("roles={roles} serial={serial} from={from} via={via}{behind}")
 }
 
 fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
@@ -126,13 +164,13 @@ fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// A caller's text as one word.
-fn shown(text: &[u8]) -> String {
+/// A caller's text as one word of at most so many bytes.
+fn shown(text: &[u8], most: usize) -> String {
     let plain = |byte: &u8| match byte {
         b'!'..=b'~' if *byte != b'=' => char::from(*byte),
         _ => '?',
     };
-    text.iter().take(TEXT_SHOWN).map(plain).collect()
+    text.iter().take(most).map(plain).collect()
 }
 
 /// How many nodes were asked in one call, and how many of them failed.
@@ -156,8 +194,9 @@ pub(crate) struct Line {
     key: Key,
     method: String,
     who: String,
-    /// The nodes the call names.
+    /// The nodes the call names, in the words for one that was made, and for one that was refused.
     named: String,
+    named_if_refused: String,
     handed_on: bool,
     result: Option<Code>,
     pub(crate) nodes: Nodes,
@@ -196,14 +235,17 @@ impl Drop for Line {
         let result = self.result.unwrap_or(Code::Cancelled);
         let asked = self.nodes.0.0.load(Ordering::Relaxed);
         let failed = self.nodes.0.1.load(Ordering::Relaxed);
-        let Line {
-            method, who, named, ..
-        } = self;
+        let is_refused = self.is_refused(result, asked);
+        let named = match is_refused {
+            true => &self.named_if_refused,
+            false => &self.named,
+        };
+        let Line { method, who, .. } = self;
         let mut line = format!("audit: method={method} {who} nodes={named} result={result:?}");
         if asked > 0 {
             line.push_str(&format!(" failed={failed}/{asked}"));
         }
-        if self.is_refused(result, asked) {
+        if is_refused {
             let key = std::mem::take(&mut self.key);
             let log = &self.audit.0;
             log.say_of_refused(|refusals| refusals.note(key, line, Instant::now()));
@@ -219,7 +261,26 @@ mod tests {
 
     #[test]
     fn a_callers_text_stays_one_word() {
-        assert_eq!(shown(b"a b\nresult=OK\xff"), "a?b?result?OK?");
-        assert_eq!(shown(&[b'x'; 1000]).len(), TEXT_SHOWN);
+        assert_eq!(shown(b"a b\nresult=OK\xff", 99), "a?b?result?OK?");
+        assert_eq!(shown(&[b'x'; 1000], TEXT_SHOWN).len(), TEXT_SHOWN);
+    }
+
+    #[test]
+    fn hostile_lists_of_nodes_have_their_room_and_no_more() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(named(&headers, 64), "-");
+        headers.append(NODES, "10.0.0.5, 10.0.0.6".parse().unwrap());
+        headers.append(NODES, "cp-1".parse().unwrap());
+        assert_eq!(named(&headers, 64), "10.0.0.5,10.0.0.6,cp-1");
+        assert_eq!(named(&headers, 18), "10.0.0.5,10.0.0.6+1");
+        let long = vec!["x".repeat(300); 300].join(",");
+        headers.append(NODES, long.parse().unwrap());
+        for (room, more) in [(NODES_SHOWN.0, 297), (NODES_SHOWN.1, 300)] {
+            let named = named(&headers, room);
+            assert!(
+                named.len() < room + 8 && named.ends_with(&format!("+{more}")),
+                "{named}"
+            );
+        }
     }
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use corten_api::metadata::LARGEST_CHAIN;
+use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
 use corten_api::roles::Role;
 use corten_daemon::Peer;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use tonic::metadata::BinaryMetadataValue;
+use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 
 use crate::identity::{Current, Identity};
 
@@ -168,6 +168,15 @@ pub(crate) fn size(shown: &HeaderValue) -> usize {
 /// As gRPC has bytes in metadata.
 fn encoded(der: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(BinaryMetadataValue::from_bytes(der).as_encoded_bytes()).ok()
+}
+
+/// The serial number of a certificate that is in metadata.
+pub(crate) fn serial_of(shown: &HeaderValue) -> Option<String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CERTIFICATE, shown.clone());
+    let metadata = MetadataMap::from_headers(headers);
+    let der = metadata.get_bin(CERTIFICATE)?.to_bytes().ok()?;
+    corten_pki::serial(&der).ok()
 }
 
 impl Certificate {

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Between one line of a certificate and a method and the next. A reader's certificate that calls all methods it may
-/// not, which are some fifty, writes 20 KiB in it; the log holds 512 KiB.
+/// not, which are some fifty, writes at most 25 KiB in it; the log holds 512 KiB.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Certificates and methods that are known at a time: what they take is at most a MiB.
 const KEPT: usize = 1024;
-/// Of a line that is kept until it is told, as many bytes.
+/// Of a line, as many bytes.
 const LINE: usize = 512;
 
 /// Whose call to what: the certificate's serial number, and the method.
@@ -39,12 +39,11 @@ impl Refused {
 impl Refusals {
     /// Notes a call that was refused; returns the lines that are to be written at once. What is counted is told by
     /// [`Refusals::due`].
-    pub(crate) fn note(&mut self, key: Key, line: String, now: Instant) -> Vec<String> {
+    pub(crate) fn note(&mut self, key: Key, mut line: String, now: Instant) -> Vec<String> {
+        line.truncate(line.floor_char_boundary(LINE));
         if let Some(known) = self.0.get_mut(&key) {
             known.more += 1;
             known.last = line;
-            known.last.truncate(known.last.floor_char_boundary(LINE));
-            // A line with all its nodes has 16 KiB.
             known.last.shrink_to_fit();
             return Vec::new();
         }
@@ -131,6 +130,7 @@ mod tests {
         let mut told = 0;
         let mut count = |lines: Vec<String>| {
             for line in lines {
+                assert!(line.len() < LINE + 20, "{}", line.len());
                 let repeated = line.rsplit_once(" repeated=");
                 told += repeated.map_or(1, |(_, number)| number.parse().unwrap());
             }

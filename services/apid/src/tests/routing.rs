@@ -401,6 +401,8 @@ async fn what_changes_a_node_is_in_the_audit_log_and_what_is_sent_is_not() {
             line.contains(" roles=os:operator ") && line.contains(" via=127.0.0.1:50000 "),
             "{line}"
         );
-        assert!(!line.contains(&serial), "{line}");
+        // Who acts there is told by whose certificate came with the call, beside the node's own.
+        assert!(line.contains(&format!(" for={serial} nodes=")), "{line}");
+        assert!(!line.contains(&format!(" serial={serial} ")), "{line}");
     }
 }
