@@ -134,9 +134,9 @@ impl Caller {
         }
     }
 
-    /// Returns when the connection is no longer of use: idle, or its certificate not accepted any more, which is
-    /// seen at a call and, for those that go on for long, once in `recheck`.
-    pub(crate) async fn done(&self, identity: &Identity, recheck: Duration) {
+    /// Returns when the connection is no longer of use: when its certificate is not accepted any more, that is seen at
+    /// a call and, for those that go on for long, once in `recheck`.
+    pub(crate) async fn done(&self, identity: &Identity, recheck: Duration) -> Done {
         let idle = async {
             loop {
                 let before = self.calls.load(Ordering::Relaxed);
@@ -153,11 +153,20 @@ impl Caller {
             }
         };
         tokio::select! {
-            () = idle => {}
-            () = outlived => {}
-            () = self.refused.notified() => {}
+            () = idle => Done::Idle,
+            () = outlived => Done::Refused,
+            () = self.refused.notified() => Done::Refused,
         }
     }
+}
+
+/// Why a connection is no longer of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Nobody has called for long.
+    Idle,
+    /// Its certificate opens nothing any more.
+    Refused,
 }
 
 /// What a certificate counts of [`LARGEST_CHAIN`].
@@ -246,6 +255,6 @@ mod tests {
         });
         assert!(pending.await);
         write_identity(directory.path(), &new_ca(), "node", false);
-        done.await;
+        assert_eq!(done.await, Done::Refused);
     }
 }

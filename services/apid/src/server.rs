@@ -14,7 +14,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::caller::{Caller, RECHECK};
+use crate::caller::{Caller, Done, RECHECK};
 use crate::log_limit::LogLimit;
 use crate::places::{Bounds, Place, Places};
 use crate::proxy::Proxy;
@@ -42,8 +42,10 @@ const PING_PATIENCE: Duration = Duration::from_secs(20);
 const MAINTENANCE_CONNECTION: Duration = Duration::from_secs(10 * 60);
 /// What a connection costs: TLS and HTTP/2, and what its callers send and nobody reads yet, in bytes.
 pub(crate) const CONNECTION: usize = 50 * 1024 + CONNECTION_WINDOW as usize;
-/// What calls get to come to an end after their connection did.
+/// What a call gets to come to an end that was begun just when its connection was found idle.
 const DRAIN: Duration = Duration::from_secs(30 * 60);
+/// And what those get whose certificate is not accepted any more: time to hear it, and no streams that go on.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Flow-control windows of uploads (a config, a snapshot): what a peer may send before somebody reads it.
 const STREAM_WINDOW: u32 = 32 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
@@ -186,13 +188,17 @@ async fn serve(stream: TlsStream<TcpStream>, proxy: Arc<Proxy>, caller: Arc<Call
     let mut connection = pin!(connection);
     // How a peer hangs up is its own affair: only the end matters here.
     let served = async {
-        tokio::select! {
+        let done = tokio::select! {
             _ = connection.as_mut() => return,
             () = caller.silent() => return,
-            () = caller.done(&proxy.identity, RECHECK) => {}
-        }
+            done = caller.done(&proxy.identity, RECHECK) => done,
+        };
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(DRAIN, connection).await;
+        let patience = match done {
+            Done::Idle => DRAIN,
+            Done::Refused => FAREWELL,
+        };
+        let _ = timeout(patience, connection).await;
     };
     let _ = timeout(longest, served).await;
 }

@@ -333,6 +333,32 @@ async fn connections_to_nodes_are_shared_and_made_anew_with_a_new_certificate() 
 }
 
 #[tokio::test]
+async fn streams_end_with_the_certificate_that_they_were_begun_with() {
+    let cluster = Cluster::new();
+    let a = node(&cluster, "a", Manner::Silent).await;
+    let b = node(&cluster, "b", Manner::Silent).await;
+    let reader = cluster.client(&a, &["os:reader"]).await;
+    let mut streams = Vec::new();
+    for asked in [&[][..], &[("node", "b")], &[("nodes", "a,b")]] {
+        let stream = reader.send(DMESG, asked, full(framed(&[]))).await.unwrap();
+        streams.push(stream.into_body());
+    }
+    let mut answering = b.machined.answering.subscribe();
+    answering.wait_for(|calls| *calls == 2).await.unwrap();
+    // The authority is withdrawn, which the next call is told.
+    let next = cluster.with_new_authority();
+    write_identity(a.directory.path(), &next.ca, "a", true);
+    let refused = reader.call(MEMORY, &[], &[]).await.status;
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    for stream in streams {
+        stream.collect().await.unwrap_err();
+    }
+    for node in [&a, &b] {
+        node.is_quiet().await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_of_requests_goes_to_one_node_and_to_no_more() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
