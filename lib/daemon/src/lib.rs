@@ -1,12 +1,13 @@
 //! What the servers of a node share (apid, registryd, trustd).
 //!
 //! Owns: their start and end, the port they listen on, the word to the supervisor, files that are read again
-//! when they change, and which addresses are one peer.
+//! when they change, which addresses are one peer, and places for connections.
 //! Never does: serve, or know what is served.
 //! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
 //! On a laptop: `cargo test -p corten-daemon`.
 
 mod peer;
+mod places;
 mod reloaded;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use peer::Peer;
+pub use places::{Bounds, Evicted, Known, Place, Places};
 pub use reloaded::Reloaded;
 
 /// Runs the daemon `name` until SIGTERM, on one thread: an idle one costs memory. `args` begin with the

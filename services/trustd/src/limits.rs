@@ -29,8 +29,6 @@ const TOTAL: Rate = Rate {
     burst: 400,
     interval: Duration::from_millis(10),
 };
-/// Connections one peer may have open at once, so that it cannot take every place.
-const OPEN_PER_PEER: u32 = 8;
 /// Peers remembered; each costs about 64 bytes. One with its full allowance need not be.
 const PEERS: usize = 4096;
 
@@ -69,19 +67,12 @@ impl Allowance {
     }
 }
 
-/// What is known of a peer.
-#[derive(Debug, Default)]
-struct Known {
-    allowance: Allowance,
-    open: u32,
-}
-
 /// The allowances of all.
 #[derive(Debug)]
 pub(crate) struct Limits {
     per_peer: Rate,
     total: Rate,
-    peers: HashMap<Peer, Known>,
+    peers: HashMap<Peer, Allowance>,
     all: Allowance,
 }
 
@@ -105,7 +96,7 @@ impl Limits {
     pub(crate) fn take(&mut self, peer: IpAddr, now: Instant) -> Verdict {
         let rate = self.per_peer;
         let verdict = match self.peer(peer, now) {
-            Some(peer) => peer.allowance.take(rate, now),
+            Some(allowance) => allowance.take(rate, now),
             // More peers than can be told apart: only the total holds.
             None => Verdict::Admitted,
         };
@@ -115,36 +106,10 @@ impl Limits {
         }
     }
 
-    /// Whether this peer may open one more connection; if so, [`Limits::close`] must follow.
-    pub(crate) fn open(&mut self, peer: IpAddr, now: Instant) -> Verdict {
-        // Looked at first: what is refused for this takes nothing of the allowances.
-        if let Some(known) = self.peer(peer, now)
-            && known.open >= OPEN_PER_PEER
-        {
-            let first = !std::mem::replace(&mut known.allowance.refused, true);
-            return Verdict::Refused { first };
-        }
-        let verdict = self.take(peer, now);
-        if verdict == Verdict::Admitted
-            && let Some(known) = self.peer(peer, now)
-        {
-            known.open = known.open.saturating_add(1);
-        }
-        verdict
-    }
-
-    /// A connection of this peer has ended.
-    pub(crate) fn close(&mut self, peer: IpAddr) {
-        if let Some(peer) = self.peers.get_mut(&Peer::of(peer)) {
-            peer.open = peer.open.saturating_sub(1);
-        }
-    }
-
-    fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Known> {
+    fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Allowance> {
         let peer = Peer::of(peer);
         if !self.peers.contains_key(&peer) && self.peers.len() >= PEERS {
-            self.peers
-                .retain(|_, peer| peer.open > 0 || !peer.allowance.is_whole(now));
+            self.peers.retain(|_, allowance| !allowance.is_whole(now));
             if self.peers.len() >= PEERS {
                 return None;
             }
@@ -218,20 +183,6 @@ mod tests {
             limits.take(peer, now + SECOND),
             Verdict::Refused { first: true }
         );
-    }
-
-    #[test]
-    fn a_peer_has_so_many_connections_at_once() {
-        let (mut limits, now) = (limits(1000, 1000), Instant::now());
-        let peer = ip("10.0.0.1");
-        for _ in 0..OPEN_PER_PEER {
-            assert_eq!(limits.open(peer, now), Verdict::Admitted);
-        }
-        assert_eq!(limits.open(peer, now), Verdict::Refused { first: true });
-        assert_eq!(limits.open(peer, now), Verdict::Refused { first: false });
-        assert_eq!(limits.open(ip("10.0.0.2"), now), Verdict::Admitted);
-        limits.close(peer);
-        assert_eq!(limits.open(peer, now), Verdict::Admitted);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Accepting connections: limits, TLS, the method.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use corten_api::securityapi::security_service_server::SecurityServiceServer;
+use corten_daemon::{Bounds, Peer, Places};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
@@ -18,10 +19,19 @@ use crate::files::{Files, Trust};
 use crate::limits::{Limits, Verdict};
 use crate::sign::Signer;
 
-/// Connections at once, those in their handshake included.
-const CONNECTIONS: usize = 128;
+/// Connections at once. All are strangers', who make room for each other: what one costs a node is that it has to come
+/// again, and first it costs who has most.
+const BOUNDS: Bounds = Bounds {
+    connections: 128,
+    each: 8,
+    strangers: 128,
+    strangers_each: 8,
+    for_admins: 0,
+};
 /// A handshake that takes longer is not a node's.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// From the end of the handshake to the first call.
+const FIRST_CALL: Duration = Duration::from_secs(5);
 /// A connection is for one call; nobody may keep a place for longer.
 const CONNECTION: Duration = Duration::from_secs(30);
 /// Calls of one connection at once.
@@ -49,12 +59,8 @@ impl Server {
 
     /// Serves for ever.
     pub(crate) async fn run(&self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Places::new(BOUNDS);
         loop {
-            // Taken before accepting: beyond the limit, peers wait in the kernel's queue.
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
             let (stream, peer) = match listener.accept().await {
                 Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) => {
@@ -64,54 +70,43 @@ impl Server {
                 }
             };
             // Before the handshake, which is what costs most.
-            let Some(admission) = Admission::of(peer, &self.limits, place) else {
+            if !self.admits(peer) {
+                continue;
+            }
+            // There is always a stranger's to be had.
+            let Some((place, evicted)) = places.enter(Peer::of(peer)) else {
                 continue;
             };
-            tokio::spawn(connection(stream, self.files.trust(), admission));
+            let connection = connection(stream, self.files.trust(), peer, self.limits.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                tokio::select! {
+                    () = connection => {}
+                    () = evicted.wait() => {}
+                }
+            });
         }
+    }
+
+    /// Whether a peer may connect once more now.
+    fn admits(&self, peer: IpAddr) -> bool {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = limits.take(peer, Instant::now());
+        drop(limits);
+        if verdict == (Verdict::Refused { first: true }) {
+            let peer = peer.to_canonical();
+            eprintln!("trustd: {peer}: refused: it connects too often");
+        }
+        verdict == Verdict::Admitted
     }
 }
 
-/// A place taken by a peer; given back when dropped.
-struct Admission {
+async fn connection(
+    stream: TcpStream,
+    trust: Arc<Trust>,
     peer: IpAddr,
     limits: Arc<Mutex<Limits>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Admission {
-    fn of(
-        peer: IpAddr,
-        limits: &Arc<Mutex<Limits>>,
-        place: OwnedSemaphorePermit,
-    ) -> Option<Admission> {
-        let verdict = lock(limits).open(peer, Instant::now());
-        if let Verdict::Refused { first } = verdict {
-            if first {
-                let peer = peer.to_canonical();
-                eprintln!("trustd: {peer}: refused: it connects too often");
-            }
-            return None;
-        }
-        Some(Admission {
-            peer,
-            limits: limits.clone(),
-            _place: place,
-        })
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        lock(&self.limits).close(self.peer);
-    }
-}
-
-fn lock(limits: &Mutex<Limits>) -> std::sync::MutexGuard<'_, Limits> {
-    limits.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn connection(stream: TcpStream, trust: Arc<Trust>, admission: Admission) {
+) {
     let _ = stream.set_nodelay(true);
     let acceptor = TlsAcceptor::from(trust.tls.clone());
     let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
@@ -119,26 +114,61 @@ async fn connection(stream: TcpStream, trust: Arc<Trust>, admission: Admission) 
         Ok(Err(error)) => {
             // Port scans and health checks close at once: not worth a line.
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
-                eprintln!("trustd: {}: {error}", admission.peer.to_canonical());
+                eprintln!("trustd: {}: {error}", peer.to_canonical());
             }
             return;
         }
         Err(_) => return,
     };
     let signer = Signer {
-        peer: admission.peer,
+        peer,
         trust,
-        limits: admission.limits.clone(),
+        limits,
     };
     let service = SecurityServiceServer::new(signer)
         .max_decoding_message_size(MESSAGE)
         .max_encoding_message_size(MESSAGE);
-    let service = service_fn(move |request| service.clone().call(request));
+    let called = Arc::<AtomicBool>::default();
+    let calls = called.clone();
+    let service = service_fn(move |request| {
+        calls.store(true, Ordering::Relaxed);
+        service.clone().call(request)
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     // How a peer hangs up is its own affair: only the end matters here.
-    let _ = timeout(CONNECTION, connection).await;
+    let served = async {
+        tokio::select! {
+            _ = connection => {}
+            () = silence(&called) => {}
+        }
+    };
+    let _ = timeout(CONNECTION, served).await;
+}
+
+/// Comes back when no first call came in time.
+async fn silence(called: &AtomicBool) {
+    sleep(FIRST_CALL).await;
+    if called.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_soon_gone_and_who_calls_stays() {
+        let begun = Instant::now();
+        silence(&AtomicBool::new(false)).await;
+        assert_eq!(begun.elapsed().as_secs(), FIRST_CALL.as_secs());
+        let called = AtomicBool::new(true);
+        timeout(2 * CONNECTION, silence(&called)).await.unwrap_err();
+    }
 }

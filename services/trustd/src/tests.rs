@@ -12,6 +12,7 @@ use corten_pki::{
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 
@@ -20,6 +21,8 @@ use crate::limits::{Limits, Rate};
 use crate::server::Server;
 
 const TOKEN_TEXT: &str = "abcdef.0123456789abcdef";
+/// Shorter than an idle connection may last.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 struct World {
     directory: TempDir,
@@ -69,10 +72,16 @@ type Client = SecurityServiceClient<Channel>;
 
 impl World {
     async fn connect(&self, ca: &Ca) -> Result<Client, tonic::transport::Error> {
+        self.connect_from(1, ca).await
+    }
+
+    /// As one of the machines that the loopback network has sixteen million of.
+    async fn connect_from(&self, own: u8, ca: &Ca) -> Result<Client, tonic::transport::Error> {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&ca.pem().crt))
             .domain_name("127.0.0.1");
         let endpoint = Endpoint::from_shared(format!("https://{}", self.address)).unwrap();
+        let endpoint = endpoint.local_address(Some([127, 0, 0, own].into()));
         let channel = endpoint.tls_config(tls).unwrap().connect().await?;
         Ok(SecurityServiceClient::new(channel))
     }
@@ -214,6 +223,22 @@ async fn a_flood_is_stopped() {
     assert_eq!(refused, 45);
     // New connections end before their handshake.
     world.connect(&world.ca).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn idle_connections_from_many_addresses_keep_no_node_out() {
+    let world = world(Limits::default()).await;
+    // As many as there are, each after its handshake.
+    let mut idle = Vec::new();
+    for own in 2..18 {
+        for _ in 0..8 {
+            idle.push(world.connect_from(own, &world.ca).await.unwrap());
+        }
+    }
+    let (csr, _) = csr(&["worker-1"]);
+    let served = async { ask(&mut world.client().await, Some(TOKEN_TEXT), csr.as_bytes()).await };
+    timeout(DEADLINE, served).await.unwrap().unwrap();
+    drop(idle);
 }
 
 #[tokio::test]

@@ -1,0 +1,303 @@
+//! Places for connections. Who has shown no certificate makes room for who comes: a flood of strangers costs
+//! only strangers their place, and first those who have most.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::Peer;
+
+/// How many connections there may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// In all.
+    pub connections: usize,
+    /// Of one peer, and of one certificate, wherever it is used.
+    pub each: usize,
+    /// Of strangers: those in their handshake, and all where no certificate is asked for.
+    pub strangers: usize,
+    /// Of strangers that are one peer.
+    pub strangers_each: usize,
+    /// Of all, so many nobody keeps but administrators.
+    pub for_admins: usize,
+}
+
+/// The places of a server. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    bounds: Bounds,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// By order of coming.
+    places: BTreeMap<u64, Holder>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    peer: Peer,
+    /// `None`: a stranger.
+    known: Option<Known>,
+    /// Dropping it tells that the place is gone.
+    _gone: oneshot::Sender<()>,
+}
+
+/// Who has shown a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// What tells his certificate from others: its serial number.
+    pub certificate: String,
+    /// Whether he is one of those for whom places are kept free.
+    pub is_admin: bool,
+}
+
+impl Places {
+    /// So many places.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Places {
+        Places(Arc::new(Shared {
+            bounds,
+            taken: Mutex::default(),
+        }))
+    }
+
+    /// A place for a peer that has just come, if need be that of a stranger: of the same peer when that one has its
+    /// share, else of the one that has most; and of his, the one he took first. `None` when there is none to take.
+    #[must_use]
+    pub fn enter(&self, peer: Peer) -> Option<(Place, Evicted)> {
+        let bounds = self.0.bounds;
+        let mut taken = self.taken();
+        let (mut all, mut own, mut strangers, mut own_strangers) = (0, 0, 0, 0);
+        for holder in taken.places.values() {
+            let is_own = usize::from(holder.peer == peer);
+            let is_stranger = usize::from(holder.is_stranger());
+            all += 1;
+            own += is_own;
+            strangers += is_stranger;
+            own_strangers += is_own * is_stranger;
+        }
+        if own >= bounds.each || own_strangers >= bounds.strangers_each {
+            taken.evict(|holder| holder.peer == peer)?;
+        } else if all >= bounds.connections || strangers >= bounds.strangers {
+            taken.evict(|_| true)?;
+        }
+        let (_gone, evicted) = oneshot::channel();
+        let number = taken.next;
+        taken.next += 1;
+        taken.places.insert(
+            number,
+            Holder {
+                peer,
+                known: None,
+                _gone,
+            },
+        );
+        let place = Place {
+            places: self.clone(),
+            number,
+        };
+        Some((place, Evicted(evicted)))
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places taken: in all, and by strangers.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let taken = self.taken();
+        let strangers = taken.places.values().filter(|holder| holder.is_stranger());
+        (taken.places.len(), strangers.count())
+    }
+}
+
+impl Holder {
+    fn is_stranger(&self) -> bool {
+        self.known.is_none()
+    }
+}
+
+impl Taken {
+    fn evict(&mut self, of: impl Fn(&Holder) -> bool) -> Option<()> {
+        // How many each peer has, and the first of them.
+        let mut peers: HashMap<Peer, (usize, u64)> = HashMap::new();
+        for (number, holder) in &self.places {
+            if holder.is_stranger() && of(holder) {
+                peers.entry(holder.peer).or_insert((0, *number)).0 += 1;
+            }
+        }
+        let most = peers
+            .into_values()
+            .max_by_key(|(count, first)| (*count, Reverse(*first)));
+        self.places.remove(&most?.1);
+        Some(())
+    }
+}
+
+/// A connection's place, given back when it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Places,
+    number: u64,
+}
+
+/// Resolves when somebody else was given the place.
+#[derive(Debug)]
+pub struct Evicted(oneshot::Receiver<()>);
+
+impl Evicted {
+    /// Waits for it.
+    pub async fn wait(self) {
+        let _ = self.0.await;
+    }
+}
+
+impl Place {
+    /// Its holder has shown a certificate, and keeps it. `false`: that certificate has its share, or what is left is
+    /// for administrators; then he stays a stranger.
+    #[must_use]
+    pub fn keep(&self, known: Known) -> bool {
+        let bounds = self.places.0.bounds;
+        let mut taken = self.places.taken();
+        let (mut same, mut others) = (0, 0);
+        for holder in taken
+            .places
+            .values()
+            .filter_map(|holder| holder.known.as_ref())
+        {
+            same += usize::from(holder.certificate == known.certificate);
+            others += usize::from(!holder.is_admin);
+        }
+        let for_others = bounds.connections.saturating_sub(bounds.for_admins);
+        if same >= bounds.each || (!known.is_admin && others >= for_others) {
+            return false;
+        }
+        if let Some(holder) = taken.places.get_mut(&self.number) {
+            holder.known = Some(known);
+        }
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken().places.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        connections: 6,
+        each: 4,
+        strangers: 4,
+        strangers_each: 2,
+        for_admins: 0,
+    };
+
+    fn peer(last: u8) -> Peer {
+        Peer::of([10, 0, 0, last].into())
+    }
+
+    fn known(certificate: &str, is_admin: bool) -> Known {
+        Known {
+            certificate: certificate.to_owned(),
+            is_admin,
+        }
+    }
+
+    #[tokio::test]
+    async fn strangers_make_room_for_each_other_and_for_nobody_who_is_known() {
+        let places = Places::new(BOUNDS);
+        let held = places.enter(peer(1)).unwrap();
+        assert!(held.0.keep(known("1", false)));
+        // A peer's third stranger takes the place of its first.
+        let (first, evicted) = places.enter(peer(1)).unwrap();
+        let second = places.enter(peer(1)).unwrap();
+        let third = places.enter(peer(1)).unwrap();
+        evicted.wait().await;
+        assert!(first.keep(known("1", false)));
+        assert_eq!(places.count(), (3, 2));
+        // The fifth of all takes a place of who has most.
+        let others: Vec<_> = (2..=5)
+            .map(|last| places.enter(peer(last)).unwrap())
+            .collect();
+        assert_eq!(places.count(), (5, 4));
+        drop((first, second, third));
+        assert_eq!(places.count(), (5, 4));
+        drop(others);
+        assert_eq!(places.count(), (1, 0));
+        drop(held);
+        assert_eq!(places.count(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn who_has_most_makes_room_though_another_came_first() {
+        let places = Places::new(BOUNDS);
+        let first = places.enter(peer(1)).unwrap();
+        let flood = [
+            places.enter(peer(2)).unwrap(),
+            places.enter(peer(2)).unwrap(),
+        ];
+        let fourth = places.enter(peer(3)).unwrap();
+        let fifth = places.enter(peer(4)).unwrap();
+        let [(gone, evicted), second] = flood;
+        evicted.wait().await;
+        // All have one: now it is the place of who came first.
+        let sixth = places.enter(peer(5)).unwrap();
+        first.1.wait().await;
+        assert_eq!(places.count(), (4, 4));
+        drop((first.0, gone, second, fourth, fifth, sixth));
+        assert_eq!(places.count(), (0, 0));
+    }
+
+    #[test]
+    fn when_all_are_known_who_comes_is_refused() {
+        let places = Places::new(BOUNDS);
+        let enter = |last: u8| {
+            let (place, _) = places.enter(peer(last))?;
+            assert!(place.keep(known(&last.to_string(), false)));
+            Some(place)
+        };
+        let held: Vec<_> = [1, 1, 1, 1, 2, 2].map(|last| enter(last).unwrap()).into();
+        assert!(enter(3).is_none());
+        drop(held);
+        let held: Vec<_> = [1, 1, 1, 1].map(|last| enter(last).unwrap()).into();
+        assert!(enter(1).is_none());
+        assert!(enter(2).is_some());
+        drop(held);
+        assert_eq!(places.count(), (0, 0));
+    }
+
+    #[test]
+    fn a_certificate_has_one_share_wherever_it_is_used_and_some_places_are_for_admins() {
+        let places = Places::new(Bounds {
+            for_admins: 1,
+            ..BOUNDS
+        });
+        let keep = |from: u8, known: Known| {
+            let (place, _evicted) = places.enter(peer(from)).unwrap();
+            place.keep(known).then_some(place)
+        };
+        let mut held: Vec<_> = (1..=4)
+            .map(|from| keep(from, known("a", false)).unwrap())
+            .collect();
+        assert!(keep(5, known("a", false)).is_none());
+        held.extend(keep(5, known("b", false)));
+        assert_eq!(places.count(), (5, 0));
+        assert!(keep(6, known("c", false)).is_none());
+        held.extend(keep(6, known("d", true)));
+        assert_eq!(places.count(), (6, 0));
+    }
+}
