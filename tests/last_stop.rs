@@ -6,6 +6,7 @@ use std::time::Duration;
 use qemu::Firmware;
 use serde_json::{Value, json};
 use tests::disk::NodeDisk;
+use tests::images;
 use tests::lockup;
 use tests::node::{BOOT, Node, SOON};
 
@@ -13,6 +14,8 @@ use tests::node::{BOOT, Node, SOON};
 const PANIC: Duration = Duration::from_secs(120);
 /// The kernel calls a processor locked up after 10 to 25 s; then it panics.
 const LOCKED_UP: Duration = Duration::from_secs(180);
+/// What a node has said is on its disk after 2 s, and for the next boot then.
+const KEPT: Duration = Duration::from_secs(10);
 /// Of a processor that takes no interrupts, which the kernel sees in 12 to 24 s; whoever waits for it is seen in 20.
 const TRIES: u32 = 4;
 
@@ -68,20 +71,79 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     assert!(kernel.contains("[corten] "), "{kernel}");
 
     // The button on a machine's front that says: this one hangs.
+    std::thread::sleep(KEPT);
     node.expect_reset(PANIC, || {
         let pressed = node.vm.qmp().execute("inject-nmi", &json!(null));
         pressed.unwrap_or_else(|error| panic!("{error}"));
     });
-    let last = last_stop(&node);
-    assert_eq!(last["reason"], "panic", "{last}");
-    let log = last["kernelLog"].as_str().unwrap();
-    assert!(log.contains("Kernel panic - not syncing: NMI"), "{log}");
+    panicked(&node);
 
+    std::thread::sleep(KEPT);
     node.vm.kill();
     drop(node);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
-    let last = last_stop(&node);
+    was_cut_off(&node);
+}
+
+/// What a boot has of the one before it, which panicked; the one before that was asked to end.
+fn panicked(node: &Node) {
+    let last = last_stop(node);
+    assert_eq!(last["reason"], "panic", "{last}");
+    let log = last["kernelLog"].as_str().unwrap();
+    let panic = "Kernel panic - not syncing: NMI";
+    assert!(log.contains(panic), "{log}");
+    // Nobody has stopped syslogd. Each boot is known by what it says of the one before.
+    let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
+    assert!(said.contains("the boot before ended by a reboot"), "{said}");
+    let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
+    let (kept, words) = kernel.split_once("[the kernel's last words").unwrap();
+    assert!(kept.contains("[corten] "), "{kernel}");
+    assert!(words.contains(panic), "{kernel}");
+
+    let get = ["get", "machinestatus", "machine", "-o", "json"];
+    node.until("the end of the boot", BOOT, || {
+        let text = node.admin().call(&get)?;
+        let booted = text.contains("\"running\"");
+        booted.then_some(()).ok_or(text)
+    });
+}
+
+/// What a boot has of the one before it, which lost its power; the one before that panicked.
+fn was_cut_off(node: &Node) {
+    let last = last_stop(node);
     assert_eq!(last["reason"], "cut-off", "{last}");
+    // It has told of the panic, which is nothing of its own.
+    assert_eq!(last["kernelLog"], "", "{last}");
+    let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
+    assert!(said.contains("the boot before ended by a panic"), "{said}");
+    let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
+    assert!(kernel.contains("[corten] "), "{kernel}");
+    assert!(!kernel.contains("[the kernel's last words"), "{kernel}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_boot_that_is_cut_off_before_its_last_phase_is_known() {
+    let disk = NodeDisk::new("last-stop-early", 4);
+    // Nobody answers there: the boot waits in its second phase of three, for ever.
+    let start = || {
+        let mut boot = images::direct();
+        boot.append.push_str(" corten.config=http://10.0.2.2:9/");
+        let node = disk.start(|machine| machine.direct(boot));
+        let waits = node.vm.wait_console("asking again in", BOOT);
+        waits.unwrap_or_else(|error| panic!("{error}"));
+        node
+    };
+    let node = start();
+    let console = node.vm.console().text();
+    assert!(!console.contains("the boot before ended"), "{console}");
+    node.vm.kill();
+    drop(node);
+    let node = start();
+    let console = node.vm.console().text();
+    assert!(!console.contains("boot 3/3"), "{console}");
+    let cut_off = "the boot before ended by the loss of power, or a reset from outside";
+    assert!(console.contains(cut_off), "{console}");
 }
 
 #[test]

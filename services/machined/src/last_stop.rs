@@ -4,25 +4,23 @@
 //! that has none is of a boot that was cut off: by a panic when the firmware or memory kept the kernel's last
 //! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset.
 
+mod evidence;
+
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use corten_api::parameters;
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::rfc3339;
 use crate::durable;
 use crate::oom::{self, Kill};
+pub use evidence::Evidence;
 
 /// On STATE.
 const FILE: &str = "last-stop.json";
-/// As much of the kernel's last words as is shown; they end with the reason.
-const KERNEL_LOG: usize = 16 * 1024;
-/// `WDIOF_CARDRESET` of linux/watchdog.h.
-const RESET_BY_WATCHDOG: u32 = 0x20;
 /// What a panic says that the kernel made because memory ran out (`out_of_memory` and `check_panic_on_oom` of
 /// mm/oom_kill.c).
 const NO_MEMORY: [&str; 2] = ["System is deadlocked on memory", "Out of memory"];
@@ -102,6 +100,9 @@ struct Record {
     /// The last of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kills: Vec<Kill>,
+    /// The kernel's last words that this boot has found, until they could be told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    words: String,
 }
 
 impl Record {
@@ -110,6 +111,7 @@ impl Record {
             boot: boot.to_owned(),
             stop: None,
             kills: Vec::new(),
+            words: String::new(),
         }
     }
 }
@@ -121,47 +123,139 @@ pub struct LastStop {
     pub boot: String,
     /// How it ended.
     pub stop: Stop,
-    /// The kernel's last words, when it panicked.
+    /// The kernel's last words, when it panicked; of a boot that was cut off, those of a panic before it that it could
+    /// not tell any more.
     pub kernel_log: String,
     /// The services' processes that were killed for memory in that boot, the last of them.
     pub kills: Vec<Kill>,
 }
 
-/// What a machine still knows of the boot before, beside what is on STATE.
-#[derive(Debug, Default)]
-pub struct Evidence {
-    /// The kernel's last words.
-    pub kernel_log: Option<String>,
-    /// A watchdog has reset the machine.
-    pub watchdog: bool,
-}
-
-impl Evidence {
-    /// Looks for it. The kernel's last words are taken out of the firmware's memory, which holds few of them.
-    #[must_use]
-    pub fn collect(sysfs: &Path) -> Evidence {
-        Evidence {
-            kernel_log: take_kernel_log(&sysfs.join("fs/pstore")),
-            watchdog: reset_by_watchdog(&sysfs.join("class/watchdog")),
+impl LastStop {
+    /// As the record has it. Without a reason the boot was cut off; when that was before it could tell of a panic
+    /// that came before it, this one does.
+    fn of(record: Record) -> LastStop {
+        let Record {
+            boot,
+            stop,
+            kills,
+            words,
+        } = record;
+        let (stop, kernel_log) = match stop {
+            Some(stop) => (stop, String::new()),
+            None if words.is_empty() => (untimed(Reason::CutOff, ""), words),
+            None => {
+                let detail = format!("before it, a panic: {}", panic_line(&words));
+                (untimed(Reason::CutOff, &detail), words)
+            }
+        };
+        LastStop {
+            boot,
+            stop,
+            kernel_log,
+            kills,
         }
     }
 }
 
-/// Begins this boot's record; how the one before ended, if there was one.
-///
-/// # Errors
-/// The volume's; then this boot's end will not be known.
-pub fn begin(state: &Path, boot: &str, evidence: Evidence) -> io::Result<Option<LastStop>> {
-    let _alone = alone();
-    let before = read(state)?;
-    write(state, &Record::of(boot))?;
-    Ok(conclude(before, evidence))
+/// An end whose moment nobody could write down.
+fn untimed(reason: Reason, detail: &str) -> Stop {
+    Stop {
+        reason,
+        detail: detail.to_owned(),
+        at: String::new(),
+    }
 }
 
-/// How the boot before ended, as far as it can be told on a node that keeps nothing.
+/// Begins this boot's record; how the one before ended, if there was one, as far as it is known by now. The kernel's
+/// last words leave the machine's memory once STATE holds them.
+///
+/// The second value has the volume's error: what is known counts all the same, and this boot's end will not be known.
+pub fn begin(state: &Path, boot: &str, evidence: &Evidence) -> (Option<LastStop>, io::Result<()>) {
+    let _alone = alone();
+    let (before, was_read) = match read(state) {
+        Ok(before) => (before, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Words that the boot before has kept, and was cut off before the machine had forgotten them.
+    let are_old = match (&before, &evidence.kernel_log) {
+        (Some(before), Some(words)) => before.words == *words,
+        _ => false,
+    };
+    let mut record = Record::of(boot);
+    let last = before.map(LastStop::of);
+    let last = if are_old {
+        last
+    } else {
+        record.words = evidence.kernel_log.clone().unwrap_or_default();
+        amend(last, evidence)
+    };
+    let kept = write(state, &record);
+    if kept.is_ok() {
+        evidence.forget();
+    }
+    (last, was_read.and(kept))
+}
+
+/// The same with what drivers that are modules know, which come after the record was begun.
+pub fn learn(
+    state: &Path,
+    boot: &str,
+    last: Option<LastStop>,
+    evidence: &Evidence,
+) -> (Option<LastStop>, io::Result<()>) {
+    let kept = match &evidence.kernel_log {
+        Some(words) => change(state, boot, |record| record.words.clone_from(words)),
+        None => Ok(()),
+    };
+    if kept.is_ok() {
+        evidence.forget();
+    }
+    (amend(last, evidence), kept)
+}
+
+/// What the machine itself knows outdoes `last`, which a record or nothing has told: also an orderly end may be cut
+/// off, and then its own word does not count.
 #[must_use]
-pub fn without_record(evidence: Evidence) -> Option<LastStop> {
-    conclude(None, evidence)
+pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
+    let is_cut_off = |last: &LastStop| last.stop.reason == Reason::CutOff;
+    let stop = match &evidence.kernel_log {
+        Some(words) => {
+            let line = panic_line(words);
+            let has_no_memory = NO_MEMORY.iter().any(|words| line.contains(words));
+            let reason = match has_no_memory {
+                true => Reason::OutOfMemory,
+                false => Reason::Panic,
+            };
+            untimed(reason, line)
+        }
+        None if evidence.watchdog && last.as_ref().is_none_or(is_cut_off) => {
+            let detail = last.as_ref().map_or("", |last| &last.stop.detail);
+            untimed(Reason::Watchdog, detail)
+        }
+        None => return last,
+    };
+    let (boot, kernel_log, kills) = match last {
+        Some(last) => (last.boot, last.kernel_log, last.kills),
+        None => Default::default(),
+    };
+    Some(LastStop {
+        boot,
+        stop,
+        kernel_log: evidence.kernel_log.clone().unwrap_or(kernel_log),
+        kills,
+    })
+}
+
+/// What was known of a panic could be told: the next boot need not.
+///
+/// # Errors
+/// The volume's.
+pub fn told(state: &Path, boot: &str) -> io::Result<()> {
+    let keeps_words = |record: Record| record.boot == boot && !record.words.is_empty();
+    if read(state)?.is_some_and(keeps_words) {
+        change(state, boot, |record| record.words.clear())?;
+    }
+    Ok(())
 }
 
 /// Writes down how this boot ends.
@@ -214,38 +308,6 @@ fn write(state: &Path, record: &Record) -> io::Result<()> {
     durable::replace(state, FILE, &serde_json::to_vec(record)?)
 }
 
-fn conclude(before: Option<Record>, evidence: Evidence) -> Option<LastStop> {
-    let known = before.is_some();
-    let Record { boot, stop, kills } = before.unwrap_or_else(|| Record::of(""));
-    let cut_off = |reason, detail: &str| Stop {
-        reason,
-        detail: detail.to_owned(),
-        at: String::new(),
-    };
-    // Also an orderly end may be cut off, and then its own word does not count.
-    let stop = match (&evidence.kernel_log, stop) {
-        (Some(log), _) => {
-            let line = panic_line(log);
-            let has_no_memory = NO_MEMORY.iter().any(|words| line.contains(words));
-            let reason = match has_no_memory {
-                true => Reason::OutOfMemory,
-                false => Reason::Panic,
-            };
-            cut_off(reason, line)
-        }
-        (None, Some(stop)) => stop,
-        (None, None) if evidence.watchdog => cut_off(Reason::Watchdog, ""),
-        (None, None) if known => cut_off(Reason::CutOff, ""),
-        (None, None) => return None,
-    };
-    Some(LastStop {
-        boot,
-        stop,
-        kernel_log: evidence.kernel_log.unwrap_or_default(),
-        kills,
-    })
-}
-
 /// The line that says why, without its time.
 fn panic_line(log: &str) -> &str {
     let line = log
@@ -255,52 +317,21 @@ fn panic_line(log: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Reads and removes the records of pstore. A panic is kept in parts (Documentation/admin-guide/pstore-blk.rst
-/// and fs/pstore/platform.c): each begins with a line `Panic#1 Part3`; part 1 is the newest.
-fn take_kernel_log(pstore: &Path) -> Option<String> {
-    let mut parts = Vec::new();
-    for entry in fs::read_dir(pstore).ok()?.flatten() {
-        let is_log = entry.file_name().to_string_lossy().starts_with("dmesg-");
-        let Ok(bytes) = fs::read(entry.path()) else {
-            continue;
-        };
-        // Its memory is small, and what is not removed keeps the next panic out.
-        let _ = fs::remove_file(entry.path());
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
-        // An oops that the kernel survived is in its log anyway.
-        if let Some(number) = part(title).filter(|_| is_log && title.starts_with("Panic")) {
-            parts.push((number, body.to_owned()));
-        }
-    }
-    parts.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    let log: String = parts.into_iter().map(|(_, body)| body).collect();
-    // Readers see it; a panic soon after the start still has the kernel's command line.
-    let log = parameters::hide(&log);
-    let start = log.floor_char_boundary(log.len().saturating_sub(KERNEL_LOG));
-    let shown = log.get(start..).unwrap_or_default();
-    (!shown.is_empty()).then(|| shown.to_owned())
-}
-
-fn part(title: &str) -> Option<u32> {
-    title.rsplit_once(" Part")?.1.trim().parse().ok()
-}
-
-fn reset_by_watchdog(class: &Path) -> bool {
-    let devices = fs::read_dir(class).map(|entries| entries.flatten().collect::<Vec<_>>());
-    devices.unwrap_or_default().iter().any(|device| {
-        let status = fs::read_to_string(device.path().join("bootstatus"));
-        let status = status.ok().and_then(|status| status.trim().parse().ok());
-        status.is_some_and(|status: u32| status & RESET_BY_WATCHDOG != 0)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn begun(state: &Path, boot: &str, evidence: Evidence) -> Option<LastStop> {
-        begin(state, boot, evidence).unwrap()
+        let (last, kept) = begin(state, boot, &evidence);
+        kept.unwrap();
+        last
+    }
+
+    fn panicked(why: &str) -> Evidence {
+        Evidence {
+            kernel_log: Some(format!("<0>[    9.1] Kernel panic - not syncing: {why}\n")),
+            ..Evidence::default()
+        }
     }
 
     fn reason(last: Option<LastStop>) -> Option<Reason> {
@@ -326,13 +357,7 @@ mod tests {
         assert_eq!(reason(begun(state, "d", watchdog)), Some(Reason::Watchdog));
         // A panic on the way out outdoes the reason that was written first.
         record(state, "d", &Stop::now(Reason::Shutdown, "")).unwrap();
-        let panicked = Evidence {
-            kernel_log: Some(
-                "<0>[    9.1] Kernel panic - not syncing: NMI: Not continuing\n".to_owned(),
-            ),
-            ..Evidence::default()
-        };
-        let last = begun(state, "e", panicked).unwrap();
+        let last = begun(state, "e", panicked("NMI: Not continuing")).unwrap();
         assert_eq!(last.stop.reason, Reason::Panic);
         assert_eq!(
             last.stop.detail,
@@ -359,7 +384,7 @@ mod tests {
                 kernel_log: Some(log),
                 ..Evidence::default()
             };
-            assert_eq!(reason(without_record(evidence)), Some(expected), "{line}");
+            assert_eq!(reason(amend(None, &evidence)), Some(expected), "{line}");
         }
     }
 
@@ -404,27 +429,95 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_last_words_are_put_together_and_taken_away() {
-        let sysfs = tempfile::tempdir().unwrap();
-        let pstore = sysfs.path().join("fs/pstore");
-        let watchdog = sysfs.path().join("class/watchdog/watchdog0");
-        fs::create_dir_all(&pstore).unwrap();
-        fs::create_dir_all(&watchdog).unwrap();
-        fs::write(watchdog.join("bootstatus"), "0\n").unwrap();
-        let put = |name: &str, text: &[u8]| fs::write(pstore.join(name), text).unwrap();
-        put("dmesg-efi_pstore-171", b"Panic#1 Part1\nlast\n");
-        let first = b"Panic#1 Part2\nfirst\n<5>[ 0.1] Command line: corten.config.inline=KLUv x\n";
-        put("dmesg-efi_pstore-170", first);
-        put("dmesg-efi_pstore-172", b"Oops#2 Part1\nsurvived\n");
-        put("console-ramoops-0", b"Panic#1 Part3\nnot a dump\n");
-        put("dmesg-efi_pstore-173", b"\xff\xfe");
-        let evidence = Evidence::collect(sysfs.path());
-        let expected = "first\n<5>[ 0.1] Command line: corten.config.inline=****** x\nlast\n";
-        assert_eq!(evidence.kernel_log.as_deref(), Some(expected));
-        assert!(!evidence.watchdog);
-        assert_eq!(fs::read_dir(&pstore).unwrap().count(), 0);
-        fs::write(watchdog.join("bootstatus"), "32\n").unwrap();
-        let evidence = Evidence::collect(sysfs.path());
-        assert!(evidence.kernel_log.is_none() && evidence.watchdog);
+    fn a_panic_is_told_though_the_boot_that_found_it_is_cut_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        begun(state, "a", Evidence::default());
+        // Boot b finds it, and is cut off before it has told it, and before or after the machine has forgotten it.
+        for forgotten in [false, true] {
+            let last = begun(state, "b", panicked("one")).unwrap();
+            assert_eq!(last.stop.reason, Reason::Panic);
+            let again = if forgotten {
+                Evidence::default()
+            } else {
+                panicked("one")
+            };
+            let last = begun(state, "c", again).unwrap();
+            assert_eq!(last.stop.reason, Reason::CutOff);
+            assert_eq!(last.boot, "b");
+            let detail = "before it, a panic: Kernel panic - not syncing: one";
+            assert_eq!(last.stop.detail, detail);
+            assert!(last.kernel_log.ends_with("one\n"));
+        }
+        // Boot c has told all, and is cut off; boot d panics itself.
+        told(state, "c").unwrap();
+        let last = begun(state, "d", Evidence::default()).unwrap();
+        assert_eq!(
+            (last.stop.detail.as_str(), last.kernel_log.as_str()),
+            ("", "")
+        );
+        let last = begun(state, "e", panicked("two")).unwrap();
+        assert_eq!((last.boot.as_str(), last.stop.reason), ("d", Reason::Panic));
+        told(state, "e").unwrap();
+        // Another panic of the same kind is none that is known.
+        let last = begun(state, "f", panicked("two")).unwrap();
+        assert_eq!((last.boot.as_str(), last.stop.reason), ("e", Reason::Panic));
+    }
+
+    #[test]
+    fn drivers_that_come_late_are_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        begun(state, "a", Evidence::default());
+        let last = begun(state, "b", Evidence::default());
+        let watchdog = Evidence {
+            watchdog: true,
+            ..Evidence::default()
+        };
+        let (known, kept) = learn(state, "b", last.clone(), &watchdog);
+        kept.unwrap();
+        assert_eq!(reason(known), Some(Reason::Watchdog));
+        let (known, kept) = learn(state, "b", last, &panicked("one"));
+        kept.unwrap();
+        assert_eq!(reason(known), Some(Reason::Panic));
+        // It is kept until it is told.
+        let last = begun(state, "c", Evidence::default()).unwrap();
+        assert!(last.kernel_log.ends_with("one\n"));
+        // An orderly end is believed, whatever the watchdog did to end it.
+        record(state, "c", &Stop::now(Reason::Reboot, "")).unwrap();
+        let last = begun(state, "d", watchdog);
+        assert_eq!(reason(last), Some(Reason::Reboot));
+    }
+
+    #[test]
+    fn what_is_known_is_told_though_state_keeps_nothing_and_then_the_machine_keeps_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let words = directory.path().join("dmesg-efi_pstore-1");
+        fs::write(&words, "").unwrap();
+        let evidence = || Evidence {
+            records: vec![words.clone()],
+            ..panicked("one")
+        };
+        // What is there cannot be read, nor anything be written.
+        let broken = directory.path().join("state");
+        fs::write(&broken, "").unwrap();
+        let (last, kept) = begin(&broken, "b", &evidence());
+        assert_eq!(reason(last), Some(Reason::Panic));
+        kept.unwrap_err();
+        assert!(words.exists());
+        // What is there can be read, and nothing be written.
+        fs::remove_file(&broken).unwrap();
+        fs::create_dir(&broken).unwrap();
+        begun(&broken, "a", Evidence::default());
+        fs::create_dir(broken.join(durable::UNFINISHED)).unwrap();
+        let (last, kept) = begin(&broken, "b", &evidence());
+        assert_eq!(last.unwrap().boot, "a");
+        kept.unwrap_err();
+        assert!(words.exists());
+        // When STATE is mended.
+        fs::remove_dir(broken.join(durable::UNFINISHED)).unwrap();
+        let last = begun(&broken, "c", evidence()).unwrap();
+        assert_eq!((last.boot.as_str(), last.stop.reason), ("a", Reason::Panic));
+        assert!(!words.exists());
     }
 }

@@ -32,6 +32,8 @@ pub enum Task {
     LoadConfig,
     /// Why the boot before ended, and that this one has begun.
     ReadLastStop,
+    /// The same, when STATE came with udevd, and by what drivers know that came with it.
+    FinishLastStop,
     /// Those of the machine config, on EPHEMERAL.
     WriteFiles,
     /// The node's controllers, which see their file systems from the start.
@@ -64,6 +66,7 @@ impl fmt::Display for Task {
             Task::IdentifyMachine => "identify machine",
             Task::LoadConfig => "load machine config",
             Task::ReadLastStop => "read last stop",
+            Task::FinishLastStop => "finish last stop",
             Task::WriteFiles => "write files",
             Task::RunControllers => "run controllers",
             Task::WatchPowerButton => "watch power button",
@@ -99,13 +102,14 @@ impl fmt::Display for Phase {
 ///
 /// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
 /// find it answering. So the way to it starts first (the longest is udevd's, to the network card), and containerd
-/// comes last, not to compete with it.
+/// comes last, not to compete with it. A boot that is cut off is known as one from the moment STATE is there.
 #[must_use]
 pub fn plan() -> Vec<Phase> {
     use Task::{
-        BringUpNetwork, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups, MakeDirectories,
-        MountFileSystems, MountOptional, MountVolumes, ReadLastStop, RunControllers, ServeApi,
-        ServeImages, SetLimits, SetSysctls, Start, StartExtensions, WatchPowerButton, WriteFiles,
+        BringUpNetwork, FinishLastStop, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups,
+        MakeDirectories, MountFileSystems, MountOptional, MountVolumes, ReadLastStop,
+        RunControllers, ServeApi, ServeImages, SetLimits, SetSysctls, Start, StartExtensions,
+        WatchPowerButton, WriteFiles,
     };
     vec![
         Phase {
@@ -114,6 +118,7 @@ pub fn plan() -> Vec<Phase> {
                 MountFileSystems,
                 MakeCgroups,
                 MountVolumes,
+                ReadLastStop,
                 MakeDirectories,
                 SetLimits,
                 SetSysctls,
@@ -139,7 +144,7 @@ pub fn plan() -> Vec<Phase> {
             name: "runtime",
             tasks: vec![
                 FinishVolumes,
-                ReadLastStop,
+                FinishLastStop,
                 WriteFiles,
                 ServeImages,
                 StartExtensions,
@@ -161,11 +166,11 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "system: mount file systems, then make cgroups, then mount volumes, then make directories, \
-                 then set limits, then set sysctls, then identify machine, then load machine config",
+                "system: mount file systems, then make cgroups, then mount volumes, then read last stop, \
+                 then make directories, then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: start udevd | run controllers | bring up network | serve API | start syslogd | \
                  mount optional file systems | watch power button",
-                "runtime: finish volumes, then read last stop, then write files, then serve images, \
+                "runtime: finish volumes, then finish last stop, then write files, then serve images, \
                  then start extensions, then start containerd",
             ]
         );

@@ -20,6 +20,9 @@ struct Entry {
     optional: bool,
 }
 
+/// Where the kernel shows what it has said in a panic.
+const PSTORE: &str = "/sys/fs/pstore";
+
 const STRICT: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
@@ -89,7 +92,7 @@ const TABLE: [Entry; 13] = [
     optional("/sys/fs/bpf", "bpf", STRICT, "mode=0700"),
     optional("/sys/kernel/security", "securityfs", STRICT, ""),
     optional("/sys/kernel/tracing", "tracefs", STRICT, "mode=0700"),
-    optional("/sys/fs/pstore", "pstore", STRICT, ""),
+    optional(PSTORE, "pstore", STRICT, ""),
     // A careless write to it can leave a machine that does not start.
     optional(
         "/sys/firmware/efi/efivars",
@@ -138,22 +141,35 @@ pub fn mount_required() -> Result<(), String> {
 
 /// Makes the others; one that cannot be made is told. Each is shared as what it lies in. May take a while.
 pub fn mount_optional() {
+    TABLE
+        .iter()
+        .filter(|entry| entry.optional)
+        .for_each(try_make);
+}
+
+/// Makes the one with the kernel's last words, which are read before there is time for all of them.
+pub fn mount_pstore() {
+    TABLE
+        .iter()
+        .filter(|entry| entry.target == PSTORE)
+        .for_each(try_make);
+}
+
+fn try_make(entry: &Entry) {
     // Not there on this machine (no EFI, no huge pages): nothing to tell.
     let absent = [ENOENT, ENODEV, EPERM, EOPNOTSUPP];
-    for entry in TABLE.iter().filter(|entry| entry.optional) {
-        match make(entry) {
-            Err(error)
-                if !error
-                    .raw_os_error()
-                    .is_some_and(|code| absent.contains(&code)) =>
-            {
-                console::warn(&format!(
-                    "{} not mounted on {}: {error}",
-                    entry.fstype, entry.target
-                ));
-            }
-            _ => {}
+    match make(entry) {
+        Err(error)
+            if !error
+                .raw_os_error()
+                .is_some_and(|code| absent.contains(&code)) =>
+        {
+            console::warn(&format!(
+                "{} not mounted on {}: {error}",
+                entry.fstype, entry.target
+            ));
         }
+        _ => {}
     }
 }
 

@@ -23,20 +23,26 @@ impl Controller for LastStops {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
-        let known = self.last.wait_for(Option::is_some).await;
-        let Some(last) = known.ok().and_then(|last| last.clone()) else {
-            return Ok(());
-        };
-        let last = LastStop {
-            reason: last.stop.reason,
-            detail: last.stop.detail,
-            time: last.stop.at,
-            boot_id: last.boot,
-            kernel_log: last.kernel_log,
-            killed: last.kills,
-        };
-        context.put(Draft::new(LastStop::ID, last))?;
-        // It does not change any more.
-        std::future::pending().await
+        loop {
+            let last = self.last.borrow_and_update().clone();
+            if let Some(last) = last {
+                context.put(Draft::new(LastStop::ID, resource(last)))?;
+            }
+            // Drivers that come late know more.
+            if self.last.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn resource(last: last_stop::LastStop) -> LastStop {
+    LastStop {
+        reason: last.stop.reason,
+        detail: last.stop.detail,
+        time: last.stop.at,
+        boot_id: last.boot,
+        kernel_log: last.kernel_log,
+        killed: last.kills,
     }
 }

@@ -318,11 +318,8 @@ impl Machine {
             }
             Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
             Task::LoadConfig => self.load_config(),
-            Task::ReadLastStop => {
-                self.read_last_stop();
-                // What it tells is kept in this boot's record, which is begun now.
-                tokio::spawn(storage::watch_for_kills());
-            }
+            Task::ReadLastStop => self.read_last_stop(),
+            Task::FinishLastStop => self.finish_last_stop(),
             Task::WriteFiles => self.write_files(),
             Task::WatchPowerButton => {
                 let presses = self.presses.clone();

@@ -1,5 +1,6 @@
 //! The volumes in the node's life.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,12 +11,12 @@ use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 
 use super::{Fatal, Machine, config};
-use crate::boot::system;
+use crate::boot::{mounts, system};
 use crate::config_store::ConfigStore;
 use crate::console;
 use crate::durable;
 use crate::kernel_log::KernelLog;
-use crate::last_stop::{self, Evidence};
+use crate::last_stop::{self, Evidence, LastStop};
 use crate::meta::STATE_ENCRYPTION;
 use crate::node::{Node, Stage};
 use crate::oom::{self, Kill};
@@ -127,6 +128,7 @@ impl Machine {
         }
         self.supervisor.up("udevd").await;
         self.mount_volumes().await;
+        self.read_last_stop();
         // The config counts, whatever became of EPHEMERAL.
         if durable::is_volume(Path::new(STATE.target)) {
             system::make_directories().map_err(Fatal)?;
@@ -147,6 +149,7 @@ impl Machine {
         if self.awaits_disk() {
             console::say("volumes: none; config and data last until the node restarts");
             self.volumes.send_replace(Progress::Settled);
+            self.read_last_stop();
             return Ok(());
         }
         self.serve_by_late_config(before.as_ref());
@@ -190,31 +193,73 @@ impl Machine {
         Some(complaint)
     }
 
-    /// Says why the boot before ended, where there is something to remember it.
+    /// Begins this boot's record on STATE and says why the boot before ended, once, as soon as it is known whether
+    /// there is a STATE.
     pub(super) fn read_last_stop(&self) {
+        if self.awaits_disk() {
+            return;
+        }
+        mounts::mount_pstore();
         let evidence = Evidence::collect(Path::new("/sys"));
         let state = Path::new(STATE.target);
-        let last = if durable::is_volume(state) {
-            last_stop::begin(state, &host::boot_id(), evidence)
+        if durable::is_volume(state) {
+            let (last, kept) = last_stop::begin(state, &host::boot_id(), &evidence);
+            warn_unless_kept(kept);
+            self.tell_last_stop(last);
         } else {
-            Ok(last_stop::without_record(evidence))
-        };
-        match last {
-            Ok(None) => {}
-            Ok(Some(last)) => {
-                console::say(&format!("the boot before ended by {}", last.stop));
-                if let Some(kill) = last.kills.last() {
-                    console::say(&format!("in the boot before, {kill}"));
-                }
-                self.node.set_last_stop(last);
-            }
-            Err(error) => console::warn(&format!("cannot keep why this boot ends: {error}")),
+            self.tell_last_stop(last_stop::amend(None, &evidence));
         }
+        // What it tells is kept in this boot's record, which is begun now.
+        tokio::spawn(watch_for_kills());
+    }
+
+    /// Adds what drivers know that are modules, which are loaded by now: watchdogs, memory that outlives a reset.
+    pub(super) fn finish_last_stop(&self) {
+        let evidence = Evidence::collect(Path::new("/sys"));
+        let state = Path::new(STATE.target);
+        let boot = host::boot_id();
+        let before = self.node.last_stops().borrow().clone();
+        let has_state = durable::is_volume(state);
+        let last = if has_state {
+            let (last, kept) = last_stop::learn(state, &boot, before.clone(), &evidence);
+            warn_unless_kept(kept);
+            last
+        } else {
+            // On a volume that is only broken they have a place when it is mended; without one they never do.
+            if !matches!(*self.volumes.borrow(), Progress::Failed(_)) {
+                evidence.forget();
+            }
+            last_stop::amend(before.clone(), &evidence)
+        };
+        if last != before {
+            self.tell_last_stop(last);
+        }
+        // The API is served by now, so that all of it can be asked for.
+        if has_state {
+            warn_unless_kept(last_stop::told(state, &boot));
+        }
+    }
+
+    fn tell_last_stop(&self, last: Option<LastStop>) {
+        let Some(last) = last else {
+            return;
+        };
+        console::say(&format!("the boot before ended by {}", last.stop));
+        if let Some(kill) = last.kills.last() {
+            console::say(&format!("in the boot before, {kill}"));
+        }
+        self.node.set_last_stop(last);
+    }
+}
+
+fn warn_unless_kept(kept: io::Result<()>) {
+    if let Err(error) = kept {
+        console::warn(&format!("cannot keep why this boot ends: {error}"));
     }
 }
 
 /// Remembers the services' processes that are killed for memory, for ever.
-pub(super) async fn watch_for_kills() {
+async fn watch_for_kills() {
     let watched = match KernelLog::open(Path::new("/dev/kmsg")) {
         Ok(log) => {
             // What was told once is not told again when this begins anew.

@@ -12,9 +12,14 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::Paths;
+use crate::last_stop::Reason;
 use crate::node::ServiceView;
+use crate::resources::runtime::LastStop;
 use crate::supervisor::logs::AUDIT;
 use crate::unix;
+
+/// Stands before the kernel's last words. They begin before the end of what syslogd has kept.
+const LAST_WORDS: &str = "[the kernel's last words, kept by the machine]\n";
 
 /// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
 /// what comes later; with `previous` what the boot before left of it. The audit log, and that of one of `services`,
@@ -50,10 +55,12 @@ pub(super) async fn logs(
     read(paths, wanted).await
 }
 
-/// Streams the kernel's log of the boot before.
+/// Streams the kernel's log of the boot before. syslogd does not hear the panic that ends a boot: the kernel's last
+/// words, which are in `last`, come behind what it has kept.
 pub(super) async fn previous_dmesg(
     paths: &Paths,
     request: &api::DmesgRequest,
+    last: Option<&LastStop>,
 ) -> Result<BoxStream<Data>, Status> {
     if request.follow || request.tail {
         return Err(Status::invalid_argument(
@@ -66,7 +73,28 @@ pub(super) async fn previous_dmesg(
         previous: true,
         ..LogReadRequest::default()
     };
-    read(paths, wanted).await
+    let kept = read(paths, wanted).await;
+    let panicked = |last: &&LastStop| matches!(last.reason, Reason::Panic | Reason::OutOfMemory);
+    let words = last
+        .filter(panicked)
+        .map_or("", |last| last.kernel_log.as_str());
+    if words.is_empty() {
+        return kept;
+    }
+    let kept: BoxStream<Data> = match kept {
+        // Nothing was kept, or there is nothing to keep it on.
+        Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
+            Box::pin(tokio_stream::empty())
+        }
+        kept => kept?,
+    };
+    let words = format!("{LAST_WORDS}{words}").into_bytes();
+    let metadata = None;
+    let words = tokio_stream::once(Ok(Data {
+        metadata,
+        bytes: words,
+    }));
+    Ok(Box::pin(kept.chain(words)))
 }
 
 async fn read(paths: &Paths, wanted: LogReadRequest) -> Result<BoxStream<Data>, Status> {
@@ -256,11 +284,46 @@ mod tests {
         );
         let mut kernel = api::DmesgRequest::default();
         assert_eq!(
-            text(previous_dmesg(&paths, &kernel).await).await,
+            text(previous_dmesg(&paths, &kernel, None).await).await,
             "kernel -1 true"
         );
         kernel.follow = true;
-        let refused = previous_dmesg(&paths, &kernel).await.err().unwrap();
+        let refused = previous_dmesg(&paths, &kernel, None).await.err().unwrap();
         assert_eq!(refused.code(), Code::InvalidArgument);
+    }
+
+    #[tokio::test]
+    async fn the_log_of_a_boot_that_panicked_ends_with_the_panic() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = echo(directory.path());
+        let request = api::DmesgRequest::default();
+        let last = |reason| LastStop {
+            reason,
+            detail: String::new(),
+            time: String::new(),
+            boot_id: String::new(),
+            kernel_log: "<0>[    9.1] Kernel panic\n".to_owned(),
+            killed: Vec::new(),
+        };
+        let words = format!("{LAST_WORDS}<0>[    9.1] Kernel panic\n");
+        for (reason, ends) in [
+            (Reason::Panic, true),
+            (Reason::OutOfMemory, true),
+            // Its words are of a panic before it.
+            (Reason::CutOff, false),
+        ] {
+            let log = text(previous_dmesg(&paths, &request, Some(&last(reason))).await).await;
+            let kept = log.strip_suffix(&words);
+            assert_eq!(kept.unwrap_or(&log), "kernel -1 true");
+            assert_eq!(kept.is_some(), ends, "{reason:?}");
+        }
+        // syslogd that does not answer is no log without a beginning.
+        let nobody = Paths {
+            syslogd: directory.path().join("nobody"),
+            ..Paths::default()
+        };
+        let panicked = last(Reason::Panic);
+        let refused = previous_dmesg(&nobody, &request, Some(&panicked)).await;
+        assert_eq!(refused.err().unwrap().code(), Code::Unavailable);
     }
 }

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::bulkhead::Bulkhead;
 use crate::node::{Control, Node};
+use crate::resources::runtime::LastStop;
 
 /// Lists of all processes at once.
 const LISTS: usize = 8;
@@ -165,7 +166,8 @@ impl MachineService for Machine {
         let previous = asks_for_previous(&request);
         let wanted = request.into_inner();
         let lines = if previous {
-            logs::previous_dmesg(&self.paths, &wanted).await
+            let last = self.node.store().get_as::<LastStop>(LastStop::ID);
+            logs::previous_dmesg(&self.paths, &wanted, last.as_deref()).await
         } else {
             dmesg::dmesg(&self.paths, &wanted).await
         };
