@@ -25,14 +25,19 @@ pub(super) async fn apply(
     machine: &Machine,
     request: api::ApplyConfigurationRequest,
 ) -> Result<api::ApplyConfigurationResponse, Status> {
-    let Ok(_turn) = machine.applying.try_lock() else {
+    let Ok(turn) = machine.applying.clone().try_lock_owned() else {
         return Err(Status::failed_precondition(
             "another configuration is being applied",
         ));
     };
     let node = machine.node.clone();
-    // Parsing a large config and writing it to a slow disk both take their time.
-    let reply = tokio::task::spawn_blocking(move || blocking(&node, &request))
+    // Parsing a large config and writing it to a slow disk both take their time. It goes on when the caller is gone,
+    // and its turn with it.
+    let work = move || {
+        let _turn = turn;
+        blocking(&node, &request)
+    };
+    let reply = tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| bug())??;
     Ok(api::ApplyConfigurationResponse {

@@ -29,7 +29,7 @@ pub(super) struct Machine {
     pub(super) node: Arc<dyn Node>,
     pub(super) paths: Paths,
     /// Held while a config is applied; a second caller is refused, not queued.
-    pub(super) applying: Mutex<()>,
+    pub(super) applying: Arc<Mutex<()>>,
     /// What is left of the streams there may be at a time.
     streams: stream::Places,
     mounts: mounts::Mounts,
@@ -42,7 +42,7 @@ impl Machine {
         Machine {
             node,
             paths,
-            applying: Mutex::new(()),
+            applying: Arc::default(),
             streams: stream::Places::new("streams of files and packets", stream::STREAMS),
             mounts: mounts::Mounts::new(meter),
             processes: Bulkhead::new(LISTS, LIST_PATIENCE),

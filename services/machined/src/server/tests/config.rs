@@ -1,11 +1,13 @@
 //! Configs, applied and tried.
 
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use corten_api::machine::apply_configuration_request::Mode;
+use tokio::task::spawn_blocking;
 use tonic::Code;
 
-use super::{applying, config_text, world};
+use super::{DEADLINE, applying, config_text, world};
 use crate::node::{Apply, Node as _};
 
 #[tokio::test]
@@ -38,7 +40,10 @@ async fn a_config_is_applied_whole_or_not_at_all() {
         .into_inner();
     let details = &reply.messages[0].mode_details;
     assert!(details.contains("+        hostname: first"), "{details}");
-    assert!(details.contains("nothing seen that cuts you off"), "{details}");
+    assert!(
+        details.contains("nothing seen that cuts you off"),
+        "{details}"
+    );
     assert!(!details.contains("very.secret"), "{details}");
     assert!(world.node.config().is_none());
 
@@ -133,4 +138,40 @@ async fn what_is_only_kept_is_warned_of_and_the_plan_names_who_runs() {
         details.contains("\nrestarts: ext-hello, ext-lost\n"),
         "{details}"
     );
+}
+
+#[tokio::test]
+async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
+    let mut world = world();
+    let slow = Arc::new(Barrier::new(2));
+    *world.node.slow.lock().unwrap() = Some(slow.clone());
+    let meet = || {
+        let slow = slow.clone();
+        spawn_blocking(move || drop(slow.wait()))
+    };
+    let good = config_text();
+    let (mut caller, first) = (world.client.clone(), applying(&good, Mode::Auto));
+    let call = tokio::spawn(async move { caller.apply_configuration(first).await });
+    meet().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    // That he is gone has come through when calls behind it on the same connection are answered.
+    for _ in 0..10 {
+        world.client.service_list(()).await.unwrap();
+    }
+    let second = good.replace("first", "second");
+    let retry = || applying(&second, Mode::Auto);
+    let refused = world.client.apply_configuration(retry()).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    meet().await.unwrap();
+    let applied = async {
+        while let Err(refused) = world.client.apply_configuration(retry()).await {
+            assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, applied).await.unwrap();
+    assert_eq!(world.node.config().unwrap().hostname(), Some("second"));
+    assert_eq!(world.node.applied.lock().unwrap().len(), 2);
 }

@@ -16,7 +16,7 @@ mod wipe;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
@@ -55,6 +55,8 @@ pub(super) struct Remembering {
     actors: Mutex<Vec<Actor>>,
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
+    /// Applying the next config begins when another one comes here, and ends when he comes again.
+    slow: Mutex<Option<Arc<Barrier>>>,
     /// Who asks for the services meets a bug.
     has_a_bug: AtomicBool,
     store: Store,
@@ -122,6 +124,11 @@ impl Node for Remembering {
     }
 
     fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError> {
+        let slow = self.slow.lock().unwrap().take();
+        if let Some(slow) = slow {
+            slow.wait();
+            slow.wait();
+        }
         *self.config.lock().unwrap() = Some(document);
         self.applied.lock().unwrap().push(how);
         Ok(())
