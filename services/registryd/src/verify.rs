@@ -37,10 +37,12 @@ impl Stamp {
 /// What was found of the files so far.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
-    known: Mutex<HashMap<Sha256Digest, (Stamp, bool)>>,
+    known: Arc<Mutex<Known>>,
     /// One file at a time: the disk is what takes the time, and two would each take longer.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
+
+type Known = HashMap<Sha256Digest, (Stamp, bool)>;
 
 impl Verified {
     /// Whether the file's bytes have this digest.
@@ -52,22 +54,25 @@ impl Verified {
         if let Some(known) = self.known(digest, stamp) {
             return Ok(known);
         }
-        let _turn = self.turn.lock().await;
+        let turn = self.turn.clone().lock_owned().await;
         // Who came at the same time has waited for the answer.
         if let Some(known) = self.known(digest, stamp) {
             return Ok(known);
         }
-        let reader = file.clone();
-        let found = tokio::task::spawn_blocking(move || hash(&reader))
-            .await
-            .map_err(io::Error::other)??;
-        let good = found == digest.digest();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.clear();
-        }
-        known.insert(digest.clone(), (stamp, good));
-        Ok(good)
+        let (reader, digest, known) = (file.clone(), digest.clone(), self.known.clone());
+        // It goes on when the caller hangs up, and whoever asks again has the answer.
+        let work = move || {
+            let _turn = turn;
+            let good = hash(&reader)? == digest.digest();
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= REMEMBERED {
+                known.clear();
+            }
+            known.insert(digest, (stamp, good));
+            Ok(good)
+        };
+        let found = tokio::task::spawn_blocking(work).await;
+        found.map_err(io::Error::other)?
     }
 
     fn known(&self, digest: &Sha256Digest, now: Stamp) -> Option<bool> {
@@ -131,5 +136,24 @@ mod tests {
         assert_eq!(verified.known(&digest, stamp), Some(true));
         let older = Stamp { length: 3, ..stamp };
         assert_eq!(verified.known(&digest, older), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_found_after_the_caller_has_hung_up_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("blob");
+        fs::write(&path, "good").unwrap();
+        let digest: Sha256Digest = digest_of(b"good").parse().unwrap();
+        let verified = Verified::default();
+        let file = Arc::new(File::open(&path).unwrap());
+        let stamp = Stamp::of(&file).unwrap();
+        tokio::select! {
+            biased;
+            _ = verified.check(&file, &digest) => {}
+            () = tokio::task::yield_now() => {}
+        }
+        // Nobody else has a turn before that.
+        drop(verified.turn.lock().await);
+        assert_eq!(verified.known(&digest, stamp), Some(true));
     }
 }
