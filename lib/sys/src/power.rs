@@ -13,12 +13,11 @@ pub enum End {
     PowerOff,
 }
 
-/// Flushes every file system, then restarts or switches off at once. Returns only on failure.
+/// Restarts or switches off at once; what was not flushed ([`sync`]) is lost. Returns only on failure.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_BOOT.
 pub fn end(how: End) -> io::Result<()> {
-    rustix::fs::sync();
     let command = match how {
         End::Restart => RebootCommand::Restart,
         End::PowerOff => RebootCommand::PowerOff,
@@ -26,7 +25,7 @@ pub fn end(how: End) -> io::Result<()> {
     Ok(rustix::system::reboot(command)?)
 }
 
-/// Flushes every file system.
+/// Flushes every file system. One whose disk or server is dead makes it wait for ever.
 pub fn sync() {
     rustix::fs::sync();
 }

@@ -49,6 +49,7 @@ pub fn end(failure: &Failure) -> ! {
             log.complain(&format!("restarting in {left} s"));
             thread::sleep(Duration::from_secs(1));
         }
+        power::sync();
         if let Err(error) = power::end(End::Restart) {
             log.complain(&format!("cannot restart: {error}"));
         }

@@ -1,6 +1,8 @@
 //! The one way out of process 1. Whatever ends this boot (a request, a signal, a fatal error, a bug) comes
 //! here; nothing returns from here.
 
+mod step;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,11 +23,16 @@ use crate::last_stop::{self, Reason, Stop};
 use crate::mount_table::{self, Mount};
 use crate::panics;
 use crate::volumes::{self, STATE, Target};
+use step::Steps;
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
 const GRACE: Duration = Duration::from_secs(5);
 /// For SIGKILL to do its work; a process in uninterruptible sleep outlives it anyway.
 const KILL: Duration = Duration::from_secs(2);
+/// A step that makes no progress for so long waits for what is dead: a server, a disk.
+const STUCK: Duration = Duration::from_secs(60);
+/// The same for wiping, which has a sign of life every 64 MiB.
+const WIPE_STUCK: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(50);
 /// Long enough to read why (the reference's number).
 const COUNTDOWN: u32 = 10;
@@ -87,7 +94,6 @@ fn leave(ending: &Ending) -> ! {
         End::Restart => "restarting",
         End::PowerOff => "switching off",
     });
-    power::sync();
     if let Err(error) = power::end(end) {
         console::error(&format!("the kernel does not end the machine: {error}"));
     }
@@ -96,9 +102,37 @@ fn leave(ending: &Ending) -> ! {
 
 /// All that is done before the machine ends, and how it shall.
 fn clear_up(Ending { end, stop, wipe }: &Ending) -> End {
-    // Who fed them is gone. They are fed while something gets on that may take hours, and not otherwise.
-    let watchdogs = watchdog::running(Path::new(watchdog::CLASS), Path::new("/dev"));
-    end_processes();
+    // Who fed them is gone.
+    let steps = Steps::new(watchdog::running(
+        Path::new(watchdog::CLASS),
+        Path::new("/dev"),
+    ));
+    // What fails is told, and no reason to stay.
+    let _ = steps.run("ending all processes", STUCK, |_| end_processes());
+    let (stop, targets) = (stop.clone(), wipe.clone());
+    let _ = steps.run("writing down why this boot ends", STUCK, move |_| {
+        write_down(&stop, &targets);
+    });
+    for target in mounted_by_us(mount_table::now()) {
+        let what = format!("unmounting {}", target.display());
+        let _ = steps.run(&what, STUCK, move |_| {
+            if mount::unmount(&target).is_err() {
+                let _ = mount::detach(&target);
+            }
+        });
+    }
+    let _ = steps.run("closing volumes", STUCK, |_| volumes::close());
+    let is_wiped = wipe_all(wipe, |target| {
+        let (what, target) = (format!("wiping {target}"), target.clone());
+        steps.run(&what, WIPE_STUCK, move |alive| target.empty(alive))?
+    });
+    let _ = steps.run("writing back what is in memory", STUCK, |_| power::sync());
+    // Who is switched off cannot be told again.
+    if is_wiped { *end } else { End::Restart }
+}
+
+/// For the next boot: why this one ends, and which volumes it makes anew.
+fn write_down(stop: &Stop, wipe: &[Target]) {
     let state = Path::new(STATE.target);
     if durable::is_volume(state)
         && let Err(error) = last_stop::record(state, &host::boot_id(), stop)
@@ -107,20 +141,6 @@ fn clear_up(Ending { end, stop, wipe }: &Ending) -> End {
     }
     let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();
     volumes::user::forget(state, &ends);
-    for target in mounted_by_us(mount_table::now()) {
-        if mount::unmount(&target).is_err() {
-            let _ = mount::detach(&target);
-        }
-    }
-    volumes::close();
-    let alive = || {
-        for watchdog in &watchdogs {
-            let _ = watchdog.feed();
-        }
-    };
-    let is_wiped = wipe_all(wipe, |target| target.empty(&alive));
-    // Who is switched off cannot be told again.
-    if is_wiped { *end } else { End::Restart }
 }
 
 /// What is the node's own stays when a disk could not be wiped: nobody else can be told to do it again. Whether
