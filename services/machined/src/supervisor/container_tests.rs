@@ -265,6 +265,38 @@ async fn a_forgotten_service_is_known_until_it_has_ended_and_may_come_back() {
 }
 
 #[tokio::test]
+async fn all_stop_though_one_of_them_is_forgotten_meanwhile() {
+    let world = world();
+    world.supervisor.declare(spec("x"));
+    world.until_up("x").await;
+    let dependent = ServiceSpec {
+        depends_on: vec!["x".into()],
+        ..spec("y")
+    };
+    world.supervisor.declare(dependent);
+    world.until_up("y").await;
+    // Both end by themselves, and y, which is to end first, does so last.
+    world.fake.change(|state| state.refuses = u32::MAX);
+    world.supervisor.forget("x");
+    let supervisor = world.supervisor.clone();
+    let stopped = tokio::spawn(async move { supervisor.stop_all().await });
+    let stopping = |view: &ServiceView| view.state == ServiceState::Stopping;
+    world.until("y", stopping).await;
+    world.fake.end("x", 0);
+    let mut views = world.supervisor.watch();
+    let gone = views.wait_for(|views| views.iter().all(|view| view.id != "x"));
+    timeout(Duration::from_secs(20), gone)
+        .await
+        .unwrap()
+        .unwrap();
+    world.fake.end("y", 0);
+    timeout(Duration::from_secs(20), stopped)
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_container_starts_speaks_ends_and_starts_again() {
     let mut world = world();
     world.supervisor.declare(spec("x"));

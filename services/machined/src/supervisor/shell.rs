@@ -364,12 +364,13 @@ impl Shell {
             let Some(stopping) = &mut self.stopping else {
                 return;
             };
-            let at_rest = |id: &Id| {
+            // One that was forgotten and has ended is not known any more.
+            let is_busy = |id: &Id| {
                 self.services
                     .iter()
-                    .any(|service| service.spec.id == *id && service.state.is_at_rest())
+                    .any(|service| service.spec.id == *id && !service.state.is_at_rest())
             };
-            if !stopping.wave.iter().all(at_rest) {
+            if stopping.wave.iter().any(is_busy) {
                 return;
             }
             let Some(wave) = stopping.waves.pop_front() else {
