@@ -3,6 +3,7 @@
 //! A bounded queue: while syslogd is down or slow, lines wait; when the queue is full, they are dropped and
 //! counted. Neither machined nor a service ever waits for syslogd.
 
+use std::mem::size_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use corten_api::corten::v1::LogRecord;
 use corten_api::corten::v1::log_service_client::LogServiceClient;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -19,8 +20,10 @@ use crate::console;
 use crate::panics::again;
 use crate::services::Id;
 
-/// About 1 MiB of ordinary lines: a syslogd that restarts loses none.
-const QUEUE: usize = 4096;
+/// In bytes, some 8,000 ordinary lines: a syslogd that restarts loses none.
+const QUEUE: usize = 2 << 20;
+/// What a line costs beside its text and its service's id: its place in the queue, and what the allocator adds.
+const OVERHEAD: usize = size_of::<LogRecord>() + 64;
 /// A longer line is passed on in pieces.
 const MAX_LINE: u64 = 16 * 1024;
 /// Between attempts to reach syslogd.
@@ -68,44 +71,73 @@ impl Budget {
 /// The queue's entrance. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    queue: mpsc::Sender<LogRecord>,
+    queue: mpsc::UnboundedSender<LogRecord>,
+    /// What is left of it, in bytes.
+    room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Sender {
     /// Queues a line, or counts it as dropped.
-    pub fn send(&self, id: &str, line: Vec<u8>) {
-        if self
-            .queue
-            .try_send(LogRecord {
-                id: id.to_owned(),
-                line,
-            })
-            .is_err()
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+    pub fn send(&self, id: &str, mut line: Vec<u8>) {
+        // A buffer grows by doubling.
+        line.shrink_to_fit();
+        let id = id.to_owned();
+        let record = LogRecord { id, line };
+        match self.room.try_acquire_many(cost(&record)) {
+            Ok(room) => {
+                // It is given back by who takes the line out.
+                room.forget();
+                let _ = self.queue.send(record);
+            }
+            Err(_) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
+}
+
+/// A line's room in the queue, in bytes.
+fn cost(record: &LogRecord) -> u32 {
+    let bytes = OVERHEAD + record.id.len() + record.line.len();
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// The queue's exit.
 #[derive(Debug)]
 pub struct Queue {
-    records: mpsc::Receiver<LogRecord>,
+    records: mpsc::UnboundedReceiver<LogRecord>,
+    room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// The next line, which has no room in the queue any more.
+    async fn next(&mut self) -> Option<LogRecord> {
+        let record = self.records.recv().await?;
+        self.room
+            .add_permits(usize::try_from(cost(&record)).unwrap_or_default());
+        Some(record)
+    }
 }
 
 /// A new queue.
 #[must_use]
 pub fn queue() -> (Sender, Queue) {
-    let (queue, records) = mpsc::channel(QUEUE);
+    let (queue, records) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(QUEUE));
     let dropped = Arc::new(AtomicU64::new(0));
     (
         Sender {
             queue,
+            room: room.clone(),
             dropped: dropped.clone(),
         },
-        Queue { records, dropped },
+        Queue {
+            records,
+            room,
+            dropped,
+        },
     )
 }
 
@@ -159,19 +191,14 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
 
 /// Hands the queue to syslogd, for ever.
 pub async fn forward(queue: Queue, socket: PathBuf) {
-    let Queue { records, dropped } = queue;
-    let records = Arc::new(Mutex::new(records));
-    again(|| append_all(&socket, &records, &dropped)).await;
+    let queue = Arc::new(Mutex::new(queue));
+    again(|| append_all(&socket, &queue)).await;
 }
 
-async fn append_all(
-    socket: &Path,
-    records: &Arc<Mutex<mpsc::Receiver<LogRecord>>>,
-    dropped: &Arc<AtomicU64>,
-) {
+async fn append_all(socket: &Path, queue: &Arc<Mutex<Queue>>) {
     loop {
         // The error is not news: syslogd's own state shows in the list of services.
-        let _ = append(socket, records.clone(), dropped.clone()).await;
+        let _ = append(socket, queue.clone()).await;
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -179,23 +206,22 @@ async fn append_all(
 /// One stream to syslogd, until it breaks. At most a few lines in flight are lost with it.
 async fn append(
     socket: &Path,
-    records: Arc<Mutex<mpsc::Receiver<LogRecord>>>,
-    dropped: Arc<AtomicU64>,
+    queue: Arc<Mutex<Queue>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let channel = crate::unix::connect(socket).await?;
     let (stream, receiver) = mpsc::channel(1);
     let feed = async move {
-        let mut records = records.lock().await;
+        let mut queue = queue.lock().await;
         loop {
             let Ok(place) = stream.reserve().await else {
                 return;
             };
             let record = tokio::select! {
-                record = records.recv() => record,
+                record = queue.next() => record,
                 () = stream.closed() => return,
             };
             let Some(record) = record else { return };
-            match dropped.swap(0, Ordering::Relaxed) {
+            match queue.dropped.swap(0, Ordering::Relaxed) {
                 0 => place.send(record),
                 lost => {
                     place.send(LogRecord {
@@ -274,10 +300,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_counts_what_it_drops() {
-        let (sender, queue) = queue();
-        for _ in 0..QUEUE + 5 {
-            sender.send("a", b"line".to_vec());
+        for length in [4, 100, 16 * 1024] {
+            let (sender, mut queue) = queue();
+            let most = QUEUE / (OVERHEAD + 1 + length);
+            // A buffer that grew with the line.
+            let line = || {
+                let mut line = Vec::with_capacity(32 * 1024);
+                line.resize(length, b'x');
+                line
+            };
+            for _ in 0..most + 5 {
+                sender.send("a", line());
+            }
+            assert_eq!(queue.dropped.load(Ordering::Relaxed), 5, "{length}");
+            let mut bytes = 0;
+            for _ in 0..most {
+                let record = queue.next().await.unwrap();
+                bytes += record.line.capacity() + record.id.capacity();
+            }
+            assert!(bytes <= QUEUE, "{length}: {bytes}");
+            // There is room again.
+            for _ in 0..most + 1 {
+                sender.send("a", line());
+            }
+            assert_eq!(queue.dropped.load(Ordering::Relaxed), 6, "{length}");
         }
-        assert_eq!(queue.dropped.load(Ordering::Relaxed), 5);
     }
 }
