@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 
 use super::{LARGEST, word};
@@ -11,6 +12,15 @@ use crate::https;
 
 /// From the name's resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What of a value is encoded: all but what RFC 3986 leaves unreserved (section 2.3), and the colons of a MAC, which
+/// mean nothing behind the host.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':');
 
 /// What a URL may ask for about this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,7 +65,8 @@ fn first_mac(class: &Path) -> String {
 }
 
 /// Puts the facts into the placeholders, `${uuid}` for instance, whatever their case. A query's `uuid=` without
-/// a value gets it too.
+/// a value gets it too. Behind the host, where a blank or an `&` would end what it stands in, a value is
+/// percent-encoded.
 pub(super) fn fill(template: &str, facts: &Facts) -> String {
     let known = [
         ("${uuid}", &facts.uuid),
@@ -64,6 +75,10 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
         ("${hostname}", &facts.hostname),
         ("${code}", &facts.code),
     ];
+    let authority = template.find("://").map_or(0, |at| at + 3);
+    let behind = template.get(authority..).unwrap_or_default();
+    let path = behind.find(['/', '?', '#']);
+    let path = path.map_or(template.len(), |at| authority + at);
     let mut url = String::new();
     let mut rest = template;
     while let Some(at) = rest.find("${") {
@@ -74,7 +89,11 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
                 .is_some_and(|found| found.eq_ignore_ascii_case(name))
         });
         let (value, length) = place.map_or(("${", 2), |(name, value)| (value.as_str(), name.len()));
-        url.push_str(value);
+        if place.is_some() && template.len() - from.len() > path {
+            url.extend(utf8_percent_encode(value, ENCODED));
+        } else {
+            url.push_str(value);
+        }
         rest = from.get(length..).unwrap_or_default();
     }
     url.push_str(rest);
@@ -84,7 +103,7 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
     let pairs: Vec<String> = query
         .split('&')
         .map(|pair| match pair {
-            "uuid=" => format!("uuid={}", facts.uuid),
+            "uuid=" => format!("uuid={}", utf8_percent_encode(&facts.uuid, ENCODED)),
             other => other.to_owned(),
         })
         .collect();
@@ -112,7 +131,7 @@ pub fn shown(template: &str) -> String {
 /// # Errors
 /// The text says what the server or the network did.
 pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
-    read(ask(url).map_err(|error| error.to_string())?)
+    read(ask(url).map_err(|error| told(&error))?)
 }
 
 /// The same for a file that need not be there (404: RFC 9110, section 15.5.5).
@@ -123,7 +142,17 @@ pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
     match ask(url) {
         Ok(answer) => read(answer).map(Some),
         Err(ureq::Error::StatusCode(404)) => Ok(None),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(told(&error)),
+    }
+}
+
+/// In words without the URL, which may hold secrets; a server may name another one.
+fn told(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::BadUri(_) => {
+            "this, or where it leads to, is no URL of the form http://HOST/PATH".to_owned()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -147,6 +176,9 @@ fn read(mut answer: Answer) -> Result<Vec<u8>, String> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+
+    use percent_encoding::percent_decode_str;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -176,6 +208,68 @@ mod tests {
         ] {
             assert_eq!(fill(template, &facts()), expected);
         }
+    }
+
+    #[test]
+    fn a_value_stays_in_its_place() {
+        let facts = Facts {
+            uuid: "a&b#c".to_owned(),
+            serial: "To be filled/by O.E.M.?".to_owned(),
+            hostname: "n\u{f6}de%".to_owned(),
+            code: "10.0.0.1".to_owned(),
+            ..facts()
+        };
+        for (template, expected) in [
+            (
+                "http://a/${serial}/x?uuid=&h=${hostname}",
+                "http://a/To%20be%20filled%2Fby%20O.E.M.%3F/x?uuid=a%26b%23c&h=n%C3%B6de%25",
+            ),
+            ("http://a?uuid=${uuid}", "http://a?uuid=a%26b%23c"),
+            // A host has no such letters; one that is an address stays one.
+            ("http://${code}:80/${code}", "http://10.0.0.1:80/10.0.0.1"),
+            ("http://${hostname}/", "http://n\u{f6}de%/"),
+        ] {
+            assert_eq!(fill(template, &facts), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_values_stay_in_their_places(value in any::<String>(), after in "[a-z]{1,5}") {
+            let facts = Facts { serial: value.clone(), ..facts() };
+            let template = format!("http://a/x/${{serial}}/{after}?s=${{serial}}&{after}=1");
+            let url: http::Uri = fill(&template, &facts).parse().unwrap();
+            let decoded = |text: &str| percent_decode_str(text).decode_utf8().unwrap().into_owned();
+            let parts: Vec<&str> = url.path().split('/').collect();
+            prop_assert_eq!(parts.len(), 4);
+            prop_assert_eq!(decoded(parts[2]), value.clone());
+            prop_assert_eq!(parts[3], after.clone());
+            let pairs: Vec<&str> = url.query().unwrap().split('&').collect();
+            prop_assert_eq!(pairs.len(), 2);
+            prop_assert_eq!(decoded(pairs[0].strip_prefix("s=").unwrap()), value);
+            prop_assert_eq!(pairs[1], format!("{after}=1"));
+        }
+    }
+
+    #[test]
+    fn what_may_be_secret_is_not_told_of_a_url_that_is_none() {
+        for url in [
+            "http:///c?token=secret",
+            "http://?token=secret",
+            "http:?token=secret",
+            "http://a b/?token=secret",
+            "/c?token=secret",
+            "http://a:99999/?token=secret",
+            "http://[::1/?token=secret",
+        ] {
+            for error in [get(url).unwrap_err(), get_if_there(url).unwrap_err()] {
+                assert!(!error.contains("secret"), "{url}: {error}");
+            }
+        }
+        let answer =
+            "HTTP/1.1 302 Found\r\nlocation: http:///x?token=secret\r\ncontent-length: 0\r\n\r\n";
+        let error = get(&server(answer)).unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]
