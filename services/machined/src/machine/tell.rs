@@ -1,5 +1,7 @@
 //! What happens on the node, for those who follow its events.
 
+use std::convert::Infallible;
+
 use corten_api::machine as api;
 use corten_api::machine::machine_status_event::machine_status::UnmetCondition;
 use corten_api::machine::machine_status_event::{self, MachineStage};
@@ -78,21 +80,26 @@ pub(super) async fn tell_status(store: Store, events: Events) {
             events.publish("", &event);
         }),
     );
-    if let Err(error) = told {
-        console::error(&format!(
-            "events: nothing tells of the machine's status: {error}"
-        ));
-    }
+    let Err(error) = told;
+    console::error(&format!(
+        "events: nothing tells of the machine's status: {error}"
+    ));
 }
 
-async fn on_change<S: Spec>(store: &Store, id: &str, tell: impl Fn(&S)) -> Result<(), StoreError> {
-    let mut changes = store.watch(&Pointer::of::<S>(id), Start::Now)?;
-    while changes.next().await.is_some() {
-        if let Some(found) = store.get_as::<S>(id) {
-            tell(&found);
+async fn on_change<S: Spec>(
+    store: &Store,
+    id: &str,
+    tell: impl Fn(&S),
+) -> Result<Infallible, StoreError> {
+    loop {
+        let mut changes = store.watch(&Pointer::of::<S>(id), Start::Now)?;
+        // It ends when it has fallen behind. The next one begins with what is there.
+        while changes.next().await.is_some() {
+            if let Some(found) = store.get_as::<S>(id) {
+                tell(&found);
+            }
         }
     }
-    Ok(())
 }
 
 fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
@@ -122,12 +129,15 @@ fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use corten_resources::Draft;
     use prost::Message as _;
+    use tokio::time::timeout;
 
     use super::*;
-    use crate::events::From;
-    use crate::resources::runtime::Readiness;
+    use crate::events::{From, Reader};
+    use crate::resources::runtime::{Readiness, UnmetCondition};
 
     #[tokio::test]
     async fn who_follows_the_events_hears_of_the_status_and_the_addresses() {
@@ -160,5 +170,45 @@ mod tests {
         assert!(told.data.type_url.ends_with("machine.AddressEvent"));
         let event = api::AddressEvent::decode(told.data.value.as_slice()).unwrap();
         assert_eq!(event.addresses, ["192.0.2.7/24"]);
+    }
+
+    #[tokio::test]
+    async fn who_fell_behind_goes_on_telling() {
+        let (store, events) = (Store::new(), Events::default());
+        store.register::<MachineStatus>().unwrap();
+        store.register::<NodeAddress>().unwrap();
+        let mut reader = events.read(From::Now);
+        let _telling = tokio::spawn(tell_status(store.clone(), events));
+        let status = |reason: String| {
+            let ready = false;
+            let name = "network".to_owned();
+            let unmet_conditions = vec![UnmetCondition { name, reason }];
+            let status = Readiness {
+                ready,
+                unmet_conditions,
+            };
+            let stage = "running";
+            MachineStatus { stage, status }
+        };
+        let put = |reason: String| {
+            let draft = Draft::new(MachineStatus::ID, status(reason));
+            store.put(draft, "").unwrap();
+        };
+        for round in 0..2 {
+            let first = format!("{round}");
+            put(first.clone());
+            until_told(&mut reader, &status_event(&status(first))).await;
+            // More changes than are kept, while nobody looks.
+            let last = 10_000;
+            (1..=last).for_each(|number| put(format!("{round} {number}")));
+            let last = status(format!("{round} {last}"));
+            until_told(&mut reader, &status_event(&last)).await;
+        }
+    }
+
+    async fn until_told(reader: &mut Reader, event: &api::MachineStatusEvent) {
+        let told =
+            async { while reader.next().await.unwrap().data.value != event.encode_to_vec() {} };
+        timeout(Duration::from_secs(60), told).await.unwrap();
     }
 }
