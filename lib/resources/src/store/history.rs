@@ -1,7 +1,7 @@
 //! The last changes of one kind, and who has read how far.
 //!
-//! Memory is bounded by [`MOST`] changes. As a rule far fewer are kept: [`FEW`], for clients that come back
-//! with a bookmark, and those the slowest watcher has still to read.
+//! Memory is bounded by [`Bounds::most`] changes. As a rule far fewer are kept: [`Bounds::few`], for clients that come
+//! back with a bookmark, and those the slowest watcher has still to read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,22 @@ use tokio::sync::Notify;
 
 use crate::resource::Resource;
 
-/// Kept though every watcher has read them.
-pub(crate) const FEW: usize = 64;
-/// Kept for a slow watcher; one that is slower has fallen behind. The number clients know from elsewhere.
-pub(crate) const MOST: usize = 1024;
+/// How many changes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Though every watcher has read them.
+    pub(crate) few: usize,
+    /// For a slow watcher; one that is slower has fallen behind.
+    pub(crate) most: usize,
+}
+
+/// Of most kinds. The second is the number clients know from elsewhere.
+pub(crate) const USUAL: Bounds = Bounds {
+    few: 64,
+    most: 1024,
+};
+/// Of [`crate::Spec::IS_LARGE`]: a change holds two specs, and old ones are not kept for long.
+pub(crate) const LARGE: Bounds = Bounds { few: 1, most: 8 };
 
 /// One write.
 #[derive(Debug, Clone)]
@@ -40,6 +52,7 @@ pub(crate) struct History {
     changes: VecDeque<Change>,
     /// The number of the first change kept.
     first: u64,
+    bounds: Bounds,
     /// Beyond this many, it is looked whether some can go.
     limit: usize,
     seats: HashMap<u64, Seat>,
@@ -47,11 +60,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new() -> History {
+    pub(crate) fn new(bounds: Bounds) -> History {
         History {
             changes: VecDeque::new(),
             first: 0,
-            limit: 2 * FEW,
+            bounds,
+            limit: 2 * bounds.few,
             seats: HashMap::new(),
             next_seat: 0,
         }
@@ -82,13 +96,14 @@ impl History {
     /// Every watcher's place is looked at here, so not at every push: the limit is twice what is needed.
     fn forget(&mut self) {
         let head = self.head();
+        let Bounds { few, most } = self.bounds;
         let slowest = self.seats.values().map(|seat| seat.position).min();
-        let unread = usize::try_from(head - slowest.unwrap_or(head)).unwrap_or(MOST);
-        let keep = unread.clamp(FEW, MOST);
+        let unread = usize::try_from(head - slowest.unwrap_or(head)).unwrap_or(most);
+        let keep = unread.clamp(few, most);
         let forgotten = self.changes.len().saturating_sub(keep);
         self.changes.drain(..forgotten);
         self.first += forgotten as u64;
-        self.limit = (2 * keep).min(MOST);
+        self.limit = (2 * keep).min(most);
         // They notice when they next read; until then they hold nothing up.
         let first = self.first;
         self.seats.retain(|_, seat| seat.position >= first);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::history::{Change, History};
+use super::history::{Bounds, Change, History};
 use crate::error::StoreError;
 use crate::resource::Resource;
 
@@ -27,12 +27,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn new() -> Kind {
+    pub(crate) fn new(bounds: Bounds) -> Kind {
         Kind {
             nonce: random(),
             state: Mutex::new(State {
                 resources: Resources::new(),
-                history: History::new(),
+                history: History::new(bounds),
             }),
         }
     }

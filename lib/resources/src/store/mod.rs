@@ -23,15 +23,25 @@ use crate::metadata::Pointer;
 use crate::query::Query;
 use crate::resource::{Definition, Draft, Resource, Spec, Typed};
 use crate::watch::{Start, Watcher};
+use history::Bounds;
 pub(crate) use history::Change;
 pub(crate) use kind::{Kind, random};
 
 /// Type and namespace.
 type KindName = (&'static str, &'static str);
 
+/// A type that was registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Type {
+    id: TypeId,
+    definition: Definition,
+    /// Of the history of each of its kinds.
+    bounds: Bounds,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    types: BTreeMap<&'static str, (TypeId, Definition)>,
+    types: BTreeMap<&'static str, Type>,
     namespaces: BTreeSet<&'static str>,
     kinds: HashMap<KindName, Arc<Kind>>,
 }
@@ -73,7 +83,15 @@ impl Store {
 
     fn declare<S: Spec>(&self) -> Result<(), StoreError> {
         let definition = S::DEFINITION;
-        let this = (TypeId::of::<S>(), definition);
+        let this = Type {
+            id: TypeId::of::<S>(),
+            definition,
+            bounds: if S::IS_LARGE {
+                history::LARGE
+            } else {
+                history::USUAL
+            },
+        };
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.namespaces.insert(meta::NAMESPACE);
         let other = inner.types.entry(definition.type_name).or_insert(this);
@@ -103,21 +121,14 @@ impl Store {
     #[must_use]
     pub fn definition(&self, type_name: &str) -> Option<Definition> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        inner
-            .types
-            .get(type_name)
-            .map(|(_, definition)| *definition)
+        inner.types.get(type_name).map(|known| known.definition)
     }
 
     /// Every type there is, by name.
     #[must_use]
     pub fn definitions(&self) -> Vec<Definition> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        inner
-            .types
-            .values()
-            .map(|(_, definition)| *definition)
-            .collect()
+        inner.types.values().map(|known| known.definition).collect()
     }
 
     /// The name of a resource that somebody outside asks for.
@@ -130,7 +141,7 @@ impl Store {
         type_name: &str,
         id: &str,
     ) -> Result<Pointer, StoreError> {
-        let (type_name, namespace) = self.name(namespace, type_name)?;
+        let ((type_name, namespace), _) = self.name(namespace, type_name)?;
         let id = id.into();
         Ok(Pointer {
             namespace,
@@ -139,13 +150,14 @@ impl Store {
         })
     }
 
-    fn name(&self, namespace: &str, type_name: &str) -> Result<KindName, StoreError> {
+    fn name(&self, namespace: &str, type_name: &str) -> Result<(KindName, Bounds), StoreError> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let known = inner.types.get(type_name);
-        let (_, definition) = known.ok_or_else(|| StoreError::UnknownType(type_name.to_owned()))?;
+        let known = known.ok_or_else(|| StoreError::UnknownType(type_name.to_owned()))?;
+        let (type_name, bounds) = (known.definition.type_name, known.bounds);
         let known = inner.namespaces.get(namespace);
         let namespace = known.ok_or_else(|| StoreError::UnknownNamespace(namespace.to_owned()))?;
-        Ok((definition.type_name, namespace))
+        Ok(((type_name, namespace), bounds))
     }
 
     fn kind(&self, namespace: &str, type_name: &str) -> Result<Arc<Kind>, StoreError> {
@@ -155,12 +167,12 @@ impl Store {
                 return Ok(kind.clone());
             }
         }
-        let name = self.name(namespace, type_name)?;
+        let (name, bounds) = self.name(namespace, type_name)?;
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let kind = inner
             .kinds
             .entry(name)
-            .or_insert_with(|| Arc::new(Kind::new()));
+            .or_insert_with(|| Arc::new(Kind::new(bounds)));
         Ok(kind.clone())
     }
 

@@ -1,12 +1,13 @@
 //! What a write needs, and what a watch shows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::timeout;
 
 use super::Store;
-use super::history::{FEW, MOST};
+use super::history::{LARGE, USUAL};
 use crate::error::StoreError;
 use crate::meta::{Namespace, ResourceDefinition};
 use crate::metadata::{Phase, Pointer, Version};
@@ -293,7 +294,7 @@ fn a_bookmark_of_elsewhere_or_long_ago_is_refused() {
     assert!(refused(bookmark(&self::store())));
     let old = bookmark(&store);
     assert!(!refused(old));
-    for value in 0..=2 * FEW as u64 {
+    for value in 0..=2 * USUAL.few as u64 {
         store.put(number("a", value), "").unwrap();
     }
     assert!(refused(old));
@@ -310,16 +311,68 @@ fn who_falls_behind_is_told_and_holds_nothing_up() {
     let mut slow = watch_all(&store, Query::default(), Start::Now);
     let mut fast = watch_all(&store, Query::default(), Start::Now);
     let kind = store.kind("test", Number::DEFINITION.type_name).unwrap();
-    for value in 0..3 * MOST as u64 {
+    for value in 0..3 * USUAL.most as u64 {
         store.put(number("a", value), "").unwrap();
         assert!(fast.next_now().is_some());
-        assert!(kind.state().history.len() <= MOST);
+        assert!(kind.state().history.len() <= USUAL.most);
     }
     let told = seen(&mut slow);
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("fell behind"), "{told:?}");
     // Once the slow one does not count any more, little is kept.
-    assert!(kind.state().history.len() <= 2 * FEW);
+    assert!(kind.state().history.len() <= 2 * USUAL.few);
+}
+
+/// A spec that may be large, and is dropped when nobody holds it any more.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+struct Large {
+    number: u64,
+    #[serde(skip)]
+    held: Arc<()>,
+}
+
+impl Spec for Large {
+    const DEFINITION: Definition = Definition {
+        type_name: "Larges.test.corten.dev",
+        ..Number::DEFINITION
+    };
+    const IS_LARGE: bool = true;
+    type Message = ();
+
+    fn message(&self) {}
+}
+
+#[test]
+fn few_of_what_is_large_are_held_whoever_watches() {
+    let store = store();
+    store.register::<Large>().unwrap();
+    let held = Arc::new(());
+    let watch = |start| store.watch(&Pointer::of::<Large>("a"), start).unwrap();
+    let mut slow = watch(Start::Now);
+    let mut fast = watch(Start::Now);
+    assert!(fast.next_now().is_some() && slow.next_now().is_some());
+    for number in 0..100 {
+        let held = held.clone();
+        store
+            .put(Draft::new("a", Large { number, held }), "")
+            .unwrap();
+        assert!(fast.next_now().is_some());
+        // Those of the changes kept, the oldest one's predecessor, and this test's own.
+        let now = Arc::strong_count(&held_by(&store));
+        assert!(now <= LARGE.most + 3, "{number}: {now}");
+    }
+    let told = slow.next_now().unwrap().happened;
+    assert!(matches!(
+        told,
+        Happened::Errored(StoreError::FellBehind { .. })
+    ));
+    drop(slow);
+    assert!(Arc::strong_count(&held_by(&store)) <= 2 * LARGE.few + 3);
+}
+
+/// What all specs of the store hold.
+fn held_by(store: &Store) -> Arc<()> {
+    store.get_as::<Large>("a").unwrap().held.clone()
 }
 
 #[tokio::test]

@@ -182,7 +182,8 @@ impl Store {
     ) -> Result<(Arc<super::Kind>, Pointer), StoreError> {
         let registered = {
             let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            inner.types.get(draft.pointer.type_name).map(|(id, _)| *id)
+            let known = inner.types.get(draft.pointer.type_name);
+            known.map(|known| known.id)
         };
         match registered {
             None => Err(StoreError::UnknownType(draft.pointer.type_name.to_owned())),

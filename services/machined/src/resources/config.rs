@@ -37,6 +37,8 @@ impl Spec for MachineConfig {
         ..open("MachineConfigs.config.talos.dev", NAMESPACE, &[], &[])
     };
 
+    const IS_LARGE: bool = true;
+
     type Message = wire::MachineConfigSpec;
 
     fn message(&self) -> wire::MachineConfigSpec {
