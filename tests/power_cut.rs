@@ -2,7 +2,7 @@
 //! or the new one.
 #![expect(clippy::panic, reason = "a failing step is a failing test")]
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qemu::Machine;
 use serde_json::Value;
@@ -78,7 +78,11 @@ fn while_a_config_is_written() {
     let file = node.configs().join("controlplane.yaml");
     // Named by its config: this machine tells no UUID, so a node without a name has another at each boot.
     let mut before = "before".to_owned();
+    let begun = Instant::now();
     node.apply_patch(&named(&before));
+    // Half of the cuts come before this, and half behind it: it moves to where the config is written.
+    let mut middle = begun.elapsed();
+    let (mut old, mut written) = (0, 0);
     node.until("its name", SOON, || match hostname(&node) {
         name if name == before => Ok(()),
         name => Err(name),
@@ -93,7 +97,7 @@ fn while_a_config_is_written() {
             scope.spawn(move || {
                 client.call(&["apply-config", "-f", &file, "--config-patch", &patch])
             });
-            std::thread::sleep(moments.next(Duration::from_millis(500)));
+            std::thread::sleep(moments.next(middle * 2));
             node.vm.kill();
         });
         drop(node);
@@ -106,8 +110,20 @@ fn while_a_config_is_written() {
             now == before || now == new,
             "{now} is neither {before} nor {new}"
         );
+        if now == new {
+            written += 1;
+            middle = middle * 3 / 4;
+        } else {
+            old += 1;
+            middle = middle * 4 / 3;
+        }
         before = now;
     }
+    // Else no cut can have been near the moment at which it is written.
+    assert!(
+        old > 0 && written > 0,
+        "{old} cuts came before the config was written, {written} behind it"
+    );
 }
 
 /// A patch that gives the node a name.
