@@ -21,6 +21,7 @@ impl Spec for Namespace {
         aliases: &["ns"],
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
+        only_declared_aliases: false,
     };
 
     type Message = ();
@@ -70,6 +71,7 @@ impl Spec for ResourceDefinition {
             path: ".aliases[:]",
         }],
         sensitivity: Sensitivity::NonSensitive,
+        only_declared_aliases: false,
     };
 
     type Message = ();
@@ -85,24 +87,27 @@ impl From<Definition> for ResourceDefinition {
             .unwrap_or((definition.type_name, ""));
         let display_type = singular(plural);
         let declared = definition.aliases.iter().map(|alias| (*alias).to_owned());
-        let mut aliases: Vec<String> = Vec::new();
-        for alias in declared
-            .chain([display_type.to_lowercase()])
-            .chain(acronyms(plural))
-        {
-            if !aliases.contains(&alias) {
-                aliases.push(alias);
+        let mut aliases: Vec<String> = declared.collect();
+        let mut all_aliases = Vec::new();
+        if !definition.only_declared_aliases {
+            for alias in [display_type.to_lowercase()]
+                .into_iter()
+                .chain(acronyms(plural))
+            {
+                if !aliases.contains(&alias) {
+                    aliases.push(alias);
+                }
             }
+            let plural = plural.to_lowercase();
+            all_aliases.push(plural.clone());
+            // `statuses.net` and `statuses.net.talos`, of `Statuses.net.talos.dev`.
+            all_aliases.extend(
+                suffix
+                    .match_indices('.')
+                    .filter_map(|(end, _)| suffix.get(..end))
+                    .map(|prefix| format!("{plural}.{prefix}")),
+            );
         }
-        let plural = plural.to_lowercase();
-        let mut all_aliases = vec![plural.clone()];
-        // `statuses.net` and `statuses.net.talos`, of `Statuses.net.talos.dev`.
-        all_aliases.extend(
-            suffix
-                .match_indices('.')
-                .filter_map(|(end, _)| suffix.get(..end))
-                .map(|prefix| format!("{plural}.{prefix}")),
-        );
         all_aliases.extend(aliases.iter().cloned());
         let columns = definition.columns.iter().map(|column| PrintColumn {
             name: column.name.to_owned(),
@@ -177,6 +182,19 @@ mod tests {
                 "as",
             ]
         );
+    }
+
+    #[test]
+    fn a_type_may_leave_its_short_names_to_another() {
+        let mounts = ResourceDefinition::from(Definition {
+            type_name: "MountStatuses.runtime.talos.dev",
+            aliases: &["mounts"],
+            only_declared_aliases: true,
+            ..ResourceDefinition::DEFINITION
+        });
+        assert_eq!(mounts.aliases, ["mounts"]);
+        assert_eq!(mounts.all_aliases, ["mounts"]);
+        assert_eq!(mounts.display_type, "MountStatus");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct Definition {
     pub columns: &'static [Column],
     /// Who may read it.
     pub sensitivity: Sensitivity,
+    /// Whether a client may call it by its full name and by `aliases` alone, as other short names are those of
+    /// another type.
+    pub only_declared_aliases: bool,
 }
 
 /// The typed part of a resource.

@@ -20,6 +20,7 @@ const DEFINITION: Definition = Definition {
     aliases: &[],
     columns: &[],
     sensitivity: Sensitivity::NonSensitive,
+    only_declared_aliases: false,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

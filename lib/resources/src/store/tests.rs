@@ -28,6 +28,7 @@ impl Spec for Number {
         aliases: &[],
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
+        only_declared_aliases: false,
     };
 
     type Message = ();

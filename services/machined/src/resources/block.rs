@@ -261,7 +261,7 @@ impl Spec for DiscoveredVolume {
             column("Size", ".pretty_size"),
             column("Discovered", ".name"),
             column("Label", ".label"),
-            column("Partition Label", ".partition_label"),
+            column("PartitionLabel", ".partition_label"),
         ],
     );
 

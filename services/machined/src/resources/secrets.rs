@@ -25,6 +25,7 @@ const fn secret(type_name: &'static str) -> Definition {
         aliases: &[],
         columns: &[],
         sensitivity: Sensitivity::Sensitive,
+        only_declared_aliases: false,
     }
 }
 

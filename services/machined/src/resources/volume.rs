@@ -275,16 +275,20 @@ pub struct PartitionMount {
 }
 
 impl Spec for PartitionMount {
-    const DEFINITION: Definition = open(
-        "MountStatuses.runtime.talos.dev",
-        NAMESPACE,
-        &["mounts"],
-        &[
-            column("Source", ".source"),
-            column("Target", ".target"),
-            column("Filesystem Type", ".filesystemType"),
-        ],
-    );
+    /// `mountstatuses` are those of `MountStatuses.block.talos.dev`.
+    const DEFINITION: Definition = Definition {
+        only_declared_aliases: true,
+        ..open(
+            "MountStatuses.runtime.talos.dev",
+            NAMESPACE,
+            &["mounts"],
+            &[
+                column("Source", ".source"),
+                column("Target", ".target"),
+                column("Filesystem Type", ".filesystemType"),
+            ],
+        )
+    };
 
     type Message = MountStatusSpec;
 

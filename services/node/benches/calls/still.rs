@@ -63,6 +63,7 @@ impl Spec for Status {
         aliases: &[],
         columns: &[],
         sensitivity: Sensitivity::NonSensitive,
+        only_declared_aliases: false,
     };
 
     type Message = HostnameStatusSpec;

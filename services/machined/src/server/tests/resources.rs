@@ -30,6 +30,7 @@ impl Spec for Secret {
             path: ".token",
         }],
         sensitivity: Sensitivity::Sensitive,
+        only_declared_aliases: false,
     };
 
     type Message = ();
