@@ -84,7 +84,13 @@ impl Document {
                     root = Some(V1Alpha1::read(node, &mut reader).unwrap_or_default());
                 }
                 None => notes.add(node.mark, "", "a second document without a kind"),
-                Some(kind) => found.extend(read_kind(kind, node, &mut reader)),
+                Some(kind) => {
+                    // Lines are those of the stream, which a client may have put together of many parts.
+                    let which = printable(&stream::identity(node).to_string());
+                    reader.notes.subject = format!("{which}: ");
+                    found.extend(read_kind(kind, node, &mut reader));
+                    reader.notes.subject.clear();
+                }
             }
         }
         conflicts::check(&trees, &mut notes);

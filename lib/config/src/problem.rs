@@ -69,6 +69,8 @@ impl std::error::Error for Problems {}
 /// Collects problems while a document is read.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
+    /// Begins every message: what is read, when that is more than one thing. Empty or ends in `: `.
+    pub(crate) subject: String,
     list: Vec<Problem>,
     further: usize,
 }
@@ -83,7 +85,7 @@ impl Notes {
             line: mark.line,
             column: mark.column,
             path: path.to_owned(),
-            message: message.into(),
+            message: format!("{}{}", self.subject, message.into()),
         });
     }
 

@@ -124,6 +124,16 @@ fn required_fields_and_sections_are_missed_by_name() {
 }
 
 #[test]
+fn a_problem_of_a_document_names_it() {
+    let link = "---\napiVersion: v1alpha1\nkind: LinkConfig\nname: eth0\nmtu: many\n";
+    let found = problems(&format!("{}{link}", good()));
+    let [problem] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert!(problem.contains(": LinkConfig eth0: mtu "), "{problem}");
+}
+
+#[test]
 fn documents_of_a_kind_are_read_beside_the_old_fields() {
     let plain = good().replace(
         "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
