@@ -12,7 +12,7 @@ use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkNa
 section! {
     /// The node's name.
     pub struct HostnameConfig [check_hostname] {
-        Acted "auto" auto: Option<AutoHostname> = "How a name is made; `stable`, from the machine's identity, is the only way yet";
+        Acted "auto" auto: Option<AutoHostname> = "How a name is made: `stable`, from the machine's identity, or `off` beside `hostname`";
         Acted "hostname" hostname: Option<HostName> = "The name";
     }
 }
@@ -30,9 +30,15 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
         }
         _ => {}
     }
-    let other = config.auto.is_some_and(|auto| auto != AutoHostname::Stable);
-    if other && !reader.reads(Support::Later) {
-        reader.wrong_in(node, "auto", "is not supported yet but as stable");
+    let known = match config.auto {
+        Some(AutoHostname::Address) => false,
+        // A node without a name would wait for one.
+        Some(AutoHostname::Off) => config.hostname.is_some(),
+        Some(AutoHostname::Stable) | None => true,
+    };
+    if !known && !reader.reads(Support::Later) {
+        let problem = "is not supported yet but as stable, or as off beside hostname";
+        reader.wrong_in(node, "auto", problem);
     }
 }
 

@@ -155,8 +155,17 @@ fn documents_of_a_kind_are_read_beside_the_old_fields() {
 
     let stable = text.replace("hostname: other", "auto: stable");
     assert_eq!(super::document(&stable).hostname(), None);
-    let off = text.replace("hostname: other", "auto: off");
-    assert!(problems(&off)[0].contains("auto is not supported yet but as stable"));
+    // A name is given so to a config that was generated with `auto: stable`.
+    let named = text.replace("hostname: other", "auto: off\nhostname: other");
+    assert_eq!(super::document(&named).hostname(), Some("other"));
+    let problem =
+        "HostnameConfig: auto is not supported yet but as stable, or as off beside hostname";
+    for auto in ["auto: off", "auto: talos-addr"] {
+        let unknown = text.replace("hostname: other", auto);
+        assert!(problems(&unknown)[0].contains(problem), "{auto}");
+    }
+    let both = text.replace("hostname: other", "auto: stable\nhostname: other");
+    assert!(problems(&both)[0].contains("auto excludes hostname"));
 
     // Two places that say the same thing would hide one of them.
     let twice = text.replace(
