@@ -1,19 +1,19 @@
 //! The power button: input devices that have such a key (kernel: Documentation/input/input.rst).
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rtnetlink::sys::protocols::NETLINK_KOBJECT_UEVENT;
-use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::console;
 use crate::panics::again;
+use crate::uevents::Told;
 
 const EV_KEY: u16 = 1;
 const KEY_POWER: u16 = 116;
@@ -21,74 +21,86 @@ const PRESSED: i32 = 1;
 /// `struct input_event` where time is 64 bits wide.
 const EVENT_SIZE: usize = 24;
 const O_NONBLOCK: i32 = 0o4000;
-/// The kernel's own messages; udevd's go to group 2.
-const KERNEL_GROUP: u32 = 1;
 
-/// Watches every power button there is and every one to come, and reports presses.
-pub async fn watch(pressed: mpsc::UnboundedSender<()>) {
-    // First listen, then look: a device may come in between.
-    let uevents = listen();
-    // They end with this task, so that when it begins anew each button is listened to once.
-    let mut listeners = JoinSet::new();
-    for name in input_devices(Path::new("/sys/class/input")) {
-        watch_device(name, &pressed, &mut listeners);
+/// Where input devices are.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// What the kernel says of them.
+    pub class: PathBuf,
+    /// Their nodes.
+    pub nodes: PathBuf,
+}
+
+impl Default for Inputs {
+    fn default() -> Inputs {
+        Inputs {
+            class: "/sys/class/input".into(),
+            nodes: "/dev/input".into(),
+        }
     }
-    match uevents {
-        Ok(socket) => {
-            while let Ok((message, _)) = socket.recv_from_full().await {
-                if let Some(name) = added_input_device(&message) {
-                    while listeners.try_join_next().is_some() {}
-                    watch_device(name, &pressed, &mut listeners);
-                }
+}
+
+impl Inputs {
+    /// The names (`event3`) of those that have the key.
+    fn buttons(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.class).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.starts_with("event") && self.has_key(name))
+            .collect()
+    }
+
+    fn has_key(&self, name: &str) -> bool {
+        let keys = self.class.join(name).join("device/capabilities/key");
+        fs::read_to_string(keys).is_ok_and(|keys| has_key(&keys, KEY_POWER))
+    }
+}
+
+/// Watches every power button there is and every one to come, and reports presses. `devices` changes with the input
+/// devices.
+pub async fn watch(
+    inputs: Inputs,
+    mut devices: watch::Receiver<Told>,
+    pressed: mpsc::UnboundedSender<()>,
+) {
+    // They end with this task, so that when it begins anew each button is listened to once.
+    let mut listeners = Listeners::default();
+    loop {
+        devices.mark_unchanged();
+        listeners.look(&inputs, &pressed);
+        if devices.changed().await.is_err() {
+            break;
+        }
+    }
+    while listeners.tasks.join_next().await.is_some() {}
+}
+
+/// One for each button.
+#[derive(Default)]
+struct Listeners {
+    /// Each ends with its device, whose name it returns.
+    tasks: JoinSet<String>,
+    names: BTreeSet<String>,
+}
+
+impl Listeners {
+    /// Listens to the buttons that nobody listens to yet.
+    fn look(&mut self, inputs: &Inputs, pressed: &mpsc::UnboundedSender<()>) {
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Ok(name) = ended {
+                self.names.remove(&name);
             }
         }
-        Err(error) => console::warn(&format!(
-            "power buttons that come later are not seen: {error}"
-        )),
+        for name in inputs.buttons() {
+            if self.names.insert(name.clone()) {
+                let (node, pressed) = (inputs.nodes.join(&name), pressed.clone());
+                self.tasks.spawn(async move {
+                    again(|| listen_to(&node, &pressed)).await;
+                    name
+                });
+            }
+        }
     }
-    while listeners.join_next().await.is_some() {}
-}
-
-fn listen() -> io::Result<TokioSocket> {
-    let mut socket = TokioSocket::new(NETLINK_KOBJECT_UEVENT)?;
-    socket
-        .socket_mut()
-        .bind(&SocketAddr::new(0, KERNEL_GROUP))?;
-    Ok(socket)
-}
-
-/// The names (`event3`) of all input devices.
-fn input_devices(class: &Path) -> Vec<String> {
-    let names = fs::read_dir(class).map(|entries| entries.flatten().map(|entry| entry.file_name()));
-    names
-        .into_iter()
-        .flatten()
-        .filter_map(|name| name.into_string().ok())
-        .filter(|n| n.starts_with("event"))
-        .collect()
-}
-
-/// The name in a kernel message that tells of a new input device: `add@<path>`, then `KEY=value` parts, each
-/// ending in NUL.
-fn added_input_device(message: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(message);
-    let mut parts = text.split('\0');
-    if !parts.next()?.starts_with("add@") || !text.contains("\0SUBSYSTEM=input\0") {
-        return None;
-    }
-    let name = parts.find_map(|part| part.strip_prefix("DEVNAME=input/"))?;
-    name.starts_with("event").then(|| name.to_owned())
-}
-
-fn watch_device(name: String, pressed: &mpsc::UnboundedSender<()>, listeners: &mut JoinSet<()>) {
-    let capabilities = PathBuf::from("/sys/class/input")
-        .join(&name)
-        .join("device/capabilities/key");
-    if !fs::read_to_string(capabilities).is_ok_and(|keys| has_key(&keys, KEY_POWER)) {
-        return;
-    }
-    let pressed = pressed.clone();
-    listeners.spawn(again(move || listen_to(name.clone(), pressed.clone())));
 }
 
 /// A device is read like a pipe: it can be waited for, and each read gives whole events.
@@ -101,12 +113,13 @@ fn open(path: &Path) -> io::Result<pipe::Receiver> {
 }
 
 /// Ends when the device is gone.
-async fn listen_to(name: String, pressed: mpsc::UnboundedSender<()>) {
-    let mut device = match open(&Path::new("/dev/input").join(&name)) {
+async fn listen_to(node: &Path, pressed: &mpsc::UnboundedSender<()>) {
+    let mut device = match open(node) {
         Ok(device) => device,
         Err(error) => {
+            let node = node.display();
             return console::warn(&format!(
-                "cannot listen to the power button {name}: {error}"
+                "cannot listen to the power button {node}: {error}"
             ));
         }
     };
@@ -147,6 +160,12 @@ fn has_key(bitmap: &str, key: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
 
     #[test]
@@ -157,15 +176,16 @@ mod tests {
         assert!(!has_key("", KEY_POWER));
     }
 
+    fn event(kind: u16, code: u16, value: i32) -> Vec<u8> {
+        let mut bytes = vec![0; 16];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend(value.to_ne_bytes());
+        bytes
+    }
+
     #[test]
     fn a_press_is_told_from_a_release_and_from_other_keys() {
-        let event = |kind: u16, code: u16, value: i32| {
-            let mut bytes = vec![0; 16];
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(code.to_ne_bytes());
-            bytes.extend(value.to_ne_bytes());
-            bytes
-        };
         assert!(is_press(&event(1, 116, 1)));
         assert!(!is_press(&event(1, 116, 0)));
         assert!(!is_press(&event(1, 30, 1)));
@@ -173,21 +193,74 @@ mod tests {
         assert!(!is_press(&[0; 10]));
     }
 
-    #[test]
-    fn only_new_input_devices_matter() {
-        let message = b"add@/devices/x/event2\0ACTION=add\0SUBSYSTEM=input\0DEVNAME=input/event2\0";
-        assert_eq!(added_input_device(message).as_deref(), Some("event2"));
-        assert_eq!(
-            added_input_device(b"remove@/x\0SUBSYSTEM=input\0DEVNAME=input/event2\0"),
-            None
-        );
-        assert_eq!(
-            added_input_device(b"add@/x\0SUBSYSTEM=block\0DEVNAME=sda\0"),
-            None
-        );
-        assert_eq!(
-            added_input_device(b"add@/x\0SUBSYSTEM=input\0DEVNAME=input/mouse0\0"),
-            None
-        );
+    /// A device whose node is a pipe; it is there as long as what is returned is.
+    fn plug(inputs: &Inputs, name: &str, keys: &str) -> File {
+        let capabilities = inputs.class.join(name).join("device/capabilities");
+        fs::create_dir_all(&capabilities).unwrap();
+        fs::write(capabilities.join("key"), keys).unwrap();
+        fs::create_dir_all(&inputs.nodes).unwrap();
+        let node = inputs.nodes.join(name);
+        mkfifo(&node, Mode::S_IRWXU).unwrap();
+        File::options().read(true).write(true).open(node).unwrap()
+    }
+
+    fn inputs(root: &Path) -> Inputs {
+        Inputs {
+            class: root.join("class"),
+            nodes: root.join("nodes"),
+        }
+    }
+
+    const POWER: &str = "10000000000000 0\n";
+    const LETTERS: &str = "8000000000000 0\n";
+
+    #[tokio::test]
+    async fn each_button_is_listened_to_once_as_long_as_it_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let inputs = inputs(root.path());
+        let (presses, mut pressed) = mpsc::unbounded_channel();
+        let mut listeners = Listeners::default();
+        listeners.look(&inputs, &presses);
+        assert_eq!(listeners.tasks.len(), 0);
+        let button = plug(&inputs, "event0", POWER);
+        let _keyboard = plug(&inputs, "event1", LETTERS);
+        for _ in 0..3 {
+            listeners.look(&inputs, &presses);
+            assert_eq!(listeners.tasks.len(), 1);
+        }
+        // Another one comes by the name of one that is gone.
+        drop(button);
+        fs::remove_file(inputs.nodes.join("event0")).unwrap();
+        let mut other = plug(&inputs, "event0", POWER);
+        other.write_all(&event(1, 116, 1)).unwrap();
+        while pressed.is_empty() {
+            listeners.look(&inputs, &presses);
+            tokio::task::yield_now().await;
+        }
+        pressed.recv().await.unwrap();
+        assert_eq!(listeners.tasks.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_button_that_comes_later_is_heard() {
+        let root = tempfile::tempdir().unwrap();
+        let inputs = inputs(root.path());
+        let mut first = plug(&inputs, "event0", POWER);
+        let devices = watch::Sender::new(Told::default());
+        let (presses, mut pressed) = mpsc::unbounded_channel();
+        let watching = tokio::spawn(watch(inputs.clone(), devices.subscribe(), presses));
+        let press = event(1, 116, 1);
+        first.write_all(&press).unwrap();
+        pressed.recv().await.unwrap();
+        let mut second = plug(&inputs, "event2", POWER);
+        devices.send_replace(Told::default());
+        second.write_all(&press).unwrap();
+        pressed.recv().await.unwrap();
+        // It goes on with those it has, and ends with the last of them.
+        drop((devices, first));
+        second.write_all(&press).unwrap();
+        pressed.recv().await.unwrap();
+        drop(second);
+        watching.await.unwrap();
     }
 }

@@ -1,12 +1,20 @@
 //! What udevd says of devices, once it has handled the kernel's message (libudev's monitor).
+//!
+//! One socket for all of machined, and who follows a subsystem has a place of his own that says how much was told of
+//! it. He is woken when it is more, and looks at what devices there are *now*: however slow he is, nothing waits for
+//! him and nothing is missed. When the kernel had to drop messages, everybody looks again.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rtnetlink::sys::protocols::NETLINK_KOBJECT_UEVENT;
 use rtnetlink::sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use rustix::io::Errno;
 use tokio::sync::watch;
+use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
 use crate::console;
@@ -18,59 +26,175 @@ const UDEVD_GROUP: u32 = 2;
 const RECEIVE_BUFFER: usize = 8 * 1024 * 1024;
 /// Devices come in bunches; so long one waits for the rest of it.
 const BUNCH: Duration = Duration::from_millis(500);
-/// After messages were lost.
+/// So many messages are taken at once; the next ones are of the next bunch.
+const MOST: usize = 4096;
+/// After the socket failed.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Messages from now on.
-pub struct Uevents(TokioSocket);
+/// How much was told of the devices of a subsystem.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// How often of each that has a node, by its name below `/dev`.
+    devices: BTreeMap<String, u32>,
+    /// How often of every device: what was dropped may have been about any.
+    all: u32,
+}
+
+impl Told {
+    /// How often something about a device may have changed; that it is there counts, too.
+    #[must_use]
+    pub fn times(&self, device: &str) -> u32 {
+        let told = self.devices.get(device).copied().unwrap_or_default();
+        told.saturating_add(self.all).saturating_add(1)
+    }
+
+    /// One more message.
+    pub fn count(&mut self, message: &Message) {
+        let device = message.get("DEVNAME");
+        let Some(device) = device.and_then(|path| path.strip_prefix("/dev/")) else {
+            return;
+        };
+        if message.get("ACTION") == Some("remove") {
+            self.devices.remove(device);
+            return;
+        }
+        let told = self.devices.entry(device.to_owned()).or_default();
+        *told = told.saturating_add(1);
+    }
+
+    /// Messages were lost. Some of the devices may be gone; of none was told less often than before.
+    fn lose(&mut self) {
+        let most = self.devices.values().max().copied().unwrap_or_default();
+        self.all = self.all.saturating_add(most).saturating_add(1);
+        self.devices.clear();
+    }
+}
+
+/// Who follows which subsystem. A copy is the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Uevents(Arc<Mutex<BTreeMap<&'static str, watch::Sender<Told>>>>);
 
 impl Uevents {
-    /// Listens.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn listen() -> io::Result<Uevents> {
+    /// Listens from now on. When that fails it is told and tried again, and then everybody looks again.
+    #[must_use]
+    pub fn listen() -> Uevents {
+        let uevents = Uevents::default();
+        // Before anybody looks at devices, so that what comes after his look is heard.
+        let mut monitor = Monitor::open(RECEIVE_BUFFER);
+        let all = uevents.clone();
+        tokio::spawn(async move {
+            loop {
+                let ended = caught(async { all.tell(monitor?).await }).await;
+                // A panic is told already.
+                if let Ok(Err(error)) = ended {
+                    console::warn(&format!("devices: {error}; listening anew"));
+                }
+                sleep(RETRY).await;
+                monitor = Monitor::open(RECEIVE_BUFFER);
+                all.lose();
+            }
+        });
+        uevents
+    }
+
+    /// Changes with the devices of a subsystem.
+    #[must_use]
+    pub fn follow(&self, subsystem: &'static str) -> watch::Receiver<Told> {
+        self.places().entry(subsystem).or_default().subscribe()
+    }
+
+    async fn tell(&self, mut monitor: Monitor) -> io::Result<()> {
+        loop {
+            let Bunch { messages, is_whole } = monitor.bunch().await?;
+            if is_whole {
+                self.count(&messages);
+            } else {
+                console::warn("devices: messages were lost; all devices are looked at again");
+                self.lose();
+            }
+        }
+    }
+
+    fn count(&self, messages: &[Message]) {
+        for (subsystem, place) in self.places().iter() {
+            let mut of_it = messages
+                .iter()
+                .filter(|message| message.get("SUBSYSTEM") == Some(*subsystem))
+                .peekable();
+            if of_it.peek().is_some() {
+                place.send_modify(|told| of_it.for_each(|message| told.count(message)));
+            }
+        }
+    }
+
+    fn lose(&self) {
+        for place in self.places().values() {
+            place.send_modify(Told::lose);
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<&'static str, watch::Sender<Told>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The socket.
+struct Monitor(TokioSocket);
+
+/// Messages that came together.
+struct Bunch {
+    messages: Vec<Message>,
+    /// The kernel had room for all of them.
+    is_whole: bool,
+}
+
+impl Monitor {
+    /// Listens; `room` is how many bytes the kernel may keep for us.
+    fn open(room: usize) -> io::Result<Monitor> {
         let mut socket = TokioSocket::new(NETLINK_KOBJECT_UEVENT)?;
         // Beyond the system's limit for all, as udevd does: coldplug tells of every device at once.
         let buffer = rustix::net::sockopt::set_socket_recv_buffer_size_force;
-        if let Err(error) = buffer(socket.socket_ref(), RECEIVE_BUFFER) {
+        if let Err(error) = buffer(socket.socket_ref(), room) {
             console::warn(&format!(
                 "devices: the buffer for messages stays small: {error}"
             ));
         }
         socket.socket_mut().bind(&SocketAddr::new(0, UDEVD_GROUP))?;
-        Ok(Uevents(socket))
+        Ok(Monitor(socket))
     }
 
-    /// The next message about a device of this subsystem.
-    ///
-    /// # Errors
-    /// The kernel's; messages were lost.
-    pub async fn next(&mut self, subsystem: &str) -> io::Result<Message> {
-        loop {
-            let (bytes, _) = self.0.recv_from_full().await?;
-            let message = Message(bytes);
-            if message.get("SUBSYSTEM") == Some(subsystem) {
-                return Ok(message);
-            }
-        }
-    }
-
-    /// The next bunch of messages about devices of this subsystem.
-    ///
-    /// # Errors
-    /// The kernel's; messages were lost.
-    pub async fn bunch(&mut self, subsystem: &str) -> io::Result<Vec<Message>> {
-        let mut messages = vec![self.next(subsystem).await?];
+    /// The next messages, once there is one.
+    async fn bunch(&mut self) -> io::Result<Bunch> {
+        let mut bunch = Bunch {
+            messages: Vec::new(),
+            is_whole: true,
+        };
+        let mut received = Some(self.0.recv_from_full().await);
         sleep(BUNCH).await;
-        while let Some(message) = self.next(subsystem).now_or_never() {
-            messages.push(message?);
+        while let Some(next) = received {
+            match next {
+                Ok((bytes, _)) => bunch.messages.extend(Message::read(&bytes)),
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                    bunch.is_whole = false;
+                }
+                Err(error) => return Err(error),
+            }
+            if bunch.messages.len() == MOST {
+                break;
+            }
+            // What is there is taken, whatever share of its time the runtime would give us.
+            received = unconstrained(self.0.recv_from_full()).now_or_never();
         }
-        Ok(messages)
+        Ok(bunch)
     }
 }
 
-/// `KEY=value` parts that end in NUL, after a header.
+/// How a message of udevd's begins; where in it stands, as a number of the machine's own byte order, where its
+/// properties begin (libudev: `struct monitor_netlink_header`).
+const PREFIX: &[u8] = b"libudev\0";
+const PROPERTIES_AT: usize = 16;
+
+/// Properties: `KEY=value` parts that end in NUL.
 #[derive(Debug)]
 pub struct Message(Vec<u8>);
 
@@ -78,6 +202,14 @@ impl Message {
     #[cfg(test)]
     pub fn of(text: &str) -> Message {
         Message(text.as_bytes().to_vec())
+    }
+
+    /// `None`: it is not udevd's.
+    fn read(bytes: &[u8]) -> Option<Message> {
+        let header = Some(bytes).filter(|bytes| bytes.starts_with(PREFIX))?;
+        let at = header.get(PROPERTIES_AT..)?.first_chunk()?;
+        let at = usize::try_from(u32::from_ne_bytes(*at)).ok()?;
+        Some(Message(bytes.get(at..)?.to_vec()))
     }
 
     /// A value; `None` also for one that is no text.
@@ -89,41 +221,127 @@ impl Message {
     }
 }
 
-/// Changes at the start and whenever devices of this subsystem have; counts.
-#[must_use]
-pub fn follow(subsystem: &'static str) -> watch::Receiver<u64> {
-    let (sender, receiver) = watch::channel(0);
-    tokio::spawn(async move {
-        while !sender.is_closed() {
-            if let Ok(Err(error)) = caught(tell(subsystem, &sender)).await {
-                console::warn(&format!("devices ({subsystem}): {error}"));
-            }
-            sleep(RETRY).await;
-        }
-    });
-    receiver
-}
-
-async fn tell(subsystem: &str, sender: &watch::Sender<u64>) -> io::Result<()> {
-    let mut messages = Uevents::listen()?;
-    loop {
-        sender.send_modify(|count| *count = count.wrapping_add(1));
-        messages.bunch(subsystem).await?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rtnetlink::sys::Socket;
+
     use super::*;
+    use crate::network::testing::alone;
 
     #[test]
     fn values_are_found_by_their_whole_key() {
-        let bytes =
-            b"libudev\0\xfe\xed\0DEVNAME_X=a\0DEVNAME=/dev/vda1\0SUBSYSTEM=block\0X=\xff\0=\0";
+        let bytes = b"DEVNAME_X=a\0DEVNAME=/dev/vda1\0SUBSYSTEM=block\0X=\xff\0=\0";
         let message = Message(bytes.to_vec());
         assert_eq!(message.get("DEVNAME"), Some("/dev/vda1"));
         assert_eq!(message.get("SUBSYSTEM"), Some("block"));
         assert_eq!((message.get("X"), message.get("DEV")), (None, None));
         assert_eq!(Message(Vec::new()).get("X"), None);
+    }
+
+    /// As udevd sends it: a header of 40 bytes whose last ones are a filter, of whatever value.
+    fn sent(text: &str) -> Vec<u8> {
+        let mut bytes = b"libudev\0\xfe\xed\xca\xfe".to_vec();
+        bytes.extend(40u32.to_ne_bytes());
+        bytes.extend(40u32.to_ne_bytes());
+        bytes.extend([0xa5; 20]);
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn properties_begin_behind_the_header() {
+        let whole = sent("ACTION=remove\0SUBSYSTEM=cpu\0");
+        let message = Message::read(&whole).unwrap();
+        assert_eq!(message.get("ACTION"), Some("remove"));
+        let empty = Message::read(&whole[..40]).unwrap();
+        assert_eq!(empty.get("ACTION"), None);
+        for cut in [0, 7, 8, 19, 20, 39] {
+            assert!(Message::read(&whole[..cut]).is_none(), "{cut}");
+        }
+        let kernels = "add@/devices/x\0ACTION=add\0SUBSYSTEM=cpu\0with room for a header\0";
+        assert!(Message::read(kernels.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn what_is_told_of_a_device_is_counted() {
+        let mut told = Told::default();
+        assert_eq!(told.times("vda1"), 1);
+        let message = Message::of("ACTION=change\0DEVNAME=/dev/vda1\0");
+        told.count(&message);
+        told.count(&message);
+        assert_eq!((told.times("vda1"), told.times("vda")), (3, 1));
+        for nonsense in ["", "DEVNAME=", "DEVNAME=vdb\0", "\0\0DEVNAME"] {
+            told.count(&Message::of(nonsense));
+        }
+        assert_eq!(told.devices.len(), 1);
+        // Whatever was lost, each number is another one than before.
+        let before = told.clone();
+        told.lose();
+        for device in ["vda1", "vda"] {
+            assert!(told.times(device) > before.times(device));
+        }
+        told.count(&Message::of("ACTION=add\0DEVNAME=/dev/vdb\0"));
+        told.count(&Message::of("ACTION=remove\0DEVNAME=/dev/vdb\0"));
+        assert!(told.devices.is_empty());
+    }
+
+    #[test]
+    fn each_hears_of_his_subsystem_alone_and_of_what_was_lost_all_do() {
+        let uevents = Uevents::default();
+        let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));
+        // He who does not look finds all of it when he does.
+        let mut slow = uevents.follow("block");
+        let message = |subsystem: &str| {
+            Message::of(&format!(
+                "ACTION=add\0DEVNAME=/dev/a\0SUBSYSTEM={subsystem}\0"
+            ))
+        };
+        for _ in 0..3 {
+            uevents.count(&[message("block"), message("net")]);
+            assert!(block.has_changed().unwrap() && !cpu.has_changed().unwrap());
+            block.mark_unchanged();
+        }
+        uevents.count(&[]);
+        assert!(!block.has_changed().unwrap());
+        assert_eq!(slow.borrow_and_update().times("a"), 4);
+        uevents.lose();
+        for follower in [&mut cpu, &mut block, &mut slow] {
+            assert!(follower.has_changed().unwrap());
+            assert!(follower.borrow_and_update().times("b") > 1);
+        }
+        // Who comes later knows as much.
+        assert_eq!(*uevents.follow("block").borrow(), *block.borrow());
+    }
+
+    fn send(udevd: &Socket, text: &str) {
+        // The kernel answers nobody, and a buffer that is full is not the sender's.
+        let _ = udevd.send_to(&sent(text), &SocketAddr::new(0, UDEVD_GROUP), 0);
+    }
+
+    #[test]
+    fn messages_come_by_one_socket_and_of_too_many_that_they_were_lost() {
+        alone(async {
+            let uevents = Uevents::default();
+            let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));
+            // As little as the kernel takes.
+            let monitor = Monitor::open(0).unwrap();
+            let all = uevents.clone();
+            tokio::spawn(async move { all.tell(monitor).await });
+            let udevd = Socket::new(NETLINK_KOBJECT_UEVENT).unwrap();
+            send(&udevd, "ACTION=add\0DEVNAME=/dev/vda\0SUBSYSTEM=block\0");
+            block.changed().await.unwrap();
+            assert_eq!(block.borrow_and_update().times("vda"), 2);
+            assert!(!cpu.has_changed().unwrap());
+            for _ in 0..1000 {
+                send(&udevd, "ACTION=change\0DEVNAME=/dev/vda\0SUBSYSTEM=block\0");
+            }
+            cpu.changed().await.unwrap();
+            block.changed().await.unwrap();
+            assert!(block.borrow_and_update().times("vda") > 2);
+            // It goes on.
+            cpu.mark_unchanged();
+            send(&udevd, "ACTION=online\0SUBSYSTEM=cpu\0");
+            cpu.changed().await.unwrap();
+        });
     }
 }

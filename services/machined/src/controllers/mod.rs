@@ -55,6 +55,7 @@ use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use crate::resources::runtime::KernelCmdline;
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
+use crate::uevents::Uevents;
 use crate::volumes::Progress;
 use crate::volumes::user::{OpenedVolumes, World};
 use network::merge::Merge;
@@ -86,12 +87,8 @@ pub struct Sources {
     pub user_volumes: OpenedVolumes,
     /// What is mounted.
     pub mounts: watch::Receiver<Vec<Mount>>,
-    /// Changes with the processors.
-    pub processors: watch::Receiver<u64>,
-    /// Changes with devices on PCI buses.
-    pub pci: watch::Receiver<u64>,
-    /// Changes with the kernel's modules.
-    pub modules: watch::Receiver<u64>,
+    /// What udevd says of devices.
+    pub uevents: Uevents,
     /// Extensions that were loaded over the image's.
     pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
     /// What services of extensions have of the machine config.
@@ -193,13 +190,15 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(hardware::system::SystemInfo { root: "/".into() })?;
     runtime.add(hardware::cores::Cores {
         proc: "/proc".into(),
-        changes: sources.processors.clone(),
+        changes: sources.uevents.follow("cpu"),
     })?;
     runtime.add(hardware::pci::PciDevices {
         sysfs: "/sys".into(),
-        changes: sources.pci.clone(),
+        changes: sources.uevents.follow("pci"),
     })?;
-    runtime.add(block::BlockDevices)?;
+    runtime.add(block::BlockDevices {
+        told: sources.uevents.follow("block"),
+    })?;
     runtime.add(block::config::VolumeConfigs {
         config: sources.config.clone(),
     })?;
@@ -247,7 +246,7 @@ fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     })?;
     runtime.add(kernel::module_status::ModuleStatuses {
         root: "/".into(),
-        changes: sources.modules.clone(),
+        changes: sources.uevents.follow("module"),
     })?;
     runtime.add(kernel::watchdog::WatchdogTimer {
         config: sources.config.clone(),
@@ -376,9 +375,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         volumes: watch::Sender::default().subscribe(),
         user_volumes: OpenedVolumes::default(),
         mounts: watch::Sender::default().subscribe(),
-        processors: watch::Sender::default().subscribe(),
-        pci: watch::Sender::default().subscribe(),
-        modules: watch::Sender::default().subscribe(),
+        uevents: Uevents::default(),
         extensions: watch::Sender::default().subscribe(),
         extension_configs: watch::Sender::default().subscribe(),
         events: Events::default(),

@@ -41,13 +41,13 @@ use crate::network::seed::Seed;
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::panics::again;
-use crate::power_button;
+use crate::power_button::{self, Inputs};
 use crate::services::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
 };
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
-use crate::uevents;
+use crate::uevents::Uevents;
 use crate::volumes::Progress;
 use trial::Trial;
 
@@ -80,6 +80,7 @@ struct Machine {
     supervisor: Supervisor,
     cmdline: Cmdline,
     presses: mpsc::UnboundedSender<()>,
+    uevents: Uevents,
     network: Network,
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
@@ -117,6 +118,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         supervisor,
         cmdline,
         presses,
+        uevents: Uevents::listen(),
         network,
         setup: watch::Sender::new(None),
         seed: watch::Sender::new(None),
@@ -218,9 +220,7 @@ impl Machine {
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),
-            processors: uevents::follow("cpu"),
-            pci: uevents::follow("pci"),
-            modules: uevents::follow("module"),
+            uevents: self.uevents.clone(),
             extensions: self.extensions.loaded.subscribe(),
             extension_configs: self.extensions.in_place.subscribe(),
             events: self.node.events().clone(),
@@ -322,8 +322,10 @@ impl Machine {
             Task::FinishLastStop => self.finish_last_stop(),
             Task::WriteFiles => self.write_files(),
             Task::WatchPowerButton => {
-                let presses = self.presses.clone();
-                tokio::spawn(again(move || power_button::watch(presses.clone())));
+                let (devices, presses) = (self.uevents.follow("input"), self.presses.clone());
+                tokio::spawn(again(move || {
+                    power_button::watch(Inputs::default(), devices.clone(), presses.clone())
+                }));
             }
             Task::BringUpNetwork => self.bring_up_network(),
             Task::ServeApi => self.serve_api().await?,

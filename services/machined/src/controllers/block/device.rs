@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Generations;
 use super::record::Record;
 use crate::resources::block::{BlockDevice, BlockSymlinks, DiscoveredVolume, Disk};
 use crate::sysfs::read;
+use crate::uevents::Told;
 
 /// sysfs counts in these, whatever the disk does.
 const SECTOR: u64 = 512;
@@ -56,11 +56,11 @@ impl System {
     }
 
     /// Every disk, each followed by its partitions. Disks are asked, and may take their time to answer.
-    pub(super) fn devices(&self, generations: &Generations) -> Vec<Found> {
+    pub(super) fn devices(&self, told: &Told) -> Vec<Found> {
         let devices = self.read();
         let found = devices.iter().map(|device| Found {
             name: device.name.clone(),
-            block_device: device.block_device(generations.of(&device.name)),
+            block_device: device.block_device(told.times(&device.name)),
             symlinks: device.symlinks(),
             volume: device.volume(),
             disk: device.disk(),
@@ -367,9 +367,9 @@ mod tests {
             sysfs: root.path().join("sys"),
             records: root.path().join("udev"),
         };
-        let mut generations = Generations::default();
-        generations.count(&Message::of("ACTION=add\0DEVNAME=/dev/vda3\0"));
-        let devices = system.devices(&generations);
+        let mut told = Told::default();
+        told.count(&Message::of("ACTION=add\0DEVNAME=/dev/vda3\0"));
+        let devices = system.devices(&told);
         let [loop0, vda, vda3] = devices.as_slice() else {
             panic!("{devices:?}");
         };

@@ -10,22 +10,25 @@ pub(super) mod trim;
 pub(super) mod users;
 pub(super) mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
+use std::collections::BTreeSet;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::resources::block::{
     BlockDevice, BlockSymlinks, DiscoveredVolume, DiscoveredVolumesStatus, Disk, SystemDisk,
 };
 use crate::resources::runtime::DevicesStatus;
-use crate::uevents::{Message, Uevents};
+use crate::uevents::Told;
 use device::{Found, System};
 
 #[derive(Debug, Clone)]
-pub(super) struct BlockDevices;
+pub(super) struct BlockDevices {
+    /// What udevd says of them.
+    pub(super) told: watch::Receiver<Told>,
+}
 
 impl Controller for BlockDevices {
     fn name(&self) -> &'static str {
@@ -47,62 +50,33 @@ impl Controller for BlockDevices {
         ]
     }
 
-    async fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let mut messages = Uevents::listen()?;
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
-        let mut generations = Generations::default();
         loop {
-            look(context, &generations).await?;
-            let mut bunch = pin!(messages.bunch("block"));
-            let told = loop {
-                tokio::select! {
-                    told = &mut bunch => break told?,
-                    () = context.event() => look(context, &generations).await?,
+            let told = self.told.borrow_and_update().clone();
+            look(context, told).await?;
+            tokio::select! {
+                () = context.event() => {}
+                changed = self.told.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
                 }
-            };
-            for message in told {
-                generations.count(&message);
             }
         }
     }
 }
 
-async fn look(context: &mut Context, generations: &Generations) -> Result<(), Failure> {
+async fn look(context: &mut Context, told: Told) -> Result<(), Failure> {
     // Asked before the look: what udevd has told of by now is seen.
     let status = context.get::<DevicesStatus>(DevicesStatus::ID)?;
     let ready = status.is_some_and(|status| status.ready);
-    let generations = generations.clone();
     // A disk may take its time to answer.
-    let devices = spawn_blocking(move || System::of_this_machine().devices(&generations)).await?;
+    let devices = spawn_blocking(move || System::of_this_machine().devices(&told)).await?;
     write(context, devices)?;
     let status = DiscoveredVolumesStatus { ready };
     context.put(Draft::new(DiscoveredVolumesStatus::ID, status))?;
     Ok(())
-}
-
-/// How often udevd told of each device.
-#[derive(Debug, Clone, Default)]
-struct Generations(BTreeMap<String, u32>);
-
-impl Generations {
-    fn count(&mut self, message: &Message) {
-        let device = message.get("DEVNAME");
-        let Some(device) = device.and_then(|path| path.strip_prefix("/dev/")) else {
-            return;
-        };
-        if message.get("ACTION") == Some("remove") {
-            self.0.remove(device);
-            return;
-        }
-        let told = self.0.entry(device.to_owned()).or_default();
-        *told = told.saturating_add(1);
-    }
-
-    /// The first look counts, too.
-    fn of(&self, device: &str) -> u32 {
-        let told = self.0.get(device).copied().unwrap_or_default();
-        told.saturating_add(1)
-    }
 }
 
 fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
@@ -162,7 +136,11 @@ mod tests {
     async fn volumes_are_discovered_once_udevd_has_told_of_every_device() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        runtime.add(BlockDevices).unwrap();
+        let told = watch::Sender::new(Told::default());
+        let devices = BlockDevices {
+            told: told.subscribe(),
+        };
+        runtime.add(devices).unwrap();
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         let discovered = async |ready: bool| {
             let id = DiscoveredVolumesStatus::ID;
@@ -197,21 +175,5 @@ mod tests {
         let found = system_disk(&[state.clone(), one.clone()]).unwrap();
         assert_eq!((&*found.disk_id, &*found.dev_path), ("vda", "/dev/vda"));
         assert_eq!(system_disk(&[one, state, other]), None);
-    }
-
-    #[test]
-    fn what_is_told_of_a_device_is_counted() {
-        let mut generations = Generations::default();
-        assert_eq!(generations.of("vda1"), 1);
-        let told = Message::of("ACTION=change\0DEVNAME=/dev/vda1\0");
-        generations.count(&told);
-        generations.count(&told);
-        assert_eq!((generations.of("vda1"), generations.of("vda")), (3, 1));
-        for nonsense in ["", "DEVNAME=", "DEVNAME=vdb\0", "\0\0DEVNAME"] {
-            generations.count(&Message::of(nonsense));
-        }
-        assert_eq!(generations.0.len(), 1);
-        generations.count(&Message::of("ACTION=remove\0DEVNAME=/dev/vda1\0"));
-        assert!(generations.0.is_empty());
     }
 }

@@ -10,13 +10,14 @@ use tokio::sync::watch;
 
 use crate::proc::cpu;
 use crate::resources::hardware::CpuCore;
+use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Cores {
     /// `/proc`, except in tests.
     pub(in crate::controllers) proc: PathBuf,
     /// Processors came, went, or were switched on or off.
-    pub(in crate::controllers) changes: watch::Receiver<u64>,
+    pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
 impl Controller for Cores {
@@ -90,7 +91,7 @@ mod tests {
         fs::write(&file, threads(&[(2, 0), (3, 1), (0, 0), (1, 1)])).unwrap();
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        let changes = watch::Sender::new(0);
+        let changes = watch::Sender::new(Told::default());
         let cores = Cores {
             proc: proc.path().to_owned(),
             changes: changes.subscribe(),
@@ -116,7 +117,7 @@ mod tests {
             (&["fpu".to_owned(), "vme".to_owned()][..], 2)
         );
         fs::write(&file, threads(&[(0, 0)])).unwrap();
-        changes.send_replace(1);
+        changes.send_replace(Told::default());
         until::<CpuCore>(&store, "0-1", |core| core.is_none()).await;
         until::<CpuCore>(&store, "0-0", |core| {
             core.is_some_and(|core| core.logical_cpus == [0])

@@ -9,13 +9,14 @@ use tokio::sync::watch;
 
 use crate::resources::hardware::PciDevice;
 use crate::sysfs;
+use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct PciDevices {
     /// `/sys`, except in tests.
     pub(in crate::controllers) sysfs: PathBuf,
     /// Devices came, went, or got another driver.
-    pub(in crate::controllers) changes: watch::Receiver<u64>,
+    pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
 impl Controller for PciDevices {
@@ -131,7 +132,7 @@ mod tests {
         let directory = write(sysfs.path(), FIRST, &files);
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        let changes = watch::Sender::new(0);
+        let changes = watch::Sender::new(Told::default());
         let devices = PciDevices {
             sysfs: sysfs.path().to_owned(),
             changes: changes.subscribe(),
@@ -150,13 +151,13 @@ mod tests {
             ("0x8086", "0x2922")
         );
         symlink("../../../bus/pci/drivers/ahci", directory.join("driver")).unwrap();
-        changes.send_replace(1);
+        changes.send_replace(Told::default());
         until::<PciDevice>(&store, FIRST, |device| {
             device.is_some_and(|device| device.driver == "ahci")
         })
         .await;
         fs::remove_dir_all(&directory).unwrap();
-        changes.send_replace(2);
+        changes.send_replace(Told::default());
         until::<PciDevice>(&store, FIRST, |device| device.is_none()).await;
     }
 

@@ -10,13 +10,14 @@ use tokio::sync::watch;
 
 use crate::resources::kernel::{KernelModuleStatus, LoadedKernelModule};
 use crate::sysfs;
+use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ModuleStatuses {
     /// `/`, except in tests.
     pub(in crate::controllers) root: PathBuf,
     /// Modules were loaded, or went.
-    pub(in crate::controllers) changes: watch::Receiver<u64>,
+    pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
 impl Controller for ModuleStatuses {
@@ -138,7 +139,7 @@ mod tests {
         );
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        let changes = watch::Sender::new(0);
+        let changes = watch::Sender::new(Told::default());
         let statuses = ModuleStatuses {
             root: root.path().to_owned(),
             changes: changes.subscribe(),
@@ -172,7 +173,7 @@ mod tests {
         }
         assert!(store.get_as::<LoadedKernelModule>("ext4").is_none());
         write("proc/modules", "");
-        changes.send_replace(1);
+        changes.send_replace(Told::default());
         until::<KernelModuleStatus>(&store, "nbd", |module| module.is_none()).await;
         until::<KernelModuleStatus>(&store, "ext4", |module| module.is_some()).await;
     }
