@@ -128,6 +128,33 @@ fn disk_of(status: &str) -> String {
     found.unwrap().to_owned()
 }
 
+/// A file system and the LUKS header around it have labels of their own, and each link leads to one device.
+fn labels_are_of_one_device(node: &Node) {
+    let admin = node.admin();
+    let wanted = [
+        "u-data",
+        "u-vault",
+        "luks2-u-vault",
+        "u-whole",
+        "luks2-u-whole-and-encrypted",
+    ];
+    // udevd hears of what was written when it is closed.
+    node.until("links by label", SOON, || {
+        let text = admin.call(&["get", "blocksymlinks", "-o", "yaml"])?;
+        let links = text.lines().map(str::trim);
+        let links = links.filter_map(|line| line.strip_prefix("- /dev/disk/by-label/"));
+        let links: Vec<&str> = links.filter(|label| label.contains("u-")).collect();
+        let times = |label: &str| links.iter().filter(|link| **link == label).count();
+        // That of a long name is made of it.
+        let is_one_each = links.iter().all(|link| times(link) == 1) && links.len() == 6;
+        if is_one_each && wanted.iter().all(|label| times(label) == 1) {
+            Ok(())
+        } else {
+            Err(format!("{links:?}"))
+        }
+    });
+}
+
 /// All of [`VOLUMES`] as they shall be, two of them on the disks with these serial numbers; the ids of the file
 /// systems.
 fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
@@ -177,6 +204,7 @@ fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     assert!(on_encrypted.contains("encryptionProvider: luks2"));
     let (device, _) = node.mount("/var/mnt/whole-and-encrypted");
     assert_eq!(device, "/dev/mapper/luks2-u-whole-and-encrypted");
+    labels_are_of_one_device(node);
     [&data, &vault, &on_whole, &on_encrypted].map(|status| uuid(status))
 }
 

@@ -15,7 +15,6 @@ use zeroize::Zeroizing;
 
 use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
-use super::user::Signature;
 use super::{BUSY_PAUSE, WIPED, while_busy};
 use crate::durable::remove_if_there;
 
@@ -30,8 +29,9 @@ const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
 /// What the names of opened volumes begin with in the device mapper.
 const PREFIX: &str = "luks2-";
 
-/// The name of an opened volume in the device mapper.
-fn mapping(volume: &str) -> String {
+/// The name of an opened volume in the device mapper, and the label of its header: the file system in it may have a
+/// label of its own, and `/dev/disk/by-label` leads to one of them by each.
+pub(super) fn mapping(volume: &str) -> String {
     format!("{PREFIX}{volume}")
 }
 
@@ -84,10 +84,7 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     if keys.usable.is_empty() {
         return Err("cannot be encrypted: no key of its config can be used".to_owned());
     }
-    // A whole disk is found again by the label it was marked with.
-    let marked = Signature::of(&file).map_err(|error| cannot(error.into()))?;
-    let label = marked.map(|found| found.label).unwrap_or_default();
-    let (mut luks, key) = new_header(&label, wanted).map_err(cannot)?;
+    let (mut luks, key) = new_header(volume, wanted).map_err(cannot)?;
     for Key {
         slot, passphrase, ..
     } in &keys.usable
@@ -171,7 +168,7 @@ fn spare_memory() -> u64 {
 }
 
 fn new_header(
-    label: &str,
+    volume: &str,
     wanted: &Encryption,
 ) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
     let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
@@ -181,7 +178,7 @@ fn new_header(
         usize::try_from(bytes).unwrap_or_default(),
         u32::try_from(sector).unwrap_or_default(),
     )?;
-    luks.set_label(label)?;
+    luks.set_label(&mapping(volume))?;
     Ok((luks, key))
 }
 

@@ -50,8 +50,6 @@ fn volume(keys: &Keys) -> (File, Luks, VolumeKey) {
         luks.set_key(&file, *slot, &key, passphrase, CHEAP).unwrap();
     }
     luks.write(&file).unwrap();
-    let label = Luks::read(&file).unwrap().unwrap().label().to_owned();
-    assert_eq!(label, "STATE");
     (file, luks, key)
 }
 
@@ -79,6 +77,18 @@ fn the_machines_key_is_its_uuid_and_the_volumes_name() {
         assert!(keys.usable.is_empty(), "{machine}");
         assert_eq!(keys.left, [1]);
         assert!(keys.complaints[0].contains("slot 1: nodeID needs"));
+    }
+}
+
+/// By it a whole disk is found again, and the file system in it has another one.
+#[test]
+fn a_header_has_the_label_of_the_volume_that_it_opens() {
+    let longest = format!("u-{}", "a".repeat(34));
+    for volume in ["STATE", "u-data", &longest] {
+        let (luks, _) = new_header(volume, &wanted(Vec::new())).unwrap();
+        assert_eq!(luks.label(), format!("luks2-{volume}"));
+        let device = mapped(volume);
+        assert_eq!(device.file_name().unwrap(), luks.label());
     }
 }
 

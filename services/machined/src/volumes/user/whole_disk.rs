@@ -2,9 +2,9 @@
 //! empty, its first and its last MiB being zeros.
 //!
 //! A disk that is taken is marked before anything else is written to it: with the first sector of an XFS that is not
-//! finished and has the volume's label. That is what `mkfs.xfs` writes over, or the LUKS header, which takes over the
-//! label. So a power cut leaves a disk that is empty still, one of which it is known for whom it is made anew, or the
-//! volume.
+//! finished and has the volume's label. That is what `mkfs.xfs` writes over, or the LUKS header, whose label names the
+//! volume, too. So a power cut leaves a disk that is empty still, one of which it is known for whom it is made anew,
+//! or the volume.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};
@@ -19,7 +19,7 @@ use super::world::{Held, failed, have, known_as, look, named};
 use super::{Facts, Trouble, UserVolume, WholeDisk};
 use crate::durable;
 use crate::volumes::disk::Disk;
-use crate::volumes::{LONGEST_LABEL, MIB, STATE, wipe};
+use crate::volumes::{LONGEST_LABEL, MIB, STATE, encryption, wipe};
 
 const SECTOR: usize = 512;
 /// How a superblock of XFS begins (kernel: `struct xfs_dsb` in fs/xfs/libxfs/xfs_format.h), and where in it are id
@@ -49,6 +49,8 @@ pub struct Signature {
     pub label: String,
     /// Its id.
     pub id: Uuid,
+    /// It is encrypted.
+    pub is_luks: bool,
 }
 
 impl Signature {
@@ -89,6 +91,7 @@ impl Signature {
         Signature {
             label: String::from_utf8_lossy(&label).into_owned(),
             id: Uuid::from_bytes(id),
+            is_luks: false,
         }
     }
 
@@ -96,12 +99,16 @@ impl Signature {
         Some(Signature {
             label: luks.label().to_owned(),
             id: Uuid::parse_str(luks.uuid()).ok()?,
+            is_luks: true,
         })
     }
 
     /// Whether it is this volume, which was known by this id.
     fn is_of(&self, volume: &str, known: Option<Uuid>) -> bool {
-        self.label == label(volume) || known == Some(self.id)
+        // The first headers had the label of the file system in them.
+        let has_label = self.label == label(volume)
+            || self.is_luks && self.label == encryption::mapping(volume);
+        has_label || known == Some(self.id)
     }
 }
 

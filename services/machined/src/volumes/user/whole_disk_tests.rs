@@ -135,6 +135,41 @@ fn an_empty_disk_is_taken_and_found_again_by_whatever_name() {
     assert!(before[..1080] == [0; 1080] && before[1082..].iter().all(|byte| *byte == 0));
 }
 
+/// Makes a disk the encrypted volume whose header has this label.
+fn encrypted(disk: &File, label: &str) {
+    let (mut luks, _) = Luks::new(64, 512).unwrap();
+    luks.set_label(label).unwrap();
+    luks.write(disk).unwrap();
+}
+
+#[test]
+fn an_encrypted_disk_is_found_by_the_label_of_its_header() {
+    for name in ["data", "a-name-that-is-long"] {
+        let volume = volume(name);
+        let own = encryption::mapping(&volume.id);
+        let of_first_headers = label(&volume.id);
+        // What is in it has another one.
+        assert_ne!(own, volume.volume().unwrap().label);
+        for label in [&own, &of_first_headers] {
+            let disks = Disks::new();
+            disks.add("a", LENGTH);
+            encrypted(&disks.add("b", LENGTH), label);
+            encrypted(&disks.add("c", LENGTH), &format!("{label}2"));
+            assert_eq!(disks.find_or_take(&volume).unwrap(), "b", "{label}");
+        }
+        let disks = Disks::new();
+        encrypted(&disks.add("a", LENGTH), &own);
+        encrypted(&disks.add("b", LENGTH), &of_first_headers);
+        let why = failure(disks.find_or_take(&volume));
+        assert!(why.contains("there are several u-"), "{why}");
+    }
+    // It is no label of a file system of ours.
+    let (_named, file) = marked("luks2-u-data");
+    let found = Signature::of(&file).unwrap().unwrap();
+    assert!(!found.is_luks && !found.is_of("u-data", None));
+    assert!(found.is_of("u-data", Some(found.id)));
+}
+
 #[test]
 fn of_two_disks_with_its_label_neither_is_used() {
     let disks = Disks::new();
@@ -222,6 +257,7 @@ fn a_file_system_is_known_by_its_label_and_id() {
     let expected = Signature {
         label: "u-data".to_owned(),
         id: Uuid::parse_str(id).unwrap(),
+        is_luks: false,
     };
     assert_eq!(Signature::of(&file).unwrap(), Some(expected));
     assert_eq!(content(named.path()).unwrap(), Content::Xfs);
@@ -257,7 +293,7 @@ impl Device for Cut<'_> {
 fn a_power_cut_while_a_disk_is_encrypted_leaves_it_known() {
     let encrypt = |device: &Cut<'_>| -> Result<(), LuksError> {
         let (mut luks, key) = Luks::new(64, 512)?;
-        luks.set_label("u-data")?;
+        luks.set_label(&encryption::mapping("u-data"))?;
         luks.set_key(device, 0, &key, b"words", CHEAP)?;
         luks.write(device)
     };
@@ -295,10 +331,7 @@ fn a_power_cut_while_a_disk_is_encrypted_leaves_it_known() {
 #[test]
 fn a_damaged_header_may_be_anyones() {
     let (_named, file) = marked("u-data");
-    let (mut luks, _) = Luks::new(64, 512).unwrap();
-    luks.set_label("u-data").unwrap();
-    luks.write(&file).unwrap();
-    luks.write(&file).unwrap();
+    encrypted(&file, "luks2-u-data");
     let found = Signature::of(&file).unwrap();
     for copy in [100, (16 << 10) + 100] {
         assert_eq!(Signature::of(&file).unwrap(), found);
