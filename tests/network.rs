@@ -27,6 +27,8 @@ name: bond7
 links: [one, two]
 bondMode: active-backup
 miimon: 100
+# Of another mode: the kernel would refuse the bond for it.
+lacpRate: fast
 mtu: 1400
 addresses:
   - address: 172.20.1.7/24

@@ -101,6 +101,9 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut members: HashMap<&str, Mark> = HashMap::new();
     let mut mounted: HashMap<&str, Mark> = HashMap::new();
     let root = trees.iter().find(|node| node.get("kind").is_none());
+    if let Some(root) = root {
+        members_in_root(root, &mut members, notes);
+    }
     for node in trees.iter().filter(|node| node.get("kind").is_some()) {
         let identity = stream::identity(node);
         if let Some(first) = documents.insert(identity.clone(), node.mark) {
@@ -136,16 +139,46 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
             once(name, "the link", "is described twice", &mut links, notes);
         }
         for member in node.get("links").map(Node::items).unwrap_or_default() {
-            once(
-                member,
-                "the link",
-                "belongs to two others",
-                &mut members,
-                notes,
-            );
+            part_of(name, member, "the link", &mut members, notes);
         }
     }
     sysctls(trees, notes);
+}
+
+/// The links that the old form makes part of others.
+fn members_in_root<'a>(root: &'a Node, members: &mut HashMap<&'a str, Mark>, notes: &mut Notes) {
+    let path = ["machine", "network", "interfaces"];
+    let links = path.iter().try_fold(root, |node, step| node.get(step));
+    let links = links.map(Node::items).unwrap_or_default();
+    for (index, link) in links.iter().enumerate() {
+        for kind in ["bond", "bridge"] {
+            let parts = link.get(kind).and_then(|made| made.get("interfaces"));
+            let what = format!("machine.network.interfaces[{index}].{kind}.interfaces: the link");
+            for member in parts.map(Node::items).unwrap_or_default() {
+                part_of(link.get("interface"), member, &what, members, notes);
+            }
+        }
+    }
+}
+
+/// A link is part of one other at most.
+fn part_of<'a>(
+    other: Option<&Node>,
+    member: &'a Node,
+    what: &str,
+    members: &mut HashMap<&'a str, Mark>,
+    notes: &mut Notes,
+) {
+    once(member, what, "belongs to two others", members, notes);
+    let Some(name) = member.text() else { return };
+    if other.and_then(Node::text) == Some(name) {
+        let name = printable(name);
+        notes.add(
+            member.mark,
+            "",
+            format!("{what} {name} is part of itself; take it out"),
+        );
+    }
 }
 
 fn once<'a>(

@@ -1,6 +1,7 @@
 //! Links: what the kernel calls network devices.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use crate::problem::printable;
 use crate::read::{Reader, choices, section};
@@ -20,6 +21,7 @@ section! {
 
 fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
     check_mtu(link.mtu, node, reader);
+    check_routes_fit(link.mtu, node, reader);
     let mut seen = std::collections::HashSet::new();
     if link
         .addresses
@@ -30,10 +32,48 @@ fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains unless an MTU that is given can be one (RFC 791: no host may be asked to take less).
+/// Bytes of a link's largest packet (RFC 791: no host may be asked to take less).
+const MTU: RangeInclusive<u32> = 68..=65536;
+/// Bytes of a route's largest packet: as many as its header can say, and of IPv6 those that every link has to take
+/// (RFC 8200, section 5).
+const ROUTE_MTU_IPV4: RangeInclusive<u32> = 68..=65535;
+const ROUTE_MTU_IPV6: RangeInclusive<u32> = 1280..=65535;
+
+/// Complains unless an MTU that is given can be one.
 pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
-    if mtu.is_some_and(|mtu| !(68..=65536).contains(&mtu)) {
-        reader.wrong_in(node, "mtu", "must be from 68 to 65536");
+    check_number("mtu", mtu, MTU, node, reader);
+}
+
+/// Complains of a number that is given and out of bounds.
+fn check_number(
+    field: &str,
+    number: Option<u32>,
+    bounds: RangeInclusive<u32>,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    if number.is_some_and(|number| !bounds.contains(&number)) {
+        let (least, most) = bounds.into_inner();
+        reader.wrong_in(node, field, &format!("must be from {least} to {most}"));
+    }
+}
+
+/// Complains of each of a link's `routes` whose packets the link would not take.
+pub(crate) fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+    // One that cannot be is told already.
+    let Some(mtu) = mtu.filter(|mtu| MTU.contains(mtu)) else {
+        return;
+    };
+    let routes = node.get("routes").map(Node::items).unwrap_or_default();
+    for (index, route) in routes.iter().enumerate() {
+        let given = route.get("mtu").and_then(Node::text);
+        let given = given.and_then(|text| text.parse::<u32>().ok());
+        if given.is_some_and(|given| given > mtu) {
+            let what = format!("must not be above the link's own, {mtu}");
+            reader.within(&format!("routes[{index}]"), |reader| {
+                reader.wrong_in(route, "mtu", &what);
+            });
+        }
     }
 }
 
@@ -61,12 +101,12 @@ fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
     if route.destination.is_none() && route.gateway.is_none() {
         reader.wrong(node.mark, "needs destination or gateway");
     }
-    route.check_family(node, reader);
+    route.check(node, reader);
 }
 
 impl LinkRoute {
-    /// Complains when its addresses are of two families.
-    pub(crate) fn check_family(&self, node: &Node, reader: &mut Reader<'_>) {
+    /// Complains when its addresses are of two families, or no packet of its family is as large as it says.
+    pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         let destination = self.destination.map(|cidr| cidr.address);
         let given = [destination, self.gateway, self.source];
         let mut families = given.iter().flatten().map(IpAddr::is_ipv4);
@@ -74,6 +114,11 @@ impl LinkRoute {
         if !families.all(|family| Some(family) == first) {
             reader.wrong(node.mark, "mixes IPv4 and IPv6");
         }
+        let bounds = match first {
+            Some(false) => ROUTE_MTU_IPV6,
+            Some(true) | None => ROUTE_MTU_IPV4,
+        };
+        check_number("mtu", self.mtu, bounds, node, reader);
     }
 }
 
@@ -214,26 +259,92 @@ section! {
     }
 }
 
+/// The names that a document has for what is checked of a bond.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BondNames {
+    pub(crate) arp_ip_targets: &'static str,
+    pub(crate) resend_igmp: &'static str,
+    pub(crate) tlb_logical_lb: &'static str,
+    pub(crate) peer_notif_delay: &'static str,
+}
+
+/// Those of [`BondConfig`] itself.
+const BOND_NAMES: BondNames = BondNames {
+    arp_ip_targets: "arpIpTargets",
+    resend_igmp: "resendIGMP",
+    tlb_logical_lb: "tlbLogicalLb",
+    peer_notif_delay: "peerNotifDelay",
+};
+/// What the kernel keeps in an `int`.
+const INT: RangeInclusive<u32> = 0..=0x7fff_ffff;
+/// Targets of one kind that the kernel keeps (`BOND_MAX_ARP_TARGETS`).
+const MOST_TARGETS: usize = 16;
+
 impl BondConfig {
-    /// With the names that META has for it, too.
-    pub(crate) fn monitoring(&self) -> BondMonitoring<'_> {
-        BondMonitoring {
+    /// Complains of settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c).
+    /// Those that do not count in its mode are passed over, and the kernel is not told them.
+    pub(crate) fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
+        let monitoring = BondMonitoring {
             miimon: ("miimon", self.miimon),
             arp_interval: ("arpInterval", self.arp_interval),
-            arp_ip_targets: ("arpIpTargets", &self.arp_ip_targets),
+            arp_ip_targets: (names.arp_ip_targets, &self.arp_ip_targets),
             ns_ip6_targets: ("nsIp6Targets", &self.ns_ip6_targets),
+        };
+        monitoring.check(node, reader);
+        let probes = !matches!(
+            self.mode,
+            BondMode::Lacp | BondMode::BalanceTlb | BondMode::BalanceAlb
+        );
+        let validates = self
+            .arp_validate
+            .is_some_and(|validate| validate != ArpValidate::None);
+        if probes && validates && self.miimon.is_some_and(|ms| ms > 0) {
+            reader.wrong_in(node, "arpValidate", "excludes miimon");
+        }
+        for (field, number, bounds) in [
+            ("miimon", self.miimon, INT),
+            ("updelay", self.updelay, INT),
+            ("downdelay", self.downdelay, INT),
+            ("arpInterval", self.arp_interval, INT),
+            (names.resend_igmp, self.resend_igmp, 0..=255),
+            ("minLinks", self.min_links, INT),
+            ("lpInterval", self.lp_interval, 1..=0x7fff_ffff),
+            ("packetsPerSlave", self.packets_per_slave, 0..=65535),
+            (names.peer_notif_delay, self.peer_notif_delay, 0..=300_000),
+        ] {
+            check_number(field, number, bounds, node, reader);
+        }
+        for (field, number, bounds) in [
+            (names.tlb_logical_lb, self.tlb_logical_lb, 0..=1),
+            ("allSlavesActive", self.all_slaves_active, 0..=1),
+            ("missedMax", self.missed_max, 1..=255),
+        ] {
+            check_number(field, number.map(u32::from), bounds, node, reader);
+        }
+        for (field, number, bounds) in [
+            ("adActorSysPrio", self.ad_actor_sys_prio, 1..=65535),
+            ("adUserPortKey", self.ad_user_port_key, 0..=1023),
+        ] {
+            check_number(field, number.map(u32::from), bounds, node, reader);
         }
     }
 }
 
 fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
-    bond.monitoring().check(node, reader);
-    if bond
-        .primary
-        .as_ref()
-        .is_some_and(|primary| !bond.links.contains(primary))
-    {
-        reader.wrong_in(node, "primary", "must be one of links");
+    bond.check_settings(&BOND_NAMES, node, reader);
+    check_primary(bond.primary.as_ref(), &bond.links, "links", node, reader);
+}
+
+/// Complains of a preferred link that is none of the bond's, which are those in `field`.
+pub(crate) fn check_primary(
+    primary: Option<&LinkName>,
+    links: &[LinkName],
+    field: &str,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    if primary.is_some_and(|primary| !links.contains(primary)) {
+        reader.wrong_in(node, "primary", &format!("must be one of {field}"));
     }
 }
 
@@ -254,13 +365,18 @@ impl BondMonitoring<'_> {
         if is_on(looks) && is_on(probes) {
             reader.wrong_in(node, arp_interval, &format!("excludes {miimon}"));
         }
-        let (field, targets) = self.ns_ip6_targets;
-        if targets.iter().any(IpAddr::is_ipv4) {
-            reader.wrong_in(node, field, "takes IPv6 addresses only");
-        }
-        let (field, targets) = self.arp_ip_targets;
-        if targets.iter().any(IpAddr::is_ipv6) {
-            reader.wrong_in(node, field, "takes IPv4 addresses only");
+        let is_v4: fn(&IpAddr) -> bool = IpAddr::is_ipv4;
+        for ((field, targets), family, is_other) in [
+            (self.ns_ip6_targets, "IPv6", is_v4),
+            (self.arp_ip_targets, "IPv4", IpAddr::is_ipv6),
+        ] {
+            if targets.iter().any(is_other) {
+                reader.wrong_in(node, field, &format!("takes {family} addresses only"));
+            }
+            if targets.len() > MOST_TARGETS {
+                let what = format!("must have at most {MOST_TARGETS} addresses");
+                reader.wrong_in(node, field, &what);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::meta_link::{PlatformBond, PlatformLink, PlatformTable};
 use super::{Size, only};
-use crate::kinds::{ClientIdentifier, LinkRoute, check_duid, check_mtu};
+use crate::kinds::{ClientIdentifier, LinkRoute, check_duid};
 use crate::problem::{Notes, Problems};
 use crate::read::{Reader, choices, read_section, section};
 use crate::tree::Node;
@@ -154,9 +154,7 @@ fn check_route(route: &PlatformRoute, node: &Node, reader: &mut Reader<'_>) {
     if route.kind == PlatformRouteKind::Unicast && !node.given("outLinkName") {
         reader.wrong_in(node, "outLinkName", "is required");
     }
-    let route = LinkRoute::from(route);
-    route.check_family(node, reader);
-    check_mtu(route.mtu, node, reader);
+    LinkRoute::from(route).check(node, reader);
 }
 
 impl From<&PlatformRoute> for LinkRoute {

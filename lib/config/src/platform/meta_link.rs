@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::kinds::{
-    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, FailOverMac,
-    LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
+    AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames,
+    FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, Value, choices, scalar, section};
 use crate::table::Shape;
@@ -142,7 +142,13 @@ section! {
 }
 
 fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
-    bond.config().monitoring().check(node, reader);
+    let names = BondNames {
+        arp_ip_targets: "arpIpTargets",
+        resend_igmp: "resendIgmp",
+        tlb_logical_lb: "tlbLogicalLb",
+        peer_notif_delay: "peerNotifyDelay",
+    };
+    bond.config().check_settings(&names, node, reader);
 }
 
 impl PlatformBond {

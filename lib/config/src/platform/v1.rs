@@ -90,7 +90,7 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
             }
             let destination = entry.destination.unwrap_or_default();
             destination.check_mask(entry.netmask, node, reader);
-            entry.route().check_family(node, reader);
+            entry.route().check(node, reader);
         }
     }
     check_mtu(entry.mtu, node, reader);
@@ -183,7 +183,7 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
     if route.destination.is_none() && !node.given("gateway") {
         reader.wrong_in(node, "gateway", "is required for a route to everywhere");
     }
-    route.check_family(node, reader);
+    route.check(node, reader);
 }
 
 section! {

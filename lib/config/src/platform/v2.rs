@@ -9,7 +9,7 @@ use super::cloud::{Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 use crate::kinds::{
     AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
-    PrimaryReselect, RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_vlan,
+    PrimaryReselect, RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_routes_fit, check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -102,6 +102,7 @@ section! {
 
 fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
     check_mtu(link.mtu, node, reader);
+    check_routes_fit(link.mtu, node, reader);
     if link.gateway4.is_some_and(|gateway| gateway.is_ipv6()) {
         reader.wrong_in(node, "gateway4", "must be an IPv4 address");
     }
@@ -166,8 +167,7 @@ fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
     if route.destination.is_none() && !node.given("via") {
         reader.wrong_in(node, "via", "is required for a route to everywhere");
     }
-    route.check_family(node, reader);
-    check_mtu(route.mtu, node, reader);
+    route.check(node, reader);
 }
 
 section! {

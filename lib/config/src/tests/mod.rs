@@ -8,6 +8,7 @@ mod hostile;
 mod kept;
 mod kinds;
 mod kubernetes;
+mod links;
 mod page;
 mod parse;
 mod patch;

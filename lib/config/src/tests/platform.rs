@@ -169,6 +169,10 @@ const WRONG: &[(&str, &str)] = &[
         "ethernets.a.mtu must be from 68 to 65536",
     ),
     (
+        "version: 2\nethernets: {a: {mtu: 1400, routes: [{to: 10.0.0.0/8, via: 10.0.0.1, mtu: 1500}]}}",
+        "ethernets.a.routes[0].mtu must not be above the link's own, 1400",
+    ),
+    (
         "version: 2\nbridges: {br0: {interfaces: [a], parameters: {forward-delay: 4}}}",
         "bridges.br0.parameters.forward-delay is not supported yet for the spanning tree",
     ),

@@ -93,7 +93,19 @@ const WRONG_IN_META: &[(&str, &str)] = &[
     ),
     (
         "routes: [{gateway: 10.0.0.1, outLinkName: a, mtu: 12}]",
-        "routes[0].mtu must be from 68 to 65536",
+        "routes[0].mtu must be from 68 to 65535",
+    ),
+    (
+        "routes: [{gateway: 'fd00::1', outLinkName: a, mtu: 1279}]",
+        "routes[0].mtu must be from 1280 to 65535",
+    ),
+    (
+        "links: [{name: b, logical: true, kind: bond, bondMaster: {resendIgmp: 256}}]",
+        "links[0].bondMaster.resendIgmp must be from 0 to 255",
+    ),
+    (
+        "links: [{name: b, logical: true, kind: bond, bondMaster: {peerNotifyDelay: 300001}}]",
+        "links[0].bondMaster.peerNotifyDelay must be from 0 to 300000",
     ),
     (
         "routes: [{gateway: 10.0.0.1, outLinkName: a, src: 'fd00::1'}]",

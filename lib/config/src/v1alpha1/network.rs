@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::ExtraHost;
-use crate::kinds::{BondMode, LinkRoute, XmitHashPolicy, check_keepalive, check_peers, check_vlan};
+use crate::kinds::{
+    BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_keepalive, check_mtu,
+    check_peers, check_primary, check_routes_fit, check_vlan,
+};
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
@@ -45,7 +48,13 @@ section! {
     }
 }
 
+/// A number that the old form may give as 0, by which it asks for nothing.
+fn asked(number: Option<u32>) -> Option<u32> {
+    number.filter(|number| *number != 0)
+}
+
 fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
+    check_size(interface.mtu, node, reader);
     if interface.interface.is_some() == interface.device_selector.is_some() {
         reader.wrong(node.mark, "needs either interface or deviceSelector");
     }
@@ -57,6 +66,13 @@ fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
         let what = "excludes bond, bridge, dummy and deviceSelector";
         reader.wrong_in(node, "wireguard", what);
     }
+}
+
+/// Complains of a link's MTU that cannot be one, and of its routes' that it would not take.
+fn check_size(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+    let mtu = asked(mtu);
+    check_mtu(mtu, node, reader);
+    check_routes_fit(mtu, node, reader);
 }
 
 section! {
@@ -86,7 +102,7 @@ fn check_route(route: &LegacyRoute, node: &Node, reader: &mut Reader<'_>) {
     if route.network.is_none() && route.gateway.is_none() {
         reader.wrong(node.mark, "needs network or gateway");
     }
-    LinkRoute::from(route).check_family(node, reader);
+    LinkRoute::from(route).check(node, reader);
 }
 
 impl From<&LegacyRoute> for LinkRoute {
@@ -96,7 +112,7 @@ impl From<&LegacyRoute> for LinkRoute {
             gateway: route.gateway,
             source: route.source,
             metric: route.metric,
-            mtu: route.mtu,
+            mtu: asked(route.mtu),
             table: None,
         }
     }
@@ -104,7 +120,7 @@ impl From<&LegacyRoute> for LinkRoute {
 
 section! {
     /// A bond in the old form; the kernel's own names and units.
-    pub struct LegacyBond {
+    pub struct LegacyBond [check_bond] {
         Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded";
         Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
         Acted "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Monitored by ARP";
@@ -133,6 +149,66 @@ section! {
         Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
         Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
         Acted "peerNotifyDelay" peer_notify_delay: Option<u32> = "Milliseconds between notifications";
+    }
+}
+
+fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
+    if !node.given("interfaces") && !node.given("deviceSelectors") {
+        reader.wrong(node.mark, "needs interfaces or deviceSelectors");
+    }
+    // Of links that are chosen by what they are like nobody knows the names yet.
+    if !node.given("deviceSelectors") {
+        let (primary, links) = (bond.primary.as_ref(), &bond.interfaces);
+        check_primary(primary, links, "interfaces", node, reader);
+    }
+    let is_of_many = |Mac([first, ..]): Mac| first & 1 == 1;
+    if bond.ad_actor_system.is_some_and(is_of_many) {
+        let what = "must be the address of one device: its first byte is even";
+        reader.wrong_in(node, "adActorSystem", what);
+    }
+    let names = BondNames {
+        arp_ip_targets: "arpIPTarget",
+        resend_igmp: "resendIgmp",
+        tlb_logical_lb: "tlbDynamicLb",
+        peer_notif_delay: "peerNotifyDelay",
+    };
+    bond.config().check_settings(&names, node, reader);
+}
+
+impl LegacyBond {
+    /// The same as a document of its kind has it; that has no field for `ad_actor_system`.
+    #[must_use]
+    pub fn config(&self) -> BondConfig {
+        let bond = self.clone();
+        BondConfig {
+            links: bond.interfaces,
+            mode: bond.mode,
+            miimon: bond.miimon,
+            updelay: bond.updelay,
+            downdelay: bond.downdelay,
+            use_carrier: bond.use_carrier,
+            xmit_hash_policy: bond.xmit_hash_policy,
+            arp_interval: bond.arp_interval,
+            arp_ip_targets: bond.arp_ip_target,
+            arp_validate: bond.arp_validate,
+            arp_all_targets: bond.arp_all_targets,
+            lacp_rate: bond.lacp_rate,
+            fail_over_mac: bond.fail_over_mac,
+            ad_select: bond.ad_select,
+            ad_actor_sys_prio: bond.ad_actor_sys_prio,
+            ad_user_port_key: bond.ad_user_port_key,
+            primary: bond.primary,
+            primary_reselect: bond.primary_reselect,
+            resend_igmp: bond.resend_igmp,
+            min_links: bond.min_links,
+            lp_interval: bond.lp_interval,
+            packets_per_slave: bond.packets_per_slave,
+            num_peer_notif: bond.num_peer_notif,
+            tlb_logical_lb: bond.tlb_dynamic_lb,
+            all_slaves_active: bond.all_slaves_active,
+            peer_notif_delay: bond.peer_notify_delay,
+            ..BondConfig::default()
+        }
     }
 }
 
@@ -174,6 +250,7 @@ section! {
 }
 
 fn check_legacy_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
+    check_size(vlan.mtu, node, reader);
     // One that is missing is told already.
     if node.given("vlanId") {
         check_vlan(Some(vlan.vlan_id), "vlanId", node, reader);

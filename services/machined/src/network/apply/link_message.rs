@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use corten_config::Word;
+use corten_config::{Word, kinds};
 use rtnetlink::packet_route::link::{
     BondAdSelect, BondAllPortActive, BondArpAllTargets, BondArpValidate, BondFailOverMac,
     BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, LinkMessage,
@@ -98,7 +98,46 @@ fn number<W: Word + PartialEq>(choice: W) -> u8 {
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
 }
 
+/// Without what does not count in its mode, or without looks at the carrier: the kernel refuses the whole bond for it
+/// (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META name every setting there is.
+fn counting(bond: &Bond) -> Bond {
+    let mut bond = bond.clone();
+    let is_lacp = bond.mode == kinds::BondMode::Lacp;
+    let balances = matches!(
+        bond.mode,
+        kinds::BondMode::BalanceTlb | kinds::BondMode::BalanceAlb
+    );
+    if !is_lacp {
+        bond.lacp_rate = None;
+        bond.ad_lacp_active = None;
+        bond.ad_actor_sys_prio = None;
+        bond.ad_actor_system = None;
+        bond.ad_user_port_key = None;
+    }
+    if is_lacp || balances {
+        bond.arp_interval = None;
+        bond.arp_validate = None;
+        bond.missed_max = None;
+    }
+    if !balances {
+        bond.tlb_logical_lb = None;
+    }
+    if !balances && bond.mode != kinds::BondMode::ActiveBackup {
+        bond.primary.clear();
+    }
+    if bond.mode != kinds::BondMode::BalanceRr {
+        bond.packets_per_slave = None;
+    }
+    if bond.miimon.unwrap_or_default() == 0 {
+        bond.updelay = None;
+        bond.downdelay = None;
+        bond.peer_notify_delay = None;
+    }
+    bond
+}
+
 fn bond(message: BondMessage, bond: &Bond, index: impl Fn(&str) -> Option<u32>) -> BondMessage {
+    let bond = counting(bond);
     let v4 = |address: &IpAddr| match address {
         IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
@@ -169,7 +208,6 @@ fn bond(message: BondMessage, bond: &Bond, index: impl Fn(&str) -> Option<u32>) 
 
 #[cfg(test)]
 mod tests {
-    use corten_config::kinds;
     use rtnetlink::packet_route::link::{InfoBond, InfoData, LinkAttribute, LinkInfo};
 
     use super::*;
@@ -210,12 +248,11 @@ mod tests {
                 fail_over_mac: Some(kinds::FailOverMac::Follow),
                 ad_lacp_active: Some(kinds::AdLacpActive::Off),
                 miimon: Some(100),
-                primary: "eth1".to_owned(),
                 ..Bond::default()
             }),
             ..spec("bond")
         };
-        let message = make(&bond, |name| (name == "eth1").then_some(7)).unwrap();
+        let message = make(&bond, |_| None).unwrap();
         assert!(message.attributes.contains(&LinkAttribute::Mtu(9000)));
         let InfoData::Bond(settings) = data(&message) else {
             panic!("{message:?}");
@@ -227,9 +264,88 @@ mod tests {
             InfoBond::FailOverMac(BondFailOverMac::Follow),
             InfoBond::MiiMon(100),
             InfoBond::AdLacpActive(false),
-            InfoBond::Primary(7),
         ];
         assert_eq!(settings.as_slice(), expected);
+    }
+
+    /// The kernel refuses a bond for a setting that does not count in its mode.
+    #[test]
+    fn a_bond_is_told_the_settings_that_count_in_its_mode() {
+        let told = |mode, miimon| {
+            let every = Bond {
+                mode,
+                miimon,
+                lacp_rate: Some(kinds::LacpRate::Slow),
+                ad_lacp_active: Some(kinds::AdLacpActive::On),
+                ad_actor_sys_prio: Some(65535),
+                ad_actor_system: Some([2, 0, 0, 0, 0, 1]),
+                ad_user_port_key: Some(0),
+                arp_interval: Some(0),
+                arp_validate: Some(kinds::ArpValidate::None),
+                missed_max: Some(2),
+                tlb_logical_lb: Some(1),
+                packets_per_slave: Some(1),
+                updelay: Some(200),
+                downdelay: Some(200),
+                peer_notify_delay: Some(0),
+                primary: "eth1".to_owned(),
+                ..Bond::default()
+            };
+            let spec = LinkSpec {
+                bond_master: Some(every),
+                ..spec("bond")
+            };
+            let message = make(&spec, |name| (name == "eth1").then_some(7)).unwrap();
+            let InfoData::Bond(settings) = data(&message) else {
+                panic!("{message:?}");
+            };
+            settings.clone()
+        };
+        let delays = [
+            InfoBond::UpDelay(200),
+            InfoBond::DownDelay(200),
+            InfoBond::PeerNotifDelay(0),
+        ];
+        let of_lacp = InfoBond::AdLacpRate(BondLacpRate::Slow);
+        let (of_rr, of_tlb) = (InfoBond::PacketsPerPort(1), InfoBond::TlbDynamicLb(true));
+        let (probes, primary) = (InfoBond::ArpInterval(0), InfoBond::Primary(7));
+        for (mode, count, others) in [
+            (
+                kinds::BondMode::Lacp,
+                vec![&of_lacp],
+                vec![&of_rr, &of_tlb, &probes, &primary],
+            ),
+            (
+                kinds::BondMode::BalanceRr,
+                vec![&of_rr, &probes],
+                vec![&of_lacp, &of_tlb, &primary],
+            ),
+            (
+                kinds::BondMode::BalanceTlb,
+                vec![&of_tlb, &primary],
+                vec![&of_lacp, &of_rr, &probes],
+            ),
+            (
+                kinds::BondMode::ActiveBackup,
+                vec![&primary, &probes],
+                vec![&of_lacp, &of_rr, &of_tlb],
+            ),
+        ] {
+            let settings = told(mode, Some(100));
+            assert!(
+                count.iter().all(|one| settings.contains(one)),
+                "{settings:?}"
+            );
+            assert!(
+                !others.iter().any(|one| settings.contains(one)),
+                "{settings:?}"
+            );
+            assert!(delays.iter().all(|delay| settings.contains(delay)));
+            for miimon in [None, Some(0)] {
+                let settings = told(mode, miimon);
+                assert!(!delays.iter().any(|delay| settings.contains(delay)));
+            }
+        }
     }
 
     /// The words stand in the kernel's order.
