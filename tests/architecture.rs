@@ -51,9 +51,12 @@ const EDGES: &[(&str, &[&str])] = &[
         "registryd",
         &["corten-api", "corten-daemon", "corten-extension"],
     ),
-    ("syslogd", &["corten-api", "corten-corpus", "corten-sys"]),
+    (
+        "syslogd",
+        &["corten-api", "corten-corpus", "corten-daemon", "corten-sys"],
+    ),
     ("trustd", &["corten-api", "corten-daemon", "corten-pki"]),
-    ("udevd", &["corten-corpus", "corten-sys"]),
+    ("udevd", &["corten-corpus", "corten-daemon"]),
     (
         "node",
         &[

@@ -1,4 +1,5 @@
-//! What the servers of a node share (apid, registryd, trustd).
+//! What the daemons of a node share: apid, registryd and trustd all of it, syslogd and udevd the word to the
+//! supervisor.
 //!
 //! Owns: their start and end, the port they listen on, the word to the supervisor, files that are read again
 //! when they change, which addresses are one peer, and places for connections.
@@ -6,16 +7,13 @@
 //! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
 //! On a laptop: `cargo test -p corten-daemon`.
 
+mod notify;
 mod peer;
 mod places;
 mod reloaded;
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -23,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub use notify::ready;
 pub use peer::Peer;
 pub use places::{Bounds, Evicted, Known, Place, Places};
 pub use reloaded::Reloaded;
@@ -73,26 +72,6 @@ pub fn run<O: Parser>(
             ExitCode::FAILURE
         }
     }
-}
-
-/// Tells the supervisor that the daemon `name` serves. When that fails it is said, and the daemon goes on.
-pub fn ready(name: &str) {
-    if let Err(error) = notify("READY=1") {
-        eprintln!("{name}: cannot tell the supervisor that we are ready: {error}");
-    }
-}
-
-/// Sends `state` to `$NOTIFY_SOCKET`; without that variable nobody asked.
-fn notify(state: &str) -> io::Result<()> {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
-        return Ok(());
-    };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => UnixAddr::from_abstract_name(name)?,
-        None => UnixAddr::from_pathname(&name)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
-    Ok(())
 }
 
 /// Listens at `address`, or at `port` of all addresses: of both families where the kernel has IPv6, else IPv4.

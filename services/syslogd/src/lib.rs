@@ -219,9 +219,7 @@ async fn serve(
             }
         }
     };
-    if let Err(error) = open::notify("READY=1") {
-        eprintln!("syslogd: telling the supervisor: {error}");
-    }
+    corten_daemon::ready("syslogd");
     tokio::select! {
         ended = server => ended.context("serve the log service"),
         ended = messages => ended,

@@ -1,13 +1,10 @@
-//! Opening what needs the privileges the daemon starts with, dropping them,
-//! and telling the supervisor that it is done.
+//! Opening what needs the privileges the daemon starts with, and dropping them.
 
 use anyhow::Context as _;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 
 /// A burst of senders must not find `/dev/log` full while we are busy.
@@ -48,20 +45,6 @@ pub fn drop_privileges(id: u32) -> anyhow::Result<()> {
     nix::unistd::setgroups(&[]).context("drop the supplementary groups")?;
     nix::unistd::setresgid(group, group, group).with_context(|| format!("become group {id}"))?;
     nix::unistd::setresuid(user, user, user).with_context(|| format!("become user {id}"))?;
-    Ok(())
-}
-
-/// Sends `state` to `$NOTIFY_SOCKET` (sd_notify(3)); without that variable
-/// nobody wants to know.
-pub fn notify(state: &str) -> io::Result<()> {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
-        return Ok(());
-    };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(&name)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }
 

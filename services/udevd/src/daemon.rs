@@ -101,9 +101,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
             settled = true;
             let (handled, time) = (daemon.handled, started.elapsed().as_millis());
             info!("settled: {handled} events in {time} ms");
-            if let Err(error) = crate::notify::send("READY=1") {
-                warn!("tell the supervisor: {error}");
-            }
+            corten_daemon::ready("udevd");
         }
         daemon.wait(true, false)?;
     }

@@ -39,7 +39,6 @@ mod modules;
 mod monitor;
 mod net_name;
 mod nodes;
-mod notify;
 mod partitions;
 mod path;
 mod plan;

@@ -1,0 +1,73 @@
+//! The word to the supervisor (sd_notify(3)).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The variable that says where the supervisor listens: a path, or `@` and a name without a file (unix(7)).
+const SOCKET: &str = "NOTIFY_SOCKET";
+
+/// Tells the supervisor that the daemon `name` is up; without `$NOTIFY_SOCKET` nobody asked. When it cannot be told,
+/// that is said, and the daemon goes on.
+pub fn ready(name: &str) {
+    let Some(socket) = std::env::var_os(SOCKET) else {
+        return;
+    };
+    if let Err(error) = send(&socket, "READY=1") {
+        eprintln!("{name}: cannot tell the supervisor that we are ready: {error}");
+    }
+}
+
+fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(supervisor: &UnixDatagram) -> Vec<u8> {
+        let mut buffer = [0; 64];
+        supervisor.set_nonblocking(true).unwrap();
+        let length = supervisor.recv(&mut buffer).unwrap();
+        buffer[..length].to_vec()
+    }
+
+    #[test]
+    fn the_supervisor_hears_it_at_a_path_and_at_a_name_without_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let supervisor = UnixDatagram::bind(&path).unwrap();
+        send(path.as_os_str(), "READY=1").unwrap();
+        assert_eq!(received(&supervisor), b"READY=1");
+
+        let name = format!("corten-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let supervisor = UnixDatagram::bind_addr(&address).unwrap();
+        send(OsStr::new(&format!("@{name}")), "READY=1").unwrap();
+        assert_eq!(received(&supervisor), b"READY=1");
+    }
+
+    #[test]
+    fn where_nobody_listens_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let nobody = directory.path().join("notify");
+        let error = send(nobody.as_os_str(), "READY=1").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        // Its end is not waited for either.
+        drop(UnixDatagram::bind(&nobody).unwrap());
+        let error = send(nobody.as_os_str(), "READY=1").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let long = "a".repeat(200);
+        for wrong in ["", "a\0b", &long, &format!("@{long}")] {
+            send(OsStr::new(wrong), "READY=1").unwrap_err();
+        }
+    }
+}
