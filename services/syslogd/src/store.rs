@@ -116,12 +116,14 @@ impl Store {
         };
         log.lost += lost;
         *cost -= log.ring.cost();
-        match text.get(..MAX_RECORD) {
-            None => log.ring.append(text, at),
-            Some(head) => {
-                let cut = format!(" [+{} bytes]\n", text.len() - MAX_RECORD);
+        // Its line feed is not the record's.
+        let record = text.strip_suffix(b"\n").unwrap_or(text);
+        match record.split_at_checked(MAX_RECORD) {
+            Some((head, rest)) if !rest.is_empty() => {
+                let cut = format!(" [+{} bytes]\n", rest.len());
                 log.ring.append(&[head, cut.as_bytes()].concat(), at);
             }
+            _ => log.ring.append(text, at),
         }
         while log.ring.cost() > self.bounds.per_log && log.ring.evict() {}
         *cost += log.ring.cost();
@@ -133,8 +135,7 @@ impl Store {
     }
 
     fn admit(logs: &Logs, id: &str) -> Result<(), Refused> {
-        let good = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
-        if id.is_empty() || id.len() > 64 || !id.bytes().all(good) {
+        if !is_id(id) {
             return Err(Refused::BadId);
         }
         if logs.by_id.len() >= MAX_LOGS {
@@ -220,6 +221,13 @@ impl Store {
     }
 }
 
+/// Whether a log can have this id, which is also a part of the names of its files.
+#[must_use]
+pub fn is_id(id: &str) -> bool {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
+    (1..=64).contains(&id.len()) && id.bytes().all(good)
+}
+
 /// Microseconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -294,6 +302,15 @@ mod tests {
         store.append("a", &vec![b'x'; MAX_RECORD + 5]).unwrap();
         let read = store.read("a", 0).unwrap();
         assert!(read.bytes.ends_with(b"x [+5 bytes]\n"));
+        // The longest that is none, with its line feed and without.
+        let mut longest = vec![b'x'; MAX_RECORD];
+        store.append("b", &longest).unwrap();
+        longest.push(b'\n');
+        store.append("c", &longest).unwrap();
+        for log in ["b", "c"] {
+            let (read, lines) = (store.read(log, 0).unwrap(), store.cursor(log, 0));
+            assert!(read.bytes == longest && lines == Some(1), "{log}");
+        }
     }
 
     proptest! {

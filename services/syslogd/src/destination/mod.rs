@@ -30,6 +30,8 @@ pub async fn serve(store: Arc<Store>, mut config: watch::Receiver<Config>) {
     let mut tasks = JoinSet::new();
     let mut served: Vec<(Destination, AbortHandle)> = Vec::new();
     loop {
+        // Those that were aborted.
+        while tasks.try_join_next().is_some() {}
         let mut wanted = config.borrow_and_update().destinations.clone();
         served.retain(|(destination, task)| {
             let place = wanted.iter().position(|other| other == destination);

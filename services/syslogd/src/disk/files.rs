@@ -61,7 +61,11 @@ impl Files {
                 let Ok(name) = entry.file_name().into_string() else {
                     continue;
                 };
-                let data = entry.metadata()?;
+                let data = match entry.metadata() {
+                    // Others write to this directory, too, and delete.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    data => data?,
+                };
                 if !data.is_file() {
                     continue;
                 }
@@ -81,7 +85,10 @@ impl Files {
                 return Ok(());
             }
             match (old.into_iter().min(), current.into_iter().max()) {
-                (Some((_, path)), _) => fs::remove_file(path)?,
+                (Some((_, path)), _) => match fs::remove_file(path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    done => done?,
+                },
                 (None, Some((_, log))) => self.rotate(&log)?,
                 (None, None) => return Ok(()),
             }
@@ -90,6 +97,8 @@ impl Files {
 }
 
 impl Keeper for Files {
+    const BUFFERS: bool = false;
+
     fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()> {
         if self
             .open

@@ -5,6 +5,7 @@
 use super::blocks::{self, BLOCK, Writer};
 use super::writer::Keeper;
 use crate::sources::KERNEL;
+use crate::store::is_id;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -109,6 +110,9 @@ impl Record {
 }
 
 impl Keeper for Records {
+    /// A block is written when it is full, or by [`Keeper::settle`].
+    const BUFFERS: bool = true;
+
     fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()> {
         let Some(Record {
             file,
@@ -138,13 +142,17 @@ impl Keeper for Records {
     }
 }
 
-/// What the previous boot left of a log; `None` when it left nothing. `boot`
-/// names this one: before its directory is made, `current` is still the
-/// previous one's.
+/// What the previous boot left of a log; `None` when it left nothing, or there
+/// can be no such log. `boot` names this one: before its directory is made,
+/// `current` is still the previous one's.
 ///
 /// # Errors
 /// The volume cannot be read.
 pub fn previous(base: &Path, boot: &str, log: &str) -> io::Result<Option<Vec<u8>>> {
+    // Who asks may ask for anything; it is a part of a path.
+    if !is_id(log) {
+        return Ok(None);
+    }
     let current = base.join(CURRENT);
     let here = fs::read_to_string(current.join(BOOT));
     let directory = match here {
@@ -158,7 +166,7 @@ pub fn previous(base: &Path, boot: &str, log: &str) -> io::Result<Option<Vec<u8>
     }
 }
 
-/// Ids of logs hold no slash (`Store`).
+/// Ids of logs hold no slash ([`is_id`]).
 fn file_name(log: &str) -> String {
     format!("{log}.ring")
 }
@@ -213,6 +221,27 @@ mod tests {
         boot(base, "three", &[]);
         assert_eq!(text(base, "three", "a").as_deref(), Some("3\n"));
         assert_eq!(text(base, "three", "kernel"), None);
+    }
+
+    #[test]
+    fn hostile_names_lead_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("base");
+        fs::create_dir(&base).unwrap();
+        boot(&base, "one", &[("a", "1\n")]);
+        let outside = directory.path().join("a.ring");
+        fs::copy(base.join("current/a.ring"), &outside).unwrap();
+        let absolute = directory.path().join("a");
+        for name in [
+            "../../a",
+            absolute.to_str().unwrap(),
+            "../current/a",
+            "",
+            "a\0",
+        ] {
+            assert_eq!(text(&base, "two", name), None, "{name}");
+        }
+        assert_eq!(text(&base, "two", "a").as_deref(), Some("1\n"));
     }
 
     #[test]

@@ -15,6 +15,8 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Something in a directory that keeps lines.
 pub(super) trait Keeper {
+    /// What was added goes with the keeper until it is settled.
+    const BUFFERS: bool;
     /// Adds whole lines of a log; on an error none of them.
     fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()>;
     /// What was added so far shall last.
@@ -28,6 +30,8 @@ pub(super) struct Writer<K> {
     at: Option<PathBuf>,
     keeper: Option<K>,
     places: BTreeMap<Arc<str>, u64>,
+    /// The places when everything was settled last.
+    settled: BTreeMap<Arc<str>, u64>,
     failed: Option<Instant>,
 }
 
@@ -38,6 +42,7 @@ impl<K: Keeper> Writer<K> {
             at: None,
             keeper: None,
             places: BTreeMap::new(),
+            settled: BTreeMap::new(),
             failed: None,
         }
     }
@@ -57,12 +62,16 @@ impl<K: Keeper> Writer<K> {
         let shown = directory.display();
         match self.try_write(store, directory) {
             Ok(()) => {
+                self.settled.clone_from(&self.places);
                 if self.failed.take().is_some() {
                     inform(store, &format!("{shown} takes logs again"));
                 }
             }
             Err(error) => {
                 self.keeper = None;
+                if K::BUFFERS {
+                    self.places.clone_from(&self.settled);
+                }
                 if self.failed.replace(Instant::now()).is_none() {
                     warn(store, &format!("{shown} takes no logs: {error}"));
                 }
@@ -113,6 +122,8 @@ mod tests {
     struct Disk(Arc<Mutex<(bool, String)>>);
 
     impl Keeper for Disk {
+        const BUFFERS: bool = false;
+
         fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()> {
             let mut disk = self.0.lock().unwrap();
             if disk.0 {
@@ -128,6 +139,57 @@ mod tests {
         fn settle(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// One that has lines on its disk when they are settled; it breaks when it is told so.
+    struct Buffered {
+        added: String,
+        disk: Disk,
+    }
+
+    impl Keeper for Buffered {
+        const BUFFERS: bool = true;
+
+        fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()> {
+            if log != "syslogd" {
+                self.added.push_str(std::str::from_utf8(lines).unwrap());
+            }
+            Ok(())
+        }
+
+        fn settle(&mut self) -> io::Result<()> {
+            let mut disk = self.disk.0.lock().unwrap();
+            if disk.0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            disk.1.push_str(&std::mem::take(&mut self.added));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_keeper_lost_before_it_was_settled_comes_again() {
+        let (per_log, total) = (16_384, 65_536);
+        let store = Store::new(Bounds { per_log, total });
+        let disk = Disk::default();
+        let opened = disk.clone();
+        let mut writer = Writer::new(move |_| {
+            Ok(Buffered {
+                added: String::new(),
+                disk: opened.clone(),
+            })
+        });
+        let place = Some(Path::new("/system/state/logs"));
+        store.append("a", b"one").unwrap();
+        writer.write(&store, place);
+        disk.0.lock().unwrap().0 = true;
+        store.append("a", b"two").unwrap();
+        writer.write(&store, place);
+        disk.0.lock().unwrap().0 = false;
+        writer.failed = writer.failed.and_then(|at| at.checked_sub(super::RETRY));
+        store.append("a", b"three").unwrap();
+        writer.write(&store, place);
+        assert_eq!(disk.0.lock().unwrap().1, "one\ntwo\nthree\n");
     }
 
     #[test]
