@@ -1,6 +1,6 @@
 //! Hearing that rule files changed (inotify(7)).
 
-use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,12 +33,13 @@ impl RuleWatch {
         Ok(Self { inotify })
     }
 
-    /// Whether a rule file came, changed or went since the last call.
+    /// Whether a rule file came, changed or went since the last call, or may have.
     pub fn changed(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut changed = false;
         while let Ok(event) = reader.next() {
+            changed |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let name = event.file_name().map(|name| name.to_string_lossy());
             changed |= name.is_some_and(|n| n.ends_with(".rules") && !n.starts_with('.'));
         }
@@ -72,5 +73,19 @@ mod tests {
         assert!(!watch.changed());
         fs::remove_file(path("99-machine.rules")).unwrap();
         assert!(watch.changed());
+    }
+
+    #[test]
+    fn when_events_were_lost_a_rule_file_may_have_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let watch = RuleWatch::new(&[directory.path().into()]).unwrap();
+        let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        // The kernel joins equal events that follow each other.
+        for number in 0..=most.trim().parse().unwrap() {
+            let name = if number % 2 == 0 { "a" } else { "b" };
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        assert!(watch.changed());
+        assert!(!watch.changed());
     }
 }

@@ -53,13 +53,17 @@ impl Watches {
         Ok(())
     }
 
-    /// The devices whose nodes were written to since the last call.
+    /// The devices whose nodes were written to since the last call, or may have been.
     pub fn written(&self) -> Vec<String> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut written: Vec<String> = Vec::new();
         while let Ok(event) = reader.next() {
+            // The kernel had no room for more events: each may have been of any node.
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                written = devices.values().cloned().collect();
+            }
             // The node is gone, and its watch with it.
             if event.events().contains(ReadFlags::IGNORED) {
                 devices.remove(&event.wd());
@@ -109,5 +113,26 @@ mod tests {
         assert!(watches.written().is_empty());
         assert!(watches.set(&a, "/devices/a", true).is_err());
         assert_eq!(watches.devices.lock().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn when_events_were_lost_every_node_may_have_been_written_to() {
+        let dev = tempfile::tempdir().unwrap();
+        let watches = Watches::new().unwrap();
+        for name in ["a", "b", "quiet"] {
+            let path = dev.path().join(name);
+            fs::write(&path, "").unwrap();
+            watches.set(&path, name, true).unwrap();
+        }
+        let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        // The kernel joins equal events that follow each other.
+        for number in 0..=most.trim().parse().unwrap() {
+            let path = dev.path().join(if number % 2 == 0 { "a" } else { "b" });
+            drop(File::options().write(true).open(path).unwrap());
+        }
+        let mut written = watches.written();
+        written.sort();
+        assert_eq!(written, ["a", "b", "quiet"]);
+        assert!(watches.written().is_empty());
     }
 }

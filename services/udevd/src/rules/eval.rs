@@ -305,7 +305,11 @@ impl<'a> Evaluation<'a> {
                 let links = self.plan.links.iter().map(|link| format!("/dev/{link}"));
                 Some(links.collect::<Vec<_>>().join(" ").into())
             }
-            "TAGS" => Some(self.plan.tags.iter().map(|tag| format!(":{tag}")).collect()),
+            // As libudev gives it, so that each tag is between two colons.
+            "TAGS" => {
+                let tags: String = self.plan.tags.iter().map(|tag| format!(":{tag}")).collect();
+                (!tags.is_empty()).then(|| format!("{tags}:").into())
+            }
             key => self
                 .plan
                 .properties

@@ -100,6 +100,22 @@ pub(super) fn told(rules: &str) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
+/// Rules ask for one tag of several by `*:tag:*`.
+#[test]
+fn each_tag_is_between_colons() {
+    let machine = Machine::new();
+    let rules = r#"
+TAG+="a", TAG+="b"
+ENV{TAGS}=="*:a:*", ENV{A}="yes"
+ENV{TAGS}=="*:b:*", ENV{B}="yes"
+ENV{TAGS}=="*:c:*", ENV{C}="yes"
+"#;
+    let plan = machine.disk(rules);
+    let found: Vec<&str> = plan.properties.keys().map(String::as_str).collect();
+    assert_eq!(found, ["A", "B"]);
+    assert!(machine.holds(r#"ENV{TAGS}=="""#));
+}
+
 #[test]
 fn conditions() {
     let machine = Machine::new();
