@@ -138,7 +138,9 @@ fn main() {
         settle();
         had.push(memory(&daemons));
         println!(
-            "\n| memory | before | after 1 connection | after 64 | after {nodes} nodes | at most |\n\
+            "\nMemory is a process's own; the last column counts the pages of its program's file that it has used, too, which\n\
+             the kernel takes back when it needs them.\n\n\
+             | memory | before | after 1 connection | after 64 | after {nodes} nodes | with its file, at most |\n\
              |---|---|---|---|---|---|"
         );
         for (number, daemon) in daemons.iter().enumerate() {
@@ -160,7 +162,7 @@ fn settle() {
     std::thread::sleep(corten_sys::memory::INTERVAL + Duration::from_secs(2));
 }
 
-/// KiB each has now.
+/// KiB each has of its own now.
 fn memory(daemons: &[Daemon]) -> Vec<u64> {
     daemons.iter().map(|daemon| daemon.memory().0).collect()
 }

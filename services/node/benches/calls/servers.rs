@@ -70,16 +70,17 @@ impl Daemon {
         }
     }
 
-    /// KiB of memory the process has, and the most it ever had.
+    /// KiB of memory that are the process's own (proc_pid_smaps(5), `smaps_rollup`), and the most it ever had with the
+    /// pages of its file, of which more come as more of the program is used.
     pub fn memory(&self) -> (u64, u64) {
-        let path = format!("/proc/{}/status", self.process.id());
-        let status = std::fs::read_to_string(path).unwrap();
-        let kib = |field: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = |file: &str, field: &str| {
+            let path = format!("/proc/{}/{file}", self.process.id());
+            let text = std::fs::read_to_string(path).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(field));
             let text = line.unwrap().trim().trim_end_matches(" kB");
             text.parse().unwrap()
         };
-        (kib("VmRSS:"), kib("VmHWM:"))
+        (kib("smaps_rollup", "Anonymous:"), kib("status", "VmHWM:"))
     }
 }
 

@@ -15,12 +15,13 @@ use prost::Message as _;
 use tempfile::TempDir;
 
 use crate::client::{Connection, Messages, WINDOW, begin_watching, mortal};
-use crate::process::{KIB, MIB, Process, at_rest, within};
+use crate::process::{KIB, MIB, Process, at_rest, until, within};
 use crate::scale;
 use crate::still::{self, Status};
 
 const WATCH: &str = "cosi.resource.State/Watch";
 const LOGS: &str = "machine.MachineService/Logs";
+const LIST: &str = "cosi.resource.State/List";
 
 /// Tells the process that is machined its directory.
 const MARK: &str = "CORTEN_TEST_MACHINED";
@@ -182,6 +183,41 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
         mortal.shutdown_background();
         machined.process.comes_back_to(had).await;
     });
+}
+
+/// Resident pages of the program's file are not counted: those stay, and the kernel takes them when it needs them.
+#[test]
+fn what_64_callers_at_once_took_is_given_back() {
+    const CALLERS: usize = 64;
+    const ROUNDS: usize = 4;
+    const LEFT: usize = 4 * MIB;
+    with_machined(
+        "at_machined::what_64_callers_at_once_took_is_given_back",
+        async |machined| {
+            let definition = Status::DEFINITION;
+            let list = cosi::ListRequest {
+                namespace: definition.default_namespace.to_owned(),
+                r#type: definition.type_name.to_owned(),
+                ..Default::default()
+            };
+            let connection = Connection::to_socket(&machined.path(SOCKET), WINDOW).await;
+            let whole = async || {
+                let mut messages = connection.call(LIST, &list, &[]).await;
+                let mut number = 0;
+                while messages.next().await.is_some() {
+                    number += 1;
+                }
+                assert_eq!(number, still::RESOURCES);
+            };
+            whole().await;
+            let before = machined.at_rest().await;
+            for _ in 0..ROUNDS {
+                join_all((0..CALLERS).map(|_| whole())).await;
+            }
+            let own = || machined.process.own();
+            until("own memory", own, |own| *own <= before + LEFT).await;
+        },
+    );
 }
 
 /// Lines come one by one, as on a node, so that each is a message of its own.
