@@ -1,9 +1,9 @@
 //! The partition table of a disk (UEFI 2.10, section 5.3), changed so that a power cut at any
 //! moment leaves a valid copy where firmware looks for one.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 
-use gptman::{GPT, GPTPartitionEntry};
+use gptman::{GPT, GPTHeader, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
 /// Linux data.
@@ -52,10 +52,10 @@ impl Table {
     /// Reads the table; the copy at the disk's end when the first one is damaged.
     ///
     /// # Errors
-    /// Neither copy is valid, or the disk cannot be read.
+    /// Neither copy is valid, one that is says what cannot be ([`is_senseless`]), or the disk cannot be read.
     pub fn read<D: Read + Seek>(disk: &mut D) -> io::Result<Table> {
         let disk_length = disk.seek(SeekFrom::End(0))?;
-        check_headers(disk, disk_length)?;
+        check_tables(disk, disk_length)?;
         let gpt = GPT::find_from(disk).map_err(io::Error::other)?;
         let mut table = Table { gpt, disk_length };
         table.fit()?;
@@ -89,9 +89,7 @@ impl Table {
     fn fit(&mut self) -> io::Result<()> {
         let sectors = self.disk_length / self.gpt.sector_size;
         let header = &mut self.gpt.header;
-        let entries = u64::from(header.number_of_partition_entries)
-            * u64::from(header.size_of_partition_entry);
-        let array = entries.div_ceil(self.gpt.sector_size);
+        let array = array_sectors(header, self.gpt.sector_size);
         header.primary_lba = 1;
         header.partition_entry_lba = 2;
         header.backup_lba = sectors.saturating_sub(1);
@@ -319,32 +317,78 @@ impl FirstSector {
     }
 }
 
-/// The library takes the sizes in a header at their word, and panics when they are not the usual ones.
-fn check_headers<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()> {
+/// The library takes at its word what a table says whose checksums are right, and panics when that is not usual.
+fn check_tables<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()> {
     for sector in [512, 4096] {
-        for at in [sector, disk_length.saturating_sub(sector)] {
-            let mut header = [0; 92];
-            disk.seek(SeekFrom::Start(at))?;
-            if disk.read_exact(&mut header).is_err() || !header.starts_with(b"EFI PART") {
+        let sectors = disk_length / sector;
+        for at in [1, sectors.saturating_sub(1)] {
+            disk.seek(SeekFrom::Start(at * sector))?;
+            // The library passes over one that is damaged, too.
+            let Ok(header) = GPTHeader::read_from(disk) else {
                 continue;
-            }
-            let number = |at: usize| {
-                let bytes = header
-                    .get(at..at + 4)
-                    .and_then(|bytes| bytes.try_into().ok());
-                u32::from_le_bytes(bytes.unwrap_or_default())
             };
-            let usual = number(12) == HEADER
-                && (1..=MOST_ENTRIES).contains(&number(80))
-                && number(84) == ENTRY;
-            if !usual {
-                return Err(io::Error::other(
-                    "the partition table has sizes that no tool makes",
-                ));
+            check_header(&header, sector, sectors).map_err(senseless)?;
+            if let Ok(entries) = header.read_partitions(disk, sector) {
+                check_entries(&header, &entries).map_err(senseless)?;
             }
         }
     }
     disk.rewind()
+}
+
+fn check_header(header: &GPTHeader, sector: u64, sectors: u64) -> Result<(), String> {
+    let count = header.number_of_partition_entries;
+    if header.header_size != HEADER
+        || header.size_of_partition_entry != ENTRY
+        || !(1..=MOST_ENTRIES).contains(&count)
+    {
+        return Err("has sizes that no tool makes".to_owned());
+    }
+    let at = header.partition_entry_lba;
+    if at >= sectors {
+        return Err(format!(
+            "has its entries at sector {at}, and the disk has {sectors}"
+        ));
+    }
+    let (first, array) = (header.first_usable_lba, array_sectors(header, sector));
+    // Written with any change, the table would be in the partitions.
+    if first < 2 + array {
+        return Err(format!(
+            "lets partitions begin at sector {first}, within itself"
+        ));
+    }
+    Ok(())
+}
+
+fn check_entries(header: &GPTHeader, entries: &[GPTPartitionEntry]) -> Result<(), String> {
+    let first = header.first_usable_lba;
+    for (entry, number) in entries.iter().zip(1..) {
+        let start = entry.starting_lba;
+        if entry.is_used() && start < first {
+            return Err(format!(
+                "has partition {number} at sector {start}, in front of the first usable one, {first}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How many sectors the entries of a table take.
+fn array_sectors(header: &GPTHeader, sector: u64) -> u64 {
+    let count = u64::from(header.number_of_partition_entries);
+    (count * u64::from(header.size_of_partition_entry)).div_ceil(sector)
+}
+
+fn senseless(what: String) -> io::Error {
+    let text = format!("the partition table {what}; wipe the disk if it is to be used");
+    io::Error::new(ErrorKind::InvalidData, text)
+}
+
+/// Whether what is wrong with a table was written that way, its checksums being right. One of ours that was damaged
+/// it is not.
+#[must_use]
+pub fn is_senseless(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::InvalidData
 }
 
 #[cfg(test)]

@@ -2,6 +2,10 @@
 
 use std::io::Cursor;
 
+use corten_corpus::{hostile, sample};
+use proptest::prelude::{Just, any, prop_assert, prop_oneof};
+use proptest::proptest;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -128,4 +132,111 @@ fn what_is_no_table_is_an_error_and_no_panic() {
     let mut short = disk(16 * MIB);
     short.get_mut().truncate(1 << 20);
     Table::read(&mut short).unwrap_err();
+}
+
+/// The checksum of UEFI (section 5.3.2; ISO 3309).
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+        }
+    }
+    !sum
+}
+
+/// A disk of 4 MiB with the table of a sample, made for this sector, as the first copy or as the one at its end. Who
+/// writes nonsense writes the checksums of it: they are right.
+fn disk_of(sample: &[u8], sector: usize, at_end: bool) -> Cursor<Vec<u8>> {
+    const LENGTH: usize = 4 << 20;
+    let mut disk = vec![0; LENGTH];
+    let mut put = |at: usize, bytes: &[u8]| {
+        for (to, from) in disk.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
+        }
+    };
+    put(0, &sample[..sample.len().min(512)]);
+    put(2 * sector, sample.get(1024..).unwrap_or_default());
+    let mut header = sample.get(512..).unwrap_or_default().to_vec();
+    header.resize(92, 0);
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let entries = u64::from_le_bytes(header[72..80].try_into().unwrap());
+    let start = usize::try_from(entries).unwrap().checked_mul(sector);
+    let length = usize::try_from(number(80)).unwrap() * 128;
+    let end = start.and_then(|start| start.checked_add(length));
+    let array = start.zip(end).and_then(|(start, end)| disk.get(start..end));
+    if let Some(array) = array {
+        header[88..92].copy_from_slice(&crc32(array).to_le_bytes());
+    }
+    header[16..20].fill(0);
+    let sum = crc32(&header);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    let at = if at_end { LENGTH - sector } else { sector };
+    disk[at..at + 92].copy_from_slice(&header);
+    Cursor::new(disk)
+}
+
+#[test]
+fn a_table_that_says_what_cannot_be_is_named() {
+    let good = sample("gpt", "two");
+    let names = |table: Table| {
+        let names = table.partitions().map(|(name, _)| name.to_owned());
+        names.collect::<Vec<_>>()
+    };
+    for at_end in [false, true] {
+        let table = Table::read(&mut disk_of(&good, 512, at_end)).unwrap();
+        assert_eq!(names(table), ["META", "u-data"]);
+    }
+    let refusal = |table: &[u8]| {
+        let error = Table::read(&mut disk_of(table, 512, false)).unwrap_err();
+        assert!(is_senseless(&error), "{error}");
+        error.to_string()
+    };
+    let why = refusal(&sample("gpt", "from-sector-zero"));
+    assert!(why.contains("partition 1 at sector 0") && why.contains("wipe the disk"));
+    // Where the fields of the header are, in the sample.
+    for (at, value, what) in [
+        (512 + 84, 64, "sizes"),
+        (512 + 80, 100_000, "sizes"),
+        (512 + 72, 9000, "entries at sector 9000"),
+        (512 + 40, 3, "at sector 3, within itself"),
+    ] {
+        let mut bad = good.clone();
+        bad[at..at + 4].copy_from_slice(&i32::to_le_bytes(value));
+        let why = refusal(&bad);
+        assert!(why.contains(what), "{why}");
+    }
+    // What was damaged is no such table.
+    let mut damaged = disk_of(&good, 512, false);
+    damaged.get_mut()[512 + 40] ^= 1;
+    assert!(!is_senseless(&Table::read(&mut damaged).unwrap_err()));
+}
+
+proptest! {
+    #[test]
+    fn hostile_tables_never_panic(
+        bytes in hostile("gpt"),
+        sector in prop_oneof![Just(512), Just(4096)],
+        at_end in any::<bool>(),
+        number in 0..6_u32,
+    ) {
+        let mut disk = disk_of(&bytes, sector, at_end);
+        let Ok(mut table) = Table::read(&mut disk) else {
+            return Ok(());
+        };
+        let extents: Vec<Extent> = table.partitions().map(|(_, extent)| extent).collect();
+        for extent in &extents {
+            prop_assert!(extent.start + extent.length <= table.disk_length());
+            table.grow(*extent, Some(MIB));
+            prop_assert!(table.find_id(table.id(*extent)).is_some());
+        }
+        let made = table.append("u-data", TYPE_LINUX, None).ok();
+        prop_assert!(made.is_none_or(|made| table.find_id(table.id(made)).is_some()));
+        let _ = table.remove(number);
+        table.individualize();
+        write(&table, &mut disk);
+        let left = Table::read(&mut disk).unwrap();
+        prop_assert!(left.partitions().eq(table.partitions()));
+    }
 }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{Trouble, UserVolume};
 use crate::console;
 use crate::durable;
+use crate::volumes::table::is_senseless;
 
 /// A map, in JSON, from volumes ([`UserVolume::key`]) to the ids of their partitions or disks.
 const FILE: &str = "user-volumes.json";
@@ -26,6 +27,22 @@ pub struct Seen {
     pub disk: String,
     /// Partitions, or what it is as a whole.
     pub ids: io::Result<Vec<Uuid>>,
+}
+
+impl Seen {
+    /// What reading a disk gave. A table that says what cannot be was made so: no volume is on it, and none has to
+    /// wait for it.
+    pub fn of(disk: &str, read: io::Result<Vec<Uuid>>) -> Seen {
+        let ids = match read {
+            Err(error) if is_senseless(&error) => {
+                console::warn(&format!("{disk} is left alone: {error}"));
+                Ok(Vec::new())
+            }
+            read => read,
+        };
+        let disk = disk.to_owned();
+        Seen { disk, ids }
+    }
 }
 
 /// The disk with a volume, whose id is this one if it is known; `None`: it is on no disk, and may be made.
@@ -173,6 +190,11 @@ mod tests {
         assert!(why.contains(&TWO.to_string()) && why.contains("put it back"));
         assert!(failure(Some(TWO), &one).contains("vdc: broken"));
         assert!(failure(None, &[seen("vda", &[]), broken("vdc")]).contains("vdc: broken"));
+        // Nobody's damage makes such a table.
+        let senseless = Seen::of("vdc", Err(ErrorKind::InvalidData.into()));
+        let damaged = Seen::of("vdc", Err(ErrorKind::Other.into()));
+        assert_eq!(disk_of("u-data", None, &[senseless]), Ok(None));
+        assert!(failure(None, &[damaged]).contains("vdc"));
         // By its name alone nobody can tell which it is.
         let two = [seen("vda", &[ONE]), seen("vdb", &[TWO])];
         assert!(failure(None, &two).contains("on vda and vdb"));

@@ -290,11 +290,7 @@ pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -
         .filter(|disk| !disk.cdrom && disk.size > 0)
         .map(|disk| {
             let disk = known_as(disk);
-            let ids = disk.open().and_then(&ids);
-            Seen {
-                disk: disk.name,
-                ids,
-            }
+            Seen::of(&disk.name, disk.open().and_then(&ids))
         })
         .collect()
 }
