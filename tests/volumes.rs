@@ -13,6 +13,8 @@ const ORDERLY: Duration = Duration::from_secs(120);
 const XFS: &[u8] = b"XFSB";
 /// Where its superblock has its checksum (`sb_crc`), in bytes.
 const CHECKSUM: u64 = 224;
+/// What is looked at to see what a partition holds, in bytes; all of it zeros is an empty one.
+const HEAD: u64 = 4096;
 const MIB: u64 = 1 << 20;
 /// The length of STATE.
 const STATE_MIB: usize = 320;
@@ -96,15 +98,18 @@ fn a_damaged_state_is_repaired_or_named() {
     assert_eq!(others.len(), 3, "copies of the superblock: {others:?}");
     let place = |mib: usize| mib as u64 * MIB;
 
-    // A copy makes the superblock whole, and nothing is lost.
-    disk.zero(place(first) + CHECKSUM, 4);
-    let node = disk.start(|machine| machine);
-    node.ask(&node.admin(), &["version"], BOOT);
-    mounted(&node, "/system/state");
-    let said = node.ask(&node.admin(), &["logs", "machined"], SOON);
-    let repaired = |line: &str| line.contains("STATE on /dev/vda") && line.contains("was repaired");
-    assert!(said.lines().any(repaired), "{said}");
-    switch_off(node);
+    // A copy makes the superblock whole, whatever is left of it, and nothing is lost.
+    for (at, length) in [(CHECKSUM, 4), (0, HEAD)] {
+        disk.zero(place(first) + at, length);
+        let node = disk.start(|machine| machine);
+        node.ask(&node.admin(), &["version"], BOOT);
+        mounted(&node, "/system/state");
+        let said = node.ask(&node.admin(), &["logs", "machined"], SOON);
+        let repaired =
+            |line: &str| line.contains("STATE on /dev/vda") && line.contains("was repaired");
+        assert!(said.lines().any(repaired), "{at}: {said}");
+        switch_off(node);
+    }
 
     // Only that it was one is left. The node comes up, and says what is wrong and what to do.
     for part in others.into_iter().chain([first]) {

@@ -15,30 +15,28 @@ use super::{Volume, encryption};
 use crate::console;
 use crate::supervisor::Supervisor;
 
+/// Of what is damaged for good.
+const REMEDY: &str = "wipe or reset it to have the volume made anew, without what is in it";
+
 /// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
-/// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
+/// mounted. `is_made`: it was made and used before, so that one that seems empty is damaged. `opened`: how it is
+/// encrypted, if it is; known also of one that cannot be mounted.
 pub(super) async fn attach(
     supervisor: &Supervisor,
     volume: &Volume<'_>,
     device: &Path,
+    is_made: bool,
     wanted: Option<&Encryption>,
     opened: &mut Option<Encryption>,
 ) -> Result<(), String> {
-    let decrypted = decrypt(volume.name, device, wanted).await?;
+    let decrypted = decrypt(volume.name, device, is_made, wanted).await?;
     *opened = decrypted.as_ref().map(|decrypted| decrypted.by.clone());
     let device = decrypted
         .as_ref()
         .map_or(device, |decrypted| decrypted.device.as_path());
     let shown = device.display().to_string();
-    let found = content(device)?;
-    match found {
-        Content::Xfs => {}
-        Content::Nothing => make_file_system(supervisor, volume, &shown).await?,
-        Content::Luks | Content::Foreign => {
-            return Err(format!(
-                "{shown} holds no XFS file system; wipe or reset it to have the volume made anew"
-            ));
-        }
+    if lacks_file_system(content(device)?, is_made, &shown)? {
+        make_file_system(supervisor, volume, &shown).await?;
     }
     let mount = || mount_on(volume, device);
     let repair = async || supervisor.run("xfs_repair", &[&shown]).await;
@@ -48,6 +46,18 @@ pub(super) async fn attach(
     };
     fs::set_permissions(volume.target, fs::Permissions::from_mode(mode))
         .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
+}
+
+/// Whether a file system is to be made. Where one was, there may be copies of what it began with, by which it is
+/// repaired.
+fn lacks_file_system(found: Content, is_made: bool, shown: &str) -> Result<bool, String> {
+    match found {
+        Content::Xfs => Ok(false),
+        Content::Nothing => Ok(!is_made),
+        Content::Luks | Content::Foreign => Err(format!(
+            "{shown} holds no XFS file system; wipe or reset it to have the volume made anew"
+        )),
+    }
 }
 
 /// Mounts a file system; one that cannot be mounted is repaired first.
@@ -61,13 +71,12 @@ async fn mount_repaired(
     console::warn(&format!(
         "{volume} on {shown} cannot be mounted ({error}); it is being repaired"
     ));
-    let remedy = "wipe or reset it to have the volume made anew, without what is in it";
     repair().await.map_err(|why| {
         let why = without_dots(&why);
-        format!("{shown} is damaged and cannot be repaired: {why}; {remedy}")
+        format!("{shown} is damaged and cannot be repaired: {why}; {REMEDY}")
     })?;
     mount().map_err(|error| {
-        format!("{shown} was repaired and cannot be mounted still: {error}; {remedy}")
+        format!("{shown} was repaired and cannot be mounted still: {error}; {REMEDY}")
     })?;
     console::warn(&format!(
         "{volume} on {shown} was repaired; what could be saved without its name is in lost+found"
@@ -90,15 +99,21 @@ fn without_dots(text: &str) -> String {
     words.join(" ")
 }
 
-/// Opens an encrypted partition, or makes it one; `None`: it is not encrypted.
+/// Opens an encrypted partition, or makes it one, unless there was one before (`is_made`); `None`: it is not encrypted.
 pub(super) async fn decrypt(
     volume: &str,
     partition: &Path,
+    is_made: bool,
     wanted: Option<&Encryption>,
 ) -> Result<Option<Decrypted>, String> {
     let shown = partition.display();
     let found = content(partition)?;
     let (open, wanted): (Open, _) = match (found, wanted) {
+        (Content::Nothing, Some(_)) if is_made => {
+            return Err(format!(
+                "{shown} is damaged and cannot be opened: it was made, and begins with zeros; {REMEDY}"
+            ));
+        }
         (Content::Nothing, Some(wanted)) => (encryption::make, wanted.clone()),
         (Content::Luks, Some(wanted)) => (encryption::open, wanted.clone()),
         (Content::Luks, None) => {

@@ -50,7 +50,9 @@ fn file_system() -> Option<tempfile::NamedTempFile> {
 /// What becomes of it, and how often it was repaired. A file system is mounted when its tool finds nothing wrong: the
 /// kernel mounts one for root only.
 async fn mounted(file: &File, path: &Path) -> (Result<(), String>, u32) {
-    assert_eq!(content(file, path), Content::Xfs);
+    file.sync_all().unwrap();
+    let found = disk::content(path).unwrap();
+    assert_eq!(lacks_file_system(found, true, "/dev/vda4"), Ok(false));
     let repairs = Cell::new(0);
     let mount = || tool("xfs_repair", &["-n"], path).map_err(io::Error::other);
     let repair = async || {
@@ -59,11 +61,6 @@ async fn mounted(file: &File, path: &Path) -> (Result<(), String>, u32) {
     };
     let done = mount_repaired(STATE.name, "/dev/vda4", mount, repair).await;
     (done, repairs.get())
-}
-
-fn content(file: &File, path: &Path) -> Content {
-    file.sync_all().unwrap();
-    disk::content(path).unwrap()
 }
 
 #[tokio::test]
@@ -89,6 +86,47 @@ async fn a_damaged_volume_is_repaired_or_named_with_the_remedy() {
                wipe or reset it to have the volume made anew, without what is in it";
     assert!(why.ends_with(end) && !why.contains("...."), "{why}");
     assert_eq!(repairs, 1);
+}
+
+#[tokio::test]
+async fn a_volume_that_was_made_is_not_made_again_when_its_beginning_is_lost() {
+    assert_eq!(lacks_file_system(Content::Nothing, false, ""), Ok(true));
+    let Some(image) = file_system() else { return };
+    let (file, path) = (image.as_file(), image.path());
+    // Zeros, and what is there while it is made.
+    for (lost, at) in [(vec![0; 4096], 0), (vec![1], 126)] {
+        file.write_all_at(&lost, at).unwrap();
+        assert_eq!(disk::content(path).unwrap(), Content::Nothing);
+        assert_eq!(mounted(file, path).await, (Ok(()), 1));
+        assert_eq!(disk::content(path).unwrap(), Content::Xfs);
+    }
+    file.set_len(0).unwrap();
+    file.set_len(STATE_LENGTH).unwrap();
+    let (done, repairs) = mounted(file, path).await;
+    let why = done.unwrap_err();
+    assert!(
+        why.contains("cannot be repaired") && why.ends_with(REMEDY),
+        "{why}"
+    );
+    assert_eq!(repairs, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_header_is_no_reason_to_encrypt_anew() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(64 << 20).unwrap();
+    let wanted = Encryption::default();
+    let mut failures = Vec::new();
+    for is_made in [false, true] {
+        let decrypted = decrypt("STATE", file.path(), is_made, Some(&wanted)).await;
+        failures.push(decrypted.unwrap_err());
+    }
+    // It has no keys, so that it goes no further than to try.
+    assert!(failures[0].contains("no key of its config"), "{failures:?}");
+    assert!(
+        failures[1].contains("begins with zeros") && failures[1].ends_with(REMEDY),
+        "{failures:?}"
+    );
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod attach;
 mod disk;
 mod encryption;
 mod keys;
+mod made;
 mod partitions;
 mod reset;
 mod slots;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
 use corten_sys::blkpg;
+use tokio::task::block_in_place;
 
 use super::alone::wait_for;
 use super::attach::attach;
@@ -14,7 +15,7 @@ use super::table::{Extent, TYPE_LINUX, Table};
 use super::wipe::write_zeros;
 use super::{
     EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, Volume,
-    WIPED,
+    WIPED, made,
 };
 use crate::supervisor::Supervisor;
 
@@ -47,7 +48,8 @@ impl Partitions {
     /// # Errors
     /// It cannot be read.
     pub fn lacks_state(&self) -> Result<bool, Failure> {
-        Ok(self.content(&STATE, self.state)? == Content::Nothing)
+        let is_empty = self.content(&STATE, self.state)? == Content::Nothing;
+        Ok(is_empty && !self.is_made(&STATE, self.state)?)
     }
 
     /// Mounts STATE, encrypted as `wanted` says; then it is added to what was `opened`, mounted or not.
@@ -99,6 +101,10 @@ impl Partitions {
             .map_err(|error| Failure::new(volume.name, error))
     }
 
+    fn is_made(&self, volume: &Volume<'_>, extent: Extent) -> Result<bool, Failure> {
+        made::is_made(&self.disk, extent.number).map_err(|error| Failure::new(volume.name, error))
+    }
+
     fn device(&self, extent: Extent) -> io::Result<PathBuf> {
         self.disk.partition(extent.number)
     }
@@ -114,10 +120,18 @@ impl Partitions {
         let device = self
             .device(extent)
             .map_err(|error| Failure::new(volume.name, error))?;
+        let is_made = self.is_made(volume, extent)?;
         let mut by = None;
-        let attached = attach(supervisor, volume, &device, wanted, &mut by).await;
+        let attached = attach(supervisor, volume, &device, is_made, wanted, &mut by).await;
         opened.extend(SystemVolume::from_word(volume.name).zip(by));
-        attached.map_err(|why| Failure::new(volume.name, why))
+        attached.map_err(|why| Failure::new(volume.name, why))?;
+        if !is_made {
+            block_in_place(|| {
+                let _alone = wait_for(&self.disk.name);
+                made::remember(volume.name, &self.disk, extent.number);
+            });
+        }
+        Ok(())
     }
 
     /// Both, in the table and known to the kernel.

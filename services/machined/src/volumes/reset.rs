@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::disk::{self, Disk};
 use super::table::Table;
-use super::{EPHEMERAL, STATE, carrier, device, wipe};
+use super::{EPHEMERAL, STATE, carrier, device, made, wipe};
 
 /// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
 pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
@@ -91,6 +91,7 @@ impl Target {
             Target::Partition(name) => {
                 let disk = carrier()?;
                 let whole = *name != EPHEMERAL.name;
+                made::forget(&disk, |other, _| other == *name)?;
                 wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)
             }
             Target::SystemDisk => {

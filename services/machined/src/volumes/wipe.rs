@@ -13,7 +13,7 @@ use super::alone::alone;
 use super::disk::{Disk, open_on};
 use super::table::{Extent, Table};
 use super::user::Signature;
-use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, while_busy};
+use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, made, while_busy};
 use crate::{console, sysfs};
 
 /// What holds secrets of the node; all of it is emptied, whatever the disk can.
@@ -176,7 +176,7 @@ impl DeviceWipe {
                 drop(file);
                 return self.drop_partition(&disk, *number);
             }
-            Some(_) => {}
+            Some((_, number)) => made::forget(&disk, |_, extent| extent.number == *number)?,
             None => forget_all(&file, &disk::extents(Path::new("/sys"), &self.device))?,
         }
         let parts = self.parts(&mut file, length);

@@ -192,10 +192,19 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         assert!(is_zero(&content(&zeroed, name)), "{name}");
     }
     let file = tempfile::NamedTempFile::new().unwrap();
-    let of = || Some(("vdb".to_owned(), 1));
+    let carrier = node_disk();
+    let name = carrier.path().to_str().unwrap();
+    let disk = Disk::new(name, 0);
+    let are_made = || [3, 4].map(|number| made::is_made(&disk, number).unwrap());
     for (zeros, left) in [(false, 0xa5), (true, 0)] {
+        for number in [3, 4] {
+            made::remember("STATE", &disk, number);
+        }
         fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
-        wipe(&file, zeros, of());
+        assert_eq!(are_made(), [true, true]);
+        wipe(&file, zeros, Some((name.to_owned(), 4)));
+        // It may be made anew, and no other.
+        assert_eq!(are_made(), [true, false]);
         let content = fs::read(file.path()).unwrap();
         assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));
         assert!(is_all(&content[16 << 20..39 << 20], left));

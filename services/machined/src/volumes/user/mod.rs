@@ -292,6 +292,16 @@ impl UserVolume {
         }
     }
 
+    /// What was made of it is not made again when it seems to be empty: that is damage. In swap there is nothing to
+    /// lose, and what is in a partition that is used as it is nobody here knows.
+    fn lasts(&self) -> bool {
+        match self.formatted() {
+            "swap" => false,
+            "xfs" => true,
+            _ => self.encryption().is_some(),
+        }
+    }
+
     /// By what it is kept in mind which one it was. A whole disk is nothing that was a partition of that name.
     fn key(&self) -> String {
         match self.kind {
@@ -371,7 +381,10 @@ mod tests {
             "RawVolumeConfig\nname: osd\nprovisioning: {diskSelector: {match: 'true'}}\n\
              encryption: {provider: luks2, keys: [{nodeID: {}}]}",
         );
-        assert!(raw.mounting.is_none() && raw.volume().is_none());
+        assert!(raw.mounting.is_none() && raw.volume().is_none() && raw.lasts());
+        let plain = "RawVolumeConfig\nname: osd\nprovisioning: {diskSelector: {match: 'true'}}";
+        let swap = "SwapVolumeConfig\nname: s\nprovisioning: {diskSelector: {match: 'true'}}";
+        assert!(data.lasts() && !one(plain).lasts() && !one(swap).lasts());
         assert!(matches!(&raw.kind, Kind::Partition(one) if one.least == 33 << 20));
 
         let whole = one(&format!("{DATA}}}\nvolumeType: disk"));

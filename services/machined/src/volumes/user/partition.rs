@@ -57,6 +57,8 @@ pub struct Plan {
     pub id: Uuid,
     /// What is done to it.
     pub change: Change,
+    /// The node has made what is in it.
+    pub is_made: bool,
     table: Table,
     /// The disk's first sector is to be written, too.
     is_unprotected: bool,
@@ -96,6 +98,7 @@ impl Plan {
             extent,
             id: table.id(extent),
             change,
+            is_made: table.is_made(extent.number),
             table,
             is_unprotected,
         })

@@ -15,8 +15,8 @@ use super::mounts::Target;
 use super::opened::OpenedVolumes;
 use super::partition::{Change, Plan, Wish, ids, is_zero};
 use super::{
-    Facts, Kind, Partition, Place, Purpose, Trouble, UserVolume, WholeDisk, mounts, swap,
-    whole_disk,
+    Facts, Kind, Partition, Place, Purpose, Signature, Trouble, UserVolume, WholeDisk, mounts,
+    swap, whole_disk,
 };
 use crate::console;
 use crate::durable;
@@ -26,7 +26,7 @@ use crate::volumes::alone::{Alone, alone};
 use crate::volumes::attach::{attach, content, decrypt};
 use crate::volumes::disk::{Content, Disk};
 use crate::volumes::encryption::Decrypted;
-use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption};
+use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made};
 
 /// What the partition of a volume may hold already, as udevd names it.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
@@ -72,14 +72,19 @@ impl World {
             }
             Kind::Partition(partition) => {
                 // Held until it is mounted.
-                let (held, device) = self.partition(volume, partition, facts).await?;
-                let opened = self.open(volume, &device, facts).await;
-                opened.map(|opened| held.place(&device, opened))
+                let found = self.partition(volume, partition, facts).await?;
+                let is_made = found.is_made && volume.lasts();
+                let opened = self.open(volume, &found.device, is_made, facts).await;
+                if opened.is_ok() && volume.lasts() && !is_made {
+                    block_in_place(|| made::remember(&volume.id, &found.held.disk, found.number));
+                }
+                opened.map(|opened| found.held.place(&found.device, opened))
             }
             Kind::Disk(disk) => {
                 let held = self.whole_disk(volume, disk, facts).await?;
                 let device = held.disk.device();
-                let opened = self.open(volume, &device, facts).await;
+                let is_made = block_in_place(|| was_used(&volume.key(), &held));
+                let opened = self.open(volume, &device, is_made, facts).await;
                 if opened.is_ok() {
                     block_in_place(|| whole_disk::remember(&volume.key(), &held));
                 }
@@ -137,7 +142,7 @@ impl World {
         volume: &UserVolume,
         partition: &Partition,
         facts: &Facts,
-    ) -> Result<(Held, PathBuf), Trouble> {
+    ) -> Result<FoundPartition, Trouble> {
         let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
         spawn_blocking(move || find_or_make(&id, &wanted, &facts))
             .await
@@ -156,18 +161,19 @@ impl World {
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
 
-    /// Decrypts, formats and mounts; the device that is mounted, or would be.
+    /// Decrypts, formats and mounts; the device that is mounted, or would be. `is_made`: this was done before.
     async fn open(
         &self,
         volume: &UserVolume,
         device: &Path,
+        is_made: bool,
         facts: &Facts,
     ) -> Result<String, String> {
         let encryption = volume.encryption();
         let Some(made) = volume.volume() else {
             let opened = match encryption {
                 Some(wanted) => {
-                    let opened = open_raw(&volume.id, device, wanted).await?;
+                    let opened = open_raw(&volume.id, device, is_made, wanted).await?;
                     self.opened.remember(&volume.id, opened.by);
                     opened.device.display().to_string()
                 }
@@ -195,7 +201,7 @@ impl World {
             ..made
         };
         let mut by = None;
-        let attached = attach(supervisor, &there, device, encryption, &mut by).await;
+        let attached = attach(supervisor, &there, device, is_made, encryption, &mut by).await;
         let is_encrypted = by.is_some();
         // Also of what could not be mounted.
         if let Some(by) = by {
@@ -216,8 +222,18 @@ impl World {
     }
 }
 
-/// The device of its partition, and its disk: where there is one of its name, or else the first that can have it.
-fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, PathBuf), Trouble> {
+/// The partition of a volume.
+struct FoundPartition {
+    /// Its disk.
+    held: Held,
+    device: PathBuf,
+    number: u32,
+    /// The node has made what is in it.
+    is_made: bool,
+}
+
+/// The partition of a volume: where there is one of its name, or else the first that can have it.
+fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPartition, Trouble> {
     let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
@@ -236,7 +252,12 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<(Held, Pa
         if durable::is_volume(state) {
             known::remember(state, id, plan.id);
         }
-        Ok((held, device))
+        Ok(FoundPartition {
+            held,
+            device,
+            number: plan.extent.number,
+            is_made: plan.is_made,
+        })
     };
     let seen = look(facts, |mut file| ids(&mut file, id));
     if let Some(name) = known::disk_of(id, wish.id, &seen)? {
@@ -366,8 +387,20 @@ impl Held {
     }
 }
 
+/// Whether the volume of this key was on this disk before, and could be used: then STATE knows the id of what is there.
+fn was_used(key: &str, held: &Held) -> bool {
+    let known = known::id(Path::new(STATE.target), key);
+    let found = Signature::of(&held.open).ok().flatten();
+    found.is_some_and(|found| known == Some(found.id))
+}
+
 /// An encrypted partition without a file system, open.
-async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
+async fn open_raw(
+    id: &str,
+    device: &Path,
+    is_made: bool,
+    wanted: &Encryption,
+) -> Result<Decrypted, String> {
     let shown = device.display();
     let found = content(device)?;
     // Whoever uses it as it is may have left its first page empty.
@@ -378,7 +411,7 @@ async fn open_raw(id: &str, device: &Path, wanted: &Encryption) -> Result<Decryp
             read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
         };
     let opened = if may_be_opened {
-        decrypt(id, device, Some(wanted)).await?
+        decrypt(id, device, is_made, Some(wanted)).await?
     } else {
         None
     };
