@@ -1,10 +1,18 @@
 //! Promise: a disk and a network card that are plugged into a node that runs are found and named, and forgotten when
-//! they are pulled out.
+//! they are pulled out; and a disk that looks like another node's changes nothing.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use qemu::Firmware;
 use serde_json::json;
 use tests::disk::NodeDisk;
-use tests::node::{Node, SOON};
+use tests::node::{BOOT, Node, SOON};
+use tests::workspace;
+
+/// From a reboot's reset to the next.
+const ORDERLY: Duration = Duration::from_secs(120);
 
 const SERIAL: &str = "corten-plugged";
 const MAC: &str = "52:54:00:c0:37:e2";
@@ -64,4 +72,53 @@ fn a_disk_and_a_card_come_and_go() {
         until(&node, &links, MAC, false);
     }
     node.ask(&node.admin(), &["version"], SOON);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_disk_of_another_node_changes_nothing() {
+    let disk = NodeDisk::new("stranger", 4);
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi).sockets(1));
+    node.configure();
+    let (state, _) = node.mount("/system/state");
+    let system_disk = ["get", "systemdisk", "system-disk", "-o", "yaml"];
+    let own = node.ask(&node.admin(), &system_disk, SOON);
+
+    let stick = workspace::target().join("vm").join("stranger.raw");
+    File::create(&stick).unwrap().set_len(64 << 20).unwrap();
+    let mut sfdisk = Command::new("/sbin/sfdisk");
+    sfdisk.args(["--quiet", "--label", "gpt"]).arg(&stick);
+    let mut sfdisk = sfdisk.stdin(Stdio::piped()).spawn().unwrap();
+    let table = "size=1MiB, name=META\nname=STATE\n";
+    std::io::Write::write_all(&mut sfdisk.stdin.take().unwrap(), table.as_bytes()).unwrap();
+    assert!(sfdisk.wait().unwrap().success());
+    let qmp = node.vm.qmp();
+    let file = json!({"driver": "file", "filename": stick});
+    let plugged = json!({"driver": "raw", "node-name": "plugged", "file": file});
+    qmp.execute("blockdev-add", &plugged).unwrap();
+    let device = json!({"driver": "virtio-blk-pci", "id": "disk", "bus": "socket1", "drive": "plugged", "serial": SERIAL});
+    qmp.device_add(&device).unwrap();
+    until(&node, &["get", "discoveredvolumes"], "vdb1", true);
+    assert_eq!(node.ask(&node.admin(), &system_disk, SOON), own);
+    node.ask(&node.admin(), &["meta", "write", "0x4d", "kept"], SOON);
+
+    // The firmware says which of them the node was started from, and it knows its owner still.
+    node.expect_reset(ORDERLY, || {
+        let asked = node.admin().call(&["reboot", "--wait=false"]);
+        asked.unwrap_or_else(|error| panic!("{error}"));
+    });
+    node.ask(&node.admin(), &["version"], BOOT);
+    until(&node, &["get", "disks", "-o", "yaml"], SERIAL, true);
+    let (again, _) = node.mount("/system/state");
+    assert!(again.starts_with("/dev/vd"), "{state} -> {again}");
+    let values = ["get", "meta", "-o", "jsonpath={.spec.value}"];
+    until(&node, &values, "kept", true);
+    // A reset knows what to wipe.
+    node.expect_reset(ORDERLY, || {
+        let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
+        let labels = ["--system-labels-to-wipe", "EPHEMERAL"];
+        let asked = node.admin().call(&[&reset[..], &labels].concat());
+        asked.unwrap_or_else(|error| panic!("{error}"));
+    });
+    node.ask(&node.admin(), &["version"], BOOT);
 }

@@ -3,9 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use corten_luks::Luks;
 use corten_sys::diskseq;
+use uuid::Uuid;
 
 use super::table::{Extent, Table};
 use crate::sysfs::read;
@@ -122,11 +124,74 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
     )))
 }
 
-/// The disk with a partition named META, as the images make it; `None` when there is no such disk.
+/// The disk that carries the node; `None` when there is no such disk.
 ///
 /// # Errors
-/// More than one: which of them this node is must not be a guess.
-pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
+/// There are several, and nothing says which of them it is: that must not be a guess.
+pub fn system_disk() -> io::Result<Option<Disk>> {
+    static CHOICE: Mutex<Choice> = Mutex::new(Choice(None));
+    let sysfs = Path::new("/sys");
+    let started_from = started_from(sysfs);
+    let is_started_from = |disk: &Disk| {
+        started_from.is_some_and(|partition| {
+            let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+            table.is_ok_and(|table| table.find_id(partition).is_some())
+        })
+    };
+    let mut choice = CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
+    choice.of(sysfs, is_started_from)
+}
+
+/// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
+/// another node's, or a copy.
+#[derive(Debug, Default)]
+pub(super) struct Choice(Option<Disk>);
+
+impl Choice {
+    /// The disk with a partition named META, as the images make it: the one that was found before, or the only one, or
+    /// that which the firmware started the node from.
+    pub(super) fn of(
+        &mut self,
+        sysfs: &Path,
+        is_started_from: impl Fn(&Disk) -> bool,
+    ) -> io::Result<Option<Disk>> {
+        let found = with_meta(sysfs)?;
+        let chosen = match (&self.0, found.as_slice()) {
+            (_, []) => return Ok(None),
+            (Some(chosen), found) if found.contains(chosen) => chosen.clone(),
+            (None, [only]) => only.clone(),
+            (before, found) => {
+                let mut started_from = found.iter().filter(|disk| is_started_from(disk));
+                match (started_from.next(), started_from.next()) {
+                    // Also when it was pulled out and put in again.
+                    (Some(only), None) => only.clone(),
+                    _ => return Err(ambiguous(before.as_ref(), found)),
+                }
+            }
+        };
+        self.0 = Some(chosen.clone());
+        Ok(Some(chosen))
+    }
+}
+
+fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
+    let names: Vec<_> = found.iter().map(|disk| disk.name.as_str()).collect();
+    let names = names.join(", ");
+    io::Error::other(match before {
+        None => format!(
+            "the disks {names} all have a META partition, and the firmware does not say which of them the node was \
+             started from; take out or wipe all but one"
+        ),
+        Some(before) => format!(
+            "{}, which carries the node, is gone, and nothing says that it is {names} by now; put it back and restart \
+             the node",
+            before.name
+        ),
+    })
+}
+
+/// The disks with a partition named META, by name.
+fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -137,17 +202,26 @@ pub fn system_disk(sysfs: &Path) -> io::Result<Option<Disk>> {
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    match found.as_slice() {
-        [] => Ok(None),
-        [one] => Ok(Some(one.clone())),
-        several => {
-            let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
-            Err(io::Error::other(format!(
-                "the disks {} all have a META partition; take out or wipe all but one",
-                names.join(", ")
-            )))
-        }
-    }
+    Ok(found)
+}
+
+/// The id of the partition that the node was started from, as the boot loader or the stub of the unified kernel image
+/// noted it (systemd: Boot Loader Interface); nobody does so on BIOS, over the network and on a CD. Disks made from
+/// one release have the same, so that it is no more than a hint.
+fn started_from(sysfs: &Path) -> Option<Uuid> {
+    /// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
+    const ATTRIBUTES: usize = 4;
+    /// Whose variables they are.
+    const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+    let variables = sysfs.join("firmware/efi/efivars");
+    let read = |name: &str| {
+        let value = fs::read(variables.join(format!("{name}-{VENDOR}"))).ok()?;
+        let units = value.get(ATTRIBUTES..)?.chunks_exact(2);
+        let units = units.filter_map(|unit| Some(u16::from_le_bytes(unit.try_into().ok()?)));
+        let text: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+        Uuid::parse_str(&String::from_utf16(&text).ok()?).ok()
+    };
+    read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))
 }
 
 /// Name and sysfs directory of each partition of a disk.
@@ -249,6 +323,8 @@ mod tests {
     fn the_system_disk_is_the_one_with_meta() {
         let sysfs = tempfile::tempdir().unwrap();
         fs::create_dir_all(sysfs.path().join("block/sr0/queue")).unwrap();
+        let nothing_known = |_: &Disk| false;
+        let system_disk = |sysfs: &Path| Choice::default().of(sysfs, nothing_known);
         assert_eq!(system_disk(sysfs.path()).unwrap(), None);
         partition(sysfs.path(), "sda", 1, "EFI");
         assert_eq!(system_disk(sysfs.path()).unwrap(), None);
@@ -275,6 +351,72 @@ mod tests {
         partition(sysfs.path(), "sda", 2, "META");
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");
+        let from = |name: &'static str| move |disk: &Disk| disk.name == name;
+        let started = Choice::default().of(sysfs.path(), from("sda")).unwrap();
+        assert_eq!(started.unwrap().name, "sda");
+        // Copies of one disk cannot be told from each other.
+        Choice::default().of(sysfs.path(), |_| true).unwrap_err();
+    }
+
+    #[test]
+    fn a_disk_with_meta_that_comes_later_is_not_the_systems() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let sequence = |disk: &str, number: &str| {
+            fs::write(sysfs.path().join(format!("block/{disk}/diskseq")), number).unwrap();
+        };
+        partition(sysfs.path(), "vda", 3, "META");
+        sequence("vda", "3\n");
+        let mut choice = Choice::default();
+        let mut chosen = |started_from: &str| {
+            let found = choice.of(sysfs.path(), |disk| disk.name == started_from);
+            found
+                .map(|disk| disk.map(|disk| (disk.name, disk.sequence)))
+                .map_err(|error| error.to_string())
+        };
+        let own = || Ok(Some(("vda".to_owned(), 3)));
+        assert_eq!(chosen(""), own());
+        partition(sysfs.path(), "sdb", 1, "META");
+        sequence("sdb", "7\n");
+        assert_eq!(chosen(""), own());
+        assert_eq!(chosen("sdb"), own());
+        // Another disk has its name by now.
+        sequence("vda", "9\n");
+        let why = chosen("").unwrap_err();
+        assert!(why.contains("vda, which carries the node, is gone") && why.contains("sdb, vda"));
+        fs::remove_dir_all(sysfs.path().join("block/sdb")).unwrap();
+        chosen("").unwrap_err();
+        // It is the same disk: the firmware started the node from it.
+        assert_eq!(chosen("vda"), Ok(Some(("vda".to_owned(), 9))));
+        fs::remove_dir_all(sysfs.path().join("block/vda")).unwrap();
+        assert_eq!(chosen("vda"), Ok(None));
+    }
+
+    #[test]
+    fn the_boot_loader_says_what_the_node_was_started_from() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let variables = sysfs.path().join("firmware/efi/efivars");
+        assert_eq!(started_from(sysfs.path()), None);
+        fs::create_dir_all(&variables).unwrap();
+        let set = |name: &str, value: &str| {
+            let mut bytes = vec![6, 0, 0, 0];
+            bytes.extend(value.encode_utf16().flat_map(u16::to_le_bytes));
+            let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+            fs::write(variables.join(name), bytes).unwrap();
+        };
+        set(
+            "StubDevicePartUUID",
+            "00000000-0000-0000-0000-00000000000A\0",
+        );
+        assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(10)));
+        set(
+            "LoaderDevicePartUUID",
+            "00000000-0000-0000-0000-00000000000B\0",
+        );
+        assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(11)));
+        for nonsense in ["", "\0", "vda1\0", "\u{fffe}"] {
+            set("LoaderDevicePartUUID", nonsense);
+            assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(10)));
+        }
     }
 
     #[test]

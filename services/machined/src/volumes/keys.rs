@@ -104,7 +104,7 @@ pub(super) fn check_kept(
 
 fn check_closed_state(next: Option<&Encryption>) -> Result<(), String> {
     let unreadable = |error| format!("STATE cannot be looked at: {error}");
-    let disk = disk::system_disk(Path::new("/sys")).map_err(unreadable)?;
+    let disk = disk::system_disk().map_err(unreadable)?;
     // Without a disk there is no STATE that could be lost.
     let Some(disk) = disk else { return Ok(()) };
     let device = disk.named(STATE.name).map_err(unreadable)?;

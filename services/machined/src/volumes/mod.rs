@@ -21,7 +21,7 @@ mod wipe;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ pub fn are_mounted() -> bool {
 /// # Errors
 /// The text names the disks.
 pub fn meta_partition() -> io::Result<Option<PathBuf>> {
-    let disk = disk::system_disk(Path::new("/sys"))?;
+    let disk = disk::system_disk()?;
     disk.map(|disk| disk.named("META")).transpose()
 }
 
@@ -183,9 +183,15 @@ pub fn device(partition: &str) -> io::Result<PathBuf> {
     carrier()?.named(partition)
 }
 
+/// The kernel's name of the disk that carries the node; `None`: there is none, or it is not known which it is.
+#[must_use]
+pub fn system_disk() -> Option<String> {
+    disk::system_disk().ok().flatten().map(|disk| disk.name)
+}
+
 /// The disk that carries the node.
 fn carrier() -> io::Result<Disk> {
-    let disk = disk::system_disk(Path::new("/sys"))?;
+    let disk = disk::system_disk()?;
     disk.ok_or_else(|| io::Error::other("this node was not started from a disk"))
 }
 

@@ -1,7 +1,7 @@
 //! The partitions of the system disk: found, made, grown.
 
 use std::io::{self, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
@@ -34,8 +34,7 @@ pub struct Partitions {
 /// # Errors
 /// The text names the disk.
 pub fn find() -> Result<Option<Partitions>, Failure> {
-    let disk = disk::system_disk(Path::new("/sys"))
-        .map_err(|error| Failure::new("the system disk", error))?;
+    let disk = disk::system_disk().map_err(|error| Failure::new("the system disk", error))?;
     let Some(disk) = disk else { return Ok(None) };
     let name = disk.name.clone();
     let partitions = Partitions::ensure(disk).map_err(|error| Failure::new(name, error))?;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 
 use uuid::Uuid;
 
@@ -54,7 +53,7 @@ impl Target {
                 .map(drop)
                 .map_err(|error| format!("system_partitions_to_wipe: {name}: {error}")),
             Target::SystemDisk => {
-                let disk = writable_system_disk(Path::new("/sys"))?;
+                let disk = writable(disk::system_disk())?;
                 disk.open()
                     .and_then(|mut device| Table::read(&mut device))
                     .map(drop)
@@ -95,7 +94,7 @@ impl Target {
                 wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)
             }
             Target::SystemDisk => {
-                let disk = writable_system_disk(Path::new("/sys")).map_err(io::Error::other)?;
+                let disk = writable(disk::system_disk()).map_err(io::Error::other)?;
                 wipe::system_disk(disk.sequence, &disk.device(), alive)
             }
             Target::Disk(disk) => wipe::other_disk(disk.sequence, &disk.device(), alive),
@@ -103,9 +102,8 @@ impl Target {
     }
 }
 
-fn writable_system_disk(sysfs: &Path) -> Result<Disk, String> {
-    let found = disk::system_disk(sysfs).map_err(|error| error.to_string())?;
-    let Some(disk) = found else {
+fn writable(system_disk: io::Result<Option<Disk>>) -> Result<Disk, String> {
+    let Some(disk) = system_disk.map_err(|error| error.to_string())? else {
         return Err(
             "no disk carries this node: it was started from a CD or the network and forgets everything when it \
              restarts; to wipe disks, name them in user_disks_to_wipe with mode user-disks, or use `wipe disk`"
@@ -125,6 +123,7 @@ fn writable_system_disk(sysfs: &Path) -> Result<Disk, String> {
 mod tests {
     use std::fs;
 
+    use super::super::disk::Choice;
     use super::*;
 
     #[test]
@@ -132,15 +131,16 @@ mod tests {
         let sysfs = tempfile::tempdir().unwrap();
         let partition = sysfs.path().join("block/vda/vda3");
         fs::create_dir_all(&partition).unwrap();
-        let none = writable_system_disk(sysfs.path()).unwrap_err();
+        let writable = || writable(Choice::default().of(sysfs.path(), |_| false));
+        let none = writable().unwrap_err();
         assert!(none.contains("CD or the network") && none.contains("`wipe disk`"));
         fs::write(partition.join("partition"), "3\n").unwrap();
         fs::write(partition.join("uevent"), "PARTNAME=META\n").unwrap();
         fs::write(sysfs.path().join("block/vda/ro"), "1\n").unwrap();
-        let refused = writable_system_disk(sysfs.path()).unwrap_err();
+        let refused = writable().unwrap_err();
         assert_eq!(refused, "vda is read-only: nothing on it can be wiped");
         fs::write(sysfs.path().join("block/vda/ro"), "0\n").unwrap();
-        assert_eq!(writable_system_disk(sysfs.path()).unwrap().name, "vda");
+        assert_eq!(writable().unwrap().name, "vda");
     }
 
     #[test]

@@ -10,8 +10,6 @@ pub(super) mod trim;
 pub(super) mod users;
 pub(super) mod volumes;
 
-use std::collections::BTreeSet;
-
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
@@ -22,6 +20,7 @@ use crate::resources::block::{
 };
 use crate::resources::runtime::DevicesStatus;
 use crate::uevents::Told;
+use crate::volumes::system_disk;
 use device::{Found, System};
 
 #[derive(Debug, Clone)]
@@ -72,16 +71,26 @@ async fn look(context: &mut Context, told: Told) -> Result<(), Failure> {
     let status = context.get::<DevicesStatus>(DevicesStatus::ID)?;
     let ready = status.is_some_and(|status| status.ready);
     // A disk may take its time to answer.
-    let devices = spawn_blocking(move || System::of_this_machine().devices(&told)).await?;
-    write(context, devices)?;
+    let look = move || {
+        let devices = System::of_this_machine().devices(&told);
+        (devices, system_disk())
+    };
+    let (devices, carrier) = spawn_blocking(look).await?;
+    write(context, devices, carrier)?;
     let status = DiscoveredVolumesStatus { ready };
     context.put(Draft::new(DiscoveredVolumesStatus::ID, status))?;
     Ok(())
 }
 
-fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
+fn write(
+    context: &mut Context,
+    devices: Vec<Found>,
+    carrier: Option<String>,
+) -> Result<(), Failure> {
     context.start_outputs();
-    if let Some(disk) = system_disk(&devices) {
+    if let Some(disk_id) = carrier {
+        let dev_path = format!("/dev/{disk_id}");
+        let disk = SystemDisk { dev_path, disk_id };
         context.put(Draft::new(SystemDisk::ID, disk))?;
     }
     for device in devices {
@@ -103,25 +112,6 @@ fn write(context: &mut Context, devices: Vec<Found>) -> Result<(), Failure> {
     context.remove_others::<SystemDisk>()?;
     context.remove_others::<DiscoveredVolume>()?;
     Ok(())
-}
-
-/// The disk that carries the node; of two that could, the node uses neither.
-fn system_disk(devices: &[Found]) -> Option<SystemDisk> {
-    let is_meta =
-        |volume: &&DiscoveredVolume| volume.partition_label == "META" && volume.partition_index > 0;
-    let volumes = devices.iter().filter_map(|device| device.volume.as_ref());
-    let disks: BTreeSet<&str> = volumes
-        .filter(is_meta)
-        .map(|volume| &*volume.parent)
-        .collect();
-    let mut disks = disks.into_iter();
-    let (Some(only), None) = (disks.next(), disks.next()) else {
-        return None;
-    };
-    Some(SystemDisk {
-        dev_path: format!("/dev/{only}"),
-        disk_id: only.to_owned(),
-    })
 }
 
 #[cfg(test)]
@@ -155,25 +145,5 @@ mod tests {
             .put(Draft::new(DevicesStatus::ID, devices), "")
             .unwrap();
         discovered(true).await;
-    }
-
-    #[test]
-    fn of_two_disks_that_could_be_the_systems_none_is() {
-        let partition = |name: &str, parent: &str, label: &str| Found {
-            name: name.to_owned(),
-            volume: Some(DiscoveredVolume {
-                parent: parent.to_owned(),
-                partition_label: label.to_owned(),
-                partition_index: 3,
-                ..DiscoveredVolume::default()
-            }),
-            ..Found::default()
-        };
-        let [one, other] = ["vda", "vdb"].map(|disk| partition(&format!("{disk}3"), disk, "META"));
-        let state = partition("vdb4", "vdb", "STATE");
-        assert_eq!(system_disk(std::slice::from_ref(&state)), None);
-        let found = system_disk(&[state.clone(), one.clone()]).unwrap();
-        assert_eq!((&*found.disk_id, &*found.dev_path), ("vda", "/dev/vda"));
-        assert_eq!(system_disk(&[one, state, other]), None);
     }
 }
