@@ -15,7 +15,7 @@ use corten_config::values::LinkName;
 use super::alias::aliases;
 use super::default_layer::unsaid;
 use super::host_dns::service_addresses;
-use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from, time_servers};
+use super::layers::{Specs, hostname, metric, prefix, resolver, route, route_from, time_servers};
 use super::{old_form, wireguard};
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
@@ -77,7 +77,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
             link_name: name.to_owned(),
             require_up: true,
             dhcp: Dhcp {
-                route_metric: config.route_metric.unwrap_or(METRIC),
+                route_metric: metric(config.route_metric),
                 skip_hostname: config.ignore_hostname == Some(true),
                 skip_routes: config.ignore_routes == Some(true),
                 client_identifier: identifier("dhcp4", config.client_identifier, duid),
@@ -94,7 +94,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
             link_name: name.to_owned(),
             require_up: true,
             dhcp: Dhcp {
-                route_metric: config.route_metric.unwrap_or(METRIC),
+                route_metric: metric(config.route_metric),
                 skip_hostname: config.ignore_hostname == Some(true),
                 skip_routes: false,
                 client_identifier: identifier("dhcp6", config.client_identifier, duid),
@@ -104,7 +104,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
     }
     for config in document.all::<BlackholeRouteConfig>() {
         specs.routes.push(RouteSpec {
-            priority: config.metric.unwrap_or(METRIC),
+            priority: metric(config.metric),
             route_type: "blackhole",
             scope: "global",
             ..route(LAYER, "", prefix(config.name), None)

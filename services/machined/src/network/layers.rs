@@ -126,7 +126,7 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
     let found = route(layer, link, dst, said.gateway);
     Some(RouteSpec {
         src: said.source,
-        priority: said.metric.unwrap_or(METRIC),
+        priority: metric(said.metric),
         mtu: said.mtu.unwrap_or(0),
         // 0 is the kernel's word for one that is not said.
         table: said
@@ -135,6 +135,12 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
             .unwrap_or(found.table),
         ..found
     })
+}
+
+/// The metric of a route. As in the reference, 0 says nothing; the kernel, too, gives an IPv6 route one of its own then.
+#[must_use]
+pub fn metric(said: Option<u32>) -> u32 {
+    said.filter(|metric| *metric != 0).unwrap_or(METRIC)
 }
 
 /// As a document writes it.

@@ -6,7 +6,7 @@ use corten_config::values::{Cidr, LinkName};
 
 use super::config_layer::{LAYER, Present, Said, master, real_name, tunnel};
 use super::default_layer::dhcp;
-use super::layers::{METRIC, Specs, prefix, route_from};
+use super::layers::{Specs, metric, prefix, route_from};
 use crate::resources::network::LinkStatus;
 use crate::resources::network_spec::{Bond, Bridge, Enabled, Filtering, Vlan};
 use crate::resources::network_wireguard::Wireguard;
@@ -115,7 +115,7 @@ fn ask(specs: &mut Specs, link: &str, options: &DhcpOptions) {
     ];
     for (operator, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
         let mut spec = dhcp(LAYER, operator, link);
-        spec.dhcp.route_metric = options.route_metric.unwrap_or(METRIC);
+        spec.dhcp.route_metric = metric(options.route_metric);
         if let Some(duid) = options.duidv6.as_ref().filter(|_| operator == "dhcp6") {
             spec.dhcp.client_identifier.client_identifier = "duid";
             spec.dhcp.client_identifier.duid = duid.replace(':', "");

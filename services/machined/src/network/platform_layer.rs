@@ -13,7 +13,9 @@ use glob::Pattern;
 use super::alias::own_address;
 use super::config_layer::{Present, identifier, master, real_name};
 use super::default_layer::dhcp;
-use super::layers::{METRIC, Specs, hostname, prefix, resolver, route, route_from, time_servers};
+use super::layers::{
+    METRIC, Specs, hostname, metric, prefix, resolver, route, route_from, time_servers,
+};
 use super::seed::Seed;
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{Dhcp, OperatorSpec, ResolverSpec};
@@ -126,7 +128,7 @@ fn meta_dhcp(operator: &str, how: &PlatformDhcp) -> Dhcp {
     let said = &how.identifier;
     let duid = said.duid.as_deref().map(str::to_lowercase);
     Dhcp {
-        route_metric: how.route_metric.unwrap_or(METRIC),
+        route_metric: metric(how.route_metric),
         skip_hostname: how.skip_hostname,
         skip_routes: how.skip_routes,
         client_identifier: identifier(operator, said.kind, duid.as_deref()),
@@ -286,7 +288,7 @@ fn seed_link(specs: &mut Specs, name: &str, said: &SeedLink, named: &impl Fn(&st
 
 fn seed_operator(operator: &'static str, link: &str, how: &SeedDhcp) -> OperatorSpec {
     let mut spec = dhcp(LAYER, operator, link);
-    spec.dhcp.route_metric = how.route_metric.unwrap_or(METRIC);
+    spec.dhcp.route_metric = metric(how.route_metric);
     spec.dhcp.skip_routes = how.skip_routes;
     spec.dhcp.skip_hostname = how.skip_hostname;
     spec
@@ -299,7 +301,7 @@ fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
     };
     // The reference has this of platforms alone: by IPv6 routers tell themselves where they lead, with 1024, and
     // come before what a cloud writes into every seed. Who writes a config or META chooses.
-    if said.route.metric.is_none() && far.dst.address.is_ipv6() {
+    if said.route.metric.unwrap_or_default() == 0 && far.dst.address.is_ipv6() {
         far.priority = 2 * METRIC;
     }
     let gateway = far.gateway.filter(|_| said.on_link);

@@ -87,6 +87,34 @@ fn the_old_form() {
 }
 
 #[test]
+fn a_metric_of_0_is_none() {
+    let network = "{interfaces: [
+        {interface: enp0s3, routes: [{network: 'fd01::/64', gateway: 'fe80::1', metric: 0}], dhcp: true, dhcpOptions: {routeMetric: 0}}]}";
+    let others = "---
+apiVersion: v1alpha1
+kind: LinkConfig
+name: eth1
+routes: [{destination: 'fd02::/64', gateway: 'fe80::1', metric: 0}]
+---
+apiVersion: v1alpha1
+kind: BlackholeRouteConfig
+name: fd66::/16
+metric: 0
+---
+apiVersion: v1alpha1
+kind: DHCPv6Config
+name: eth1
+routeMetric: 0
+";
+    let said = said(&document(network, others), &present());
+    let routes = said.specs.routes.iter().map(|route| route.priority);
+    assert_eq!(routes.collect::<Vec<_>>(), [1024; 3]);
+    let operators = said.specs.operators.iter();
+    let metrics = operators.map(|operator| operator.dhcp.route_metric);
+    assert_eq!(metrics.collect::<Vec<_>>(), [1024; 2]);
+}
+
+#[test]
 fn documents_with_a_kind() {
     let others = "---
 apiVersion: v1alpha1
