@@ -5,6 +5,7 @@ use std::sync::Arc;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use rtnetlink::MulticastGroup;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 
 use crate::console;
 use crate::controllers::netlink::Kernel;
@@ -45,9 +46,11 @@ impl Controller for Apply {
         ])?;
         let rtnetlink = Rtnetlink(kernel.handle.clone());
         loop {
+            let again = self.memory.lock().await.again();
             tokio::select! {
                 () = context.event() => {}
                 changed = kernel.changed() => changed?,
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
             }
             let units = units(
                 context
@@ -64,7 +67,7 @@ impl Controller for Apply {
                     .map(|spec| (**spec).clone()),
             );
             let mut memory = self.memory.lock().await;
-            for complaint in apply(&rtnetlink, &mut memory, &units).await? {
+            for complaint in apply(&rtnetlink, &mut memory, &units, Instant::now()).await? {
                 console::warn(&format!("network: {complaint}"));
             }
         }

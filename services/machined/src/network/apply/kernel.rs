@@ -18,7 +18,7 @@ use rtnetlink::{
     AddressMessageBuilder, Error, Handle, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder,
 };
 
-use super::{Found, FoundLink, FoundRoute, Kernel, Step, link_message};
+use super::{Found, FoundLink, FoundRoute, Kernel, Refusal, Step, link_message};
 use crate::network::wireguard;
 use crate::resources::network_spec::{AddressSpec, RouteSpec};
 use crate::resources::prefix::Prefix;
@@ -32,7 +32,7 @@ impl Kernel for Rtnetlink {
         self.read().await.map_err(|error| error.to_string())
     }
 
-    async fn perform(&self, step: &Step) -> Result<(), String> {
+    async fn perform(&self, step: &Step) -> Result<(), Refusal> {
         self.take(step).await
     }
 }
@@ -61,7 +61,7 @@ impl Rtnetlink {
         Ok(found)
     }
 
-    async fn take(&self, step: &Step) -> Result<(), String> {
+    async fn take(&self, step: &Step) -> Result<(), Refusal> {
         let links = self.0.link();
         let done = match step {
             Step::Make(spec) => {
@@ -77,7 +77,7 @@ impl Rtnetlink {
                 self.set(name, |link| link.address(address.to_vec()))
                     .await?
             }
-            Step::Wireguard(name, change) => return wireguard::perform(name, change),
+            Step::Wireguard(name, change) => return Ok(wireguard::perform(name, change)?),
             Step::Multicast(name, takes) => self.set(name, |link| link.multicast(*takes)).await?,
             Step::Master(name, Some(master)) => {
                 let master = self.index(master).await?;
@@ -116,7 +116,7 @@ impl Rtnetlink {
             (Err(error), Step::RemoveAddress(_) | Step::RemoveRoute(_)) if is_gone(&error) => {
                 Ok(())
             }
-            (done, _) => done.map_err(|error| describe(&error)),
+            (done, _) => done.map_err(Refusal::from),
         }
     }
 
@@ -124,17 +124,17 @@ impl Rtnetlink {
         &self,
         name: &str,
         change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
-    ) -> Result<Result<(), Error>, String> {
+    ) -> Result<Result<(), Error>, Refusal> {
         let message = LinkUnspec::new_with_index(self.index(name).await?);
         Ok(self.0.link().set(change(message).build()).execute().await)
     }
 
-    async fn index(&self, name: &str) -> Result<u32, String> {
+    async fn index(&self, name: &str) -> Result<u32, Refusal> {
         let mut found = self.0.link().get().match_name(name.to_owned()).execute();
         match found.try_next().await {
             Ok(Some(message)) => Ok(message.header.index),
-            Ok(None) => Err(format!("there is no link {name}")),
-            Err(error) => Err(describe(&error)),
+            Ok(None) => Err(Refusal::from(format!("there is no link {name}"))),
+            Err(error) => Err(Refusal::from(error)),
         }
     }
 
@@ -151,8 +151,8 @@ impl Rtnetlink {
         Ok(())
     }
 
-    async fn route_message(&self, spec: &RouteSpec) -> Result<RouteMessage, String> {
-        let invalid = |error| format!("{error}");
+    async fn route_message(&self, spec: &RouteSpec) -> Result<RouteMessage, Refusal> {
+        let invalid = |error| Refusal::from(format!("{error}"));
         let mut builder = RouteMessageBuilder::<IpAddr>::new()
             .table_id(spec.table)
             .priority(spec.priority)

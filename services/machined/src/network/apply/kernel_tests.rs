@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressScope};
+use tokio::time::Instant;
 
 use super::tests::{LAYER, all, prefix};
 use super::tunnel_tests::with_tunnel;
@@ -12,6 +13,11 @@ use crate::network::layers::{Specs, route};
 use crate::network::testing::{alone, kernel_lacks};
 use crate::network::wireguard::tests::{key, peer};
 use crate::resources::network_spec::{Bridge, Enabled, Master, RouteSpec};
+
+async fn applied(kernel: &Rtnetlink, memory: &mut Memory, wanted: &Units) -> Vec<String> {
+    let now = Instant::now();
+    apply(kernel, memory, wanted, now).await.unwrap()
+}
 
 fn bridged(address: &str, stp: bool) -> Units {
     let mut specs = Specs::default();
@@ -54,7 +60,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
         let kernel = Rtnetlink(handle);
         let mut memory = Memory::default();
         let wanted = bridged("10.0.0.2/24", false);
-        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &wanted).await, [""; 0]);
         let found = kernel.look().await.unwrap();
         let bridge = &found.links["br0"];
         assert_eq!(
@@ -80,14 +86,14 @@ fn the_kernel_takes_it_and_gives_it_back() {
         let index = bridge.index;
 
         // The same again is nothing to do.
-        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &wanted).await, [""; 0]);
         assert_eq!(kernel.look().await.unwrap().links["br0"].index, index);
 
         // Another address in place, then a bridge made anew, with all on it.
         let moved = bridged("10.0.0.3/24", false);
-        assert_eq!(apply(&kernel, &mut memory, &moved).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &moved).await, [""; 0]);
         let anew = bridged("10.0.0.3/24", true);
-        assert_eq!(apply(&kernel, &mut memory, &anew).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &anew).await, [""; 0]);
         let found = kernel.look().await.unwrap();
         let bridge = &found.links["br0"];
         assert_ne!(bridge.index, index);
@@ -106,7 +112,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
         let far = Some("192.0.2.1".parse().unwrap());
         unit.routes
             .push(route(LAYER, "br0", prefix("10.77.0.0/16"), far));
-        let complaints = apply(&kernel, &mut memory, &bad).await.unwrap();
+        let complaints = applied(&kernel, &mut memory, &bad).await;
         let [complaint] = complaints.as_slice() else {
             panic!("{complaints:?}");
         };
@@ -116,10 +122,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
         );
         assert_eq!(kernel.look().await.unwrap().routes, found.routes);
 
-        assert_eq!(
-            apply(&kernel, &mut memory, &Units::new()).await.unwrap(),
-            [""; 0]
-        );
+        assert_eq!(applied(&kernel, &mut memory, &Units::new()).await, [""; 0]);
         let found = kernel.look().await.unwrap();
         assert!(!found.links.contains_key("br0"));
         assert_eq!((found.links["cable"].master, ours(&found)), (0, 0));
@@ -145,7 +148,7 @@ fn an_address_of_the_host_is_none_of_the_nodes() {
         let kernel = Rtnetlink(handle.clone());
         let mut memory = Memory::default();
         let wanted = all(&specs);
-        assert_eq!(apply(&kernel, &mut memory, &wanted).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &wanted).await, [""; 0]);
         let found: Vec<_> = handle
             .address()
             .get()
@@ -180,7 +183,7 @@ fn a_tunnels_peers_are_the_kernels() {
         let here = "192.0.2.1:51820";
         let two = peer(2, here, &["10.8.0.2/32", "fd00::/64"]);
         let before = with_tunnel(&[two.clone(), peer(3, "", &["10.8.0.3/32"])]);
-        let complaints = apply(&kernel, &mut memory, &before).await.unwrap();
+        let complaints = applied(&kernel, &mut memory, &before).await;
         if complaints.iter().any(|text| text.contains("not supported")) {
             return kernel_lacks("WireGuard");
         }
@@ -199,7 +202,7 @@ fn a_tunnels_peers_are_the_kernels() {
         let mut changed = two.clone();
         changed.keepalive = 0;
         let after = with_tunnel(&[changed.clone(), peer(4, here, &["10.8.0.3/32"])]);
-        assert_eq!(apply(&kernel, &mut memory, &after).await.unwrap(), [""; 0]);
+        assert_eq!(applied(&kernel, &mut memory, &after).await, [""; 0]);
         let second = kernel.look().await.unwrap();
         assert_eq!(second.links["wg0"].index, first.links["wg0"].index);
         let mut peers = settings(&second).peers;

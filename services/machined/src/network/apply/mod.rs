@@ -2,12 +2,14 @@
 //!
 //! A *unit* is a link with its addresses and routes. What is to be done for one is a list of [`Step`]s, made
 //! by looking at what is there (`steps.rs`, pure). When the kernel refuses one, the unit goes back to what
-//! worked before, and is not tried again until something about it has changed.
+//! worked before, and is not tried again until something about it has changed, or, when what it said may pass by
+//! itself, until a while has passed.
 
 mod kernel;
 #[cfg(test)]
 mod kernel_tests;
 mod link_message;
+mod refusal;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,10 @@ mod tunnel_tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use tokio::time::Instant;
+
 pub use kernel::{Rtnetlink, describe, found_routes};
+pub use refusal::Refusal;
 
 use crate::network::wireguard;
 use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
@@ -156,7 +161,7 @@ pub trait Kernel {
     /// What is there now.
     fn look(&self) -> impl Future<Output = Result<Found, String>> + Send;
     /// Takes one step.
-    fn perform(&self, step: &Step) -> impl Future<Output = Result<(), String>> + Send;
+    fn perform(&self, step: &Step) -> impl Future<Output = Result<(), Refusal>> + Send;
 }
 
 /// What was done for a unit.
@@ -177,19 +182,41 @@ struct Failed {
     /// Those that other tunnels have, for a tunnel.
     ports: Vec<u16>,
     addresses: Vec<(Prefix, bool)>,
+    /// Those that it has, or had, of its own: somebody else may take one away.
+    routes: Vec<FoundRoute>,
+}
+
+/// A unit that failed.
+#[derive(Debug, Clone)]
+struct Failure {
+    saw: Failed,
+    /// How often it was refused in a row.
+    refusals: u32,
+    /// When it is tried again though nothing has changed.
+    again: Option<Instant>,
 }
 
 /// What was done so far; outlives a restart of the controller.
 #[derive(Debug, Default)]
 pub struct Memory {
     applied: BTreeMap<String, Applied>,
-    failed: BTreeMap<String, Failed>,
+    failed: BTreeMap<String, Failure>,
+}
+
+impl Memory {
+    /// When something is to be tried again though nothing has changed.
+    #[must_use]
+    pub fn again(&self) -> Option<Instant> {
+        let failures = self.failed.values();
+        failures.filter_map(|failure| failure.again).min()
+    }
 }
 
 /// Two rounds do; a third shows that the kernel takes back what it is given.
 const ROUNDS: usize = 3;
 
-/// Makes the kernel's network what is wanted, as far as it can be. Returns what went wrong, for a person.
+/// Makes the kernel's network what is wanted, as far as it can be. Returns what went wrong, for a person. `now`: what
+/// failed in passing is tried again when its time has come ([`Memory::again`]).
 ///
 /// # Errors
 /// When the kernel does not say what is there.
@@ -197,13 +224,14 @@ pub async fn apply(
     kernel: &impl Kernel,
     memory: &mut Memory,
     wanted: &Units,
+    now: Instant,
 ) -> Result<Vec<String>, String> {
     let mut complaints = Vec::new();
     let mut found = kernel.look().await?;
     // What one link gets can change another: a bridge takes its MTU from who joins it.
     for _ in 0..ROUNDS {
         let before = found.clone();
-        complaints.extend(apply_once(kernel, memory, wanted, &mut found).await?);
+        complaints.extend(apply_once(kernel, memory, wanted, now, &mut found).await?);
         if found == before {
             break;
         }
@@ -215,6 +243,7 @@ async fn apply_once(
     kernel: &impl Kernel,
     memory: &mut Memory,
     wanted: &Units,
+    now: Instant,
     found: &mut Found,
 ) -> Result<Vec<String>, String> {
     let mut complaints = Vec::new();
@@ -228,17 +257,35 @@ async fn apply_once(
     let gone = gone.iter().map(|name| (name, None));
     let kept = names.iter().map(|name| (*name, wanted.get(*name)));
     for (name, unit) in gone.chain(kept) {
-        if memory.failed.get(name) == Some(&steps::excerpt(name, unit, found)) {
+        let saw = excerpt(memory, name, unit, found);
+        let would_fail = |failure: &&Failure| {
+            failure.saw == saw && failure.again.is_none_or(|again| now < again)
+        };
+        if memory.failed.get(name).filter(would_fail).is_some() {
             continue;
         }
-        memory.failed.remove(name);
-        if let Some(complaint) = apply_unit(kernel, memory, name, unit, found).await? {
-            let failed = steps::excerpt(name, unit, found);
-            memory.failed.insert(name.clone(), failed);
-            complaints.push(complaint);
+        let before = memory.failed.remove(name);
+        if let Some(refusal) = apply_unit(kernel, memory, name, unit, found).await? {
+            let refusals = before.map_or(0, |before| before.refusals) + 1;
+            let pause = refusal.passes.then(|| refusal::pause(refusals));
+            let failure = Failure {
+                saw: excerpt(memory, name, unit, found),
+                refusals,
+                again: pause.map(|pause| now + pause),
+            };
+            memory.failed.insert(name.clone(), failure);
+            complaints.push(match pause {
+                None => refusal.why,
+                Some(pause) => format!("{refusal}; it is tried again in {} s", pause.as_secs()),
+            });
         }
     }
     Ok(complaints)
+}
+
+fn excerpt(memory: &Memory, name: &str, unit: Option<&Unit>, found: &Found) -> Failed {
+    let had = memory.applied.get(name).map(|applied| &applied.unit);
+    steps::excerpt(name, unit, had, found)
 }
 
 async fn apply_unit(
@@ -247,7 +294,7 @@ async fn apply_unit(
     name: &String,
     unit: Option<&Unit>,
     found: &mut Found,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Refusal>, String> {
     let before = memory.applied.get(name).cloned();
     let mtu = before.as_ref().and_then(|before| before.mtu);
     let mtu = mtu.or(found.links.get(name).map(|link| link.mtu));
@@ -262,13 +309,14 @@ async fn apply_unit(
         };
         let steps = match steps::steps(name, had, unit, mtu, found) {
             Ok(steps) => steps,
-            Err(refusal) => return Ok(Some(refusal)),
+            Err(refusal) => return Ok(Some(refusal.into())),
         };
         if steps.is_empty() {
             break;
         }
         if round == ROUNDS {
-            complaint = Some(format!("{name}: the kernel takes back what it is given"));
+            let why = format!("{name}: the kernel takes back what it is given");
+            complaint = Some(Refusal::from(why));
             break;
         }
         // With nothing to go back to, half of a network is better than none.
@@ -289,12 +337,18 @@ async fn apply_unit(
     };
     let undone = match steps::steps(name, unit, Some(&before.unit), mtu, found) {
         Ok(steps) => perform_all(kernel, &steps, true).await,
-        Err(refusal) => Some(refusal),
+        Err(refusal) => Some(refusal.into()),
     };
     *found = kernel.look().await?;
     Ok(Some(match undone {
-        None => format!("{what}; back to what worked before"),
-        Some(also) => format!("{what}; and to go back: {also}"),
+        None => Refusal {
+            why: format!("{what}; back to what worked before"),
+            ..what
+        },
+        Some(also) => Refusal {
+            why: format!("{what}; and to go back: {also}"),
+            passes: what.passes || also.passes,
+        },
     }))
 }
 
@@ -309,12 +363,15 @@ fn remember(memory: &mut Memory, name: &str, unit: Option<&Unit>, mtu: Option<u3
     }
 }
 
-/// Takes the steps in order, up to the first that is refused or all of them; returns the first refusal.
-async fn perform_all(kernel: &impl Kernel, steps: &[Step], goes_on: bool) -> Option<String> {
-    let mut first = None;
+/// Takes the steps in order, up to the first that is refused or all of them; returns the first refusal, and whether
+/// any of them may pass.
+async fn perform_all(kernel: &impl Kernel, steps: &[Step], goes_on: bool) -> Option<Refusal> {
+    let mut first: Option<Refusal> = None;
     for step in steps {
-        if let Err(error) = kernel.perform(step).await {
-            first.get_or_insert(format!("cannot {step}: {error}"));
+        if let Err(refusal) = kernel.perform(step).await {
+            let why = format!("cannot {step}: {refusal}");
+            let first = first.get_or_insert(Refusal { why, passes: false });
+            first.passes |= refusal.passes;
             if !goes_on {
                 break;
             }

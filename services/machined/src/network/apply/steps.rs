@@ -30,8 +30,8 @@ fn depth(wanted: &Units, name: &str, so_far: usize) -> usize {
     deeper.max().unwrap_or(so_far)
 }
 
-/// All that decides whether a unit's steps succeed.
-pub fn excerpt(name: &str, unit: Option<&Unit>, found: &Found) -> Failed {
+/// All that decides whether a unit's steps succeed, and whether what it `had` is there still.
+pub fn excerpt(name: &str, unit: Option<&Unit>, had: Option<&Unit>, found: &Found) -> Failed {
     let link = unit.and_then(|unit| unit.link.as_ref());
     let parent = link.map(|link| link.parent_name.as_str());
     let names = [Some(name), parent, link.and_then(LinkSpec::master)];
@@ -51,6 +51,16 @@ pub fn excerpt(name: &str, unit: Option<&Unit>, found: &Found) -> Failed {
     let index = found.links.get(name).map(|link| link.index);
     let addresses = found.addresses.iter();
     let addresses = addresses.filter(|((link, _), _)| Some(*link) == index);
+    let own = [unit, had].into_iter().flatten();
+    // What leads nowhere is on no link.
+    let link = index.or(name.is_empty().then_some(0));
+    let routes = own.flat_map(|unit| &unit.routes);
+    let mut routes: Vec<FoundRoute> = routes
+        .filter_map(|route| Some(as_found(link?, route)))
+        .filter(|route| found.routes.contains(route))
+        .collect();
+    routes.sort();
+    routes.dedup();
     Failed {
         unit: unit.cloned(),
         saw: saw.collect(),
@@ -58,6 +68,7 @@ pub fn excerpt(name: &str, unit: Option<&Unit>, found: &Found) -> Failed {
         addresses: addresses
             .map(|((_, address), usable)| (*address, *usable))
             .collect(),
+        routes,
     }
 }
 
@@ -261,14 +272,19 @@ fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut V
     steps.extend(last.into_iter().map(remove));
 }
 
-fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {
-    let as_found = |route: &RouteSpec| FoundRoute {
+/// As the kernel shows a route through the link of this index.
+fn as_found(index: u32, route: &RouteSpec) -> FoundRoute {
+    FoundRoute {
         table: route.table,
         dst: route.dst,
         gateway: route.gateway,
         priority: route.priority,
         link: index,
-    };
+    }
+}
+
+fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {
+    let as_found = |route: &RouteSpec| as_found(index, route);
     let is_there = |route: &RouteSpec| found.routes.contains(&as_found(route));
     let changed = |route: &RouteSpec| {
         let same = |old: &&RouteSpec| as_found(old) == as_found(route);

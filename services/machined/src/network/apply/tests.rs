@@ -1,6 +1,7 @@
 //! The engine on a kernel that is a struct, with refusals.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::*;
 use crate::network::layers::{Specs, route};
@@ -14,6 +15,8 @@ pub(super) const LAYER: Layer = Layer::Configuration;
 pub(super) struct Fake {
     pub(super) found: Mutex<Found>,
     refuses: Mutex<Vec<&'static str>>,
+    /// What it refuses, it would take later.
+    is_busy: Mutex<bool>,
     taken: Mutex<Vec<String>>,
 }
 
@@ -22,7 +25,7 @@ impl Kernel for Fake {
         Ok(self.found.lock().unwrap().clone())
     }
 
-    async fn perform(&self, step: &Step) -> Result<(), String> {
+    async fn perform(&self, step: &Step) -> Result<(), Refusal> {
         let text = step.to_string();
         if self
             .refuses
@@ -31,7 +34,10 @@ impl Kernel for Fake {
             .iter()
             .any(|word| text.contains(word))
         {
-            return Err("refused".to_owned());
+            return Err(Refusal {
+                why: "refused".to_owned(),
+                passes: *self.is_busy.lock().unwrap(),
+            });
         }
         self.taken.lock().unwrap().push(text);
         self.take(step);
@@ -154,7 +160,7 @@ fn eth0(address: &str, gateway: &str) -> Units {
 }
 
 pub(super) async fn apply_to(fake: &Fake, memory: &mut Memory, wanted: &Units) -> Vec<String> {
-    apply(fake, memory, wanted).await.unwrap()
+    apply(fake, memory, wanted, Instant::now()).await.unwrap()
 }
 
 #[tokio::test]
@@ -250,6 +256,74 @@ async fn a_refused_change_goes_back_to_what_worked() {
         fake.taken()
             .contains(&"give 10.5.0.2/24 to eth0".to_owned())
     );
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_less_and_less_often() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
+    fake.taken();
+    fake.refuse(&["give 10.5.0.2"]);
+    *fake.is_busy.lock().unwrap() = true;
+    let wanted = eth0("10.5.0.2/24", "10.5.0.1");
+    let mut now = Instant::now();
+    let refused = |pause: u64| {
+        let what = "cannot give 10.5.0.2/24 to eth0: refused; back to what worked before";
+        [format!("{what}; it is tried again in {pause} s")]
+    };
+    let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+    assert_eq!(all, refused(5));
+    for (pause, next) in [
+        (5, 10),
+        (10, 20),
+        (20, 40),
+        (40, 80),
+        (80, 160),
+        (160, 300),
+        (300, 300),
+    ] {
+        let again = memory.again().unwrap();
+        assert_eq!(again, now + Duration::from_secs(pause));
+        let early = again - Duration::from_millis(1);
+        let nothing = apply(&fake, &mut memory, &wanted, early).await.unwrap();
+        assert!(nothing.is_empty() && fake.taken().is_empty());
+        now = again;
+        let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+        assert_eq!(all, refused(next));
+    }
+    fake.refuse(&[]);
+    now += Duration::from_secs(300);
+    let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+    assert!(all.is_empty() && memory.again().is_none());
+    let gives = "give 10.5.0.2/24 to eth0".to_owned();
+    assert!(fake.taken().contains(&gives));
+}
+
+#[tokio::test]
+async fn a_route_that_somebody_deletes_comes_back_on_a_link_that_failed_too() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
+    fake.refuse(&["give 10.5.0.2"]);
+    let bad = eth0("10.5.0.2/24", "10.6.0.1");
+    assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
+    let before = fake.look().await.unwrap();
+    assert_eq!(before.routes.len(), 1);
+    // Somebody else's comes, which is nothing to this link.
+    fake.taken();
+    let mut others = before.routes.clone();
+    others.extend(before.routes.iter().cloned().map(|mut route| {
+        route.table = 7;
+        route
+    }));
+    fake.found.lock().unwrap().routes = others;
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(fake.taken().is_empty());
+    fake.found.lock().unwrap().routes.clear();
+    assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
+    assert_eq!(fake.look().await.unwrap(), before);
+    fake.taken();
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(fake.taken().is_empty());
 }
 
 #[tokio::test]

@@ -5,13 +5,13 @@ use netlink_packet_generic::GenlMessage;
 use netlink_packet_wireguard::WireguardMessage;
 
 use super::{Change, Found, message};
-use crate::network::generic::{Family, send};
+use crate::network::generic::{Family, NoAnswer, send};
 
 /// A tunnel as it is, keys and all.
 ///
 /// # Errors
 /// What the kernel says; the link may be gone.
-pub fn found(link: &str) -> Result<Found, String> {
+pub fn found(link: &str) -> Result<Found, NoAnswer> {
     let question = message::question(link);
     Ok(message::found(ask(family()?, question, NLM_F_DUMP)?))
 }
@@ -20,7 +20,7 @@ pub fn found(link: &str) -> Result<Found, String> {
 ///
 /// # Errors
 /// What the kernel says about the first message it did not take; those before are done.
-pub fn perform(link: &str, change: &Change) -> Result<(), String> {
+pub fn perform(link: &str, change: &Change) -> Result<(), NoAnswer> {
     let family = family()?;
     for message in message::messages(link, change) {
         ask(family, message, NLM_F_ACK)?;
@@ -28,17 +28,16 @@ pub fn perform(link: &str, change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-fn family() -> Result<u16, String> {
-    let family = Family::named(super::KIND).map_err(|error| error.to_string())?;
-    Ok(family.id)
+fn family() -> Result<u16, NoAnswer> {
+    Ok(Family::named(super::KIND)?.id)
 }
 
 fn ask(
     family: u16,
     message: WireguardMessage,
     flags: u16,
-) -> Result<Vec<WireguardMessage>, String> {
+) -> Result<Vec<WireguardMessage>, NoAnswer> {
     let mut message = GenlMessage::from_payload(message);
     message.set_resolved_family_id(family);
-    send(message, flags).map_err(|error| error.to_string())
+    send(message, flags)
 }
