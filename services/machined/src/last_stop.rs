@@ -5,19 +5,19 @@
 //! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset.
 
 mod evidence;
+mod stop;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::calendar::rfc3339;
 use crate::durable;
 use crate::oom::{self, Kill};
 pub use evidence::Evidence;
+pub use stop::{Reason, Stop};
 
 /// On STATE.
 const FILE: &str = "last-stop.json";
@@ -27,68 +27,6 @@ const NO_MEMORY: [&str; 2] = ["System is deadlocked on memory", "Out of memory"]
 
 /// Held while the record is read, changed and written.
 static RECORD: Mutex<()> = Mutex::new(());
-
-/// What kind of end it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Asked for.
-    Reboot,
-    /// Asked for.
-    Shutdown,
-    /// machined could not go on.
-    Fatal,
-    /// The kernel's own end; also soft and hard lockups and unknown NMIs.
-    Panic,
-    /// The kernel's own end, because memory ran out and there was nothing to kill for it.
-    OutOfMemory,
-    /// The machine was reset because nobody fed its watchdog.
-    Watchdog,
-    /// Loss of power, or a reset from outside.
-    CutOff,
-}
-
-/// The end of a boot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
-    /// What kind of end it was.
-    pub reason: Reason,
-    /// Who asked for it, or what went wrong.
-    pub detail: String,
-    /// When (RFC 3339); empty when nobody could write it down.
-    pub at: String,
-}
-
-impl Stop {
-    /// An end that happens now.
-    #[must_use]
-    pub fn now(reason: Reason, detail: &str) -> Stop {
-        Stop {
-            reason,
-            detail: detail.to_owned(),
-            at: rfc3339(SystemTime::now()),
-        }
-    }
-}
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let reason = match self.reason {
-            Reason::Reboot => "a reboot",
-            Reason::Shutdown => "a shutdown",
-            Reason::Fatal => "a failure of machined",
-            Reason::Panic => "a panic of the kernel",
-            Reason::OutOfMemory => "a panic of the kernel without memory",
-            Reason::Watchdog => "a reset by the watchdog",
-            Reason::CutOff => "the loss of power, or a reset from outside",
-        };
-        f.write_str(reason)?;
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
-        }
-        Ok(())
-    }
-}
 
 /// What is on STATE.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,10 +80,10 @@ impl LastStop {
         } = record;
         let (stop, kernel_log) = match stop {
             Some(stop) => (stop, String::new()),
-            None if words.is_empty() => (untimed(Reason::CutOff, ""), words),
+            None if words.is_empty() => (Stop::untimed(Reason::CutOff, ""), words),
             None => {
                 let detail = format!("before it, a panic: {}", panic_line(&words));
-                (untimed(Reason::CutOff, &detail), words)
+                (Stop::untimed(Reason::CutOff, &detail), words)
             }
         };
         LastStop {
@@ -154,15 +92,6 @@ impl LastStop {
             kernel_log,
             kills,
         }
-    }
-}
-
-/// An end whose moment nobody could write down.
-fn untimed(reason: Reason, detail: &str) -> Stop {
-    Stop {
-        reason,
-        detail: detail.to_owned(),
-        at: String::new(),
     }
 }
 
@@ -226,11 +155,11 @@ pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
                 true => Reason::OutOfMemory,
                 false => Reason::Panic,
             };
-            untimed(reason, line)
+            Stop::untimed(reason, line)
         }
         None if evidence.watchdog && last.as_ref().is_none_or(is_cut_off) => {
             let detail = last.as_ref().map_or("", |last| &last.stop.detail);
-            untimed(Reason::Watchdog, detail)
+            Stop::untimed(Reason::Watchdog, detail)
         }
         None => return last,
     };
