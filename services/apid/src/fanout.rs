@@ -18,10 +18,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
+use crate::answer::Answer;
 use crate::audit::Nodes;
 use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
-use crate::link::Answer;
 use crate::merge;
 use crate::proxy::{Answerer, Proxy};
 use crate::quota::Taken;

@@ -18,8 +18,11 @@
 //! On a laptop, without root: `apid --pki DIR --machined SOCK --listen
 //! 127.0.0.1:50000`, where SOCK is served by the tests' fake node.
 
+mod answer;
 mod audit;
+mod call;
 mod caller;
+mod connection;
 mod fanout;
 mod forward;
 mod frames;
@@ -39,6 +42,8 @@ mod server;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod turns;
+mod upload;
 mod upstream;
 mod wire;
 
@@ -68,11 +73,11 @@ pub use server::Server;
 const CALLS: (usize, usize) = (1_280, 1_100);
 /// What a call costs, in bytes: what its answerer sent and nobody reads, a short
 /// message that is put together, an answer that waits to be sent with one frame
-/// of HTTP/2 (RFC 9113, section 4.2), and its metadata.
-const CALL: usize = link::ANOTHER_NODES as usize
+/// of HTTP/2 more, and its metadata.
+const CALL: usize = connection::ANOTHER_NODES as usize
     + frames::SMALL
     + server::SEND_BUFFER
-    + 16 * 1024
+    + answer::PIECE
     + LARGEST_OWN
     + LARGEST_CHAIN;
 /// Bytes of long messages that are put together, for all callers and for one:

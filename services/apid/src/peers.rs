@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use hyper::client::conn::http2::SendRequest;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Status;
 
-use crate::link::{self, Answer, Links, describe};
+use crate::answer::Answer;
+use crate::connection::{ANOTHER_NODES, Connection};
+use crate::link::{Links, describe};
 use crate::local;
 use crate::reply::Body;
 
@@ -81,11 +82,7 @@ impl Peers {
             .map_err(|status| named(node, &status))
     }
 
-    async fn connect(
-        &self,
-        node: &str,
-        config: &Arc<ClientConfig>,
-    ) -> Result<SendRequest<Body>, Status> {
+    async fn connect(&self, node: &str, config: &Arc<ClientConfig>) -> Result<Connection, Status> {
         let name = ServerName::try_from(local::bare(node).to_owned())
             .map_err(|_| Status::invalid_argument("not a host name or an IP address"))?;
         let stream = (self.dial)(node)
@@ -96,7 +93,7 @@ impl Peers {
             .connect(name, stream)
             .await
             .map_err(|error| Status::unavailable(format!("not a node to trust: {error}")))?;
-        link::handshake(stream, link::ANOTHER_NODES)
+        Connection::begin(stream, ANOTHER_NODES)
             .await
             .map_err(|error| Status::unavailable(describe(&error)))
     }

@@ -1,31 +1,28 @@
 //! A call, from its head to its answer: who, what, whom it is for.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, is_listed};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
-use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use rustls::ClientConfig;
-use tonic::{Code, Status};
+use tonic::Status;
 
+use crate::answer::Answer;
 use crate::audit::{Audit, Line};
+use crate::call::Call;
 use crate::caller::Caller;
 use crate::fanout::{self, FanOut};
 use crate::forward::Forward;
 use crate::identity::{Current, Identity};
-use crate::link::Answer;
 use crate::local;
 use crate::peers::Peers;
 use crate::quota::{Quota, Taken};
-use crate::reply::{Body, BoxError, counted, refusal};
+use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
 
@@ -72,13 +69,7 @@ impl Proxy {
         {
             line.ended(&status);
         }
-        response.map(|body| {
-            Body::new(Call {
-                body,
-                line,
-                place: Arc::new((share, active)),
-            })
-        })
+        response.map(|body| Body::new(Call::new(body, line, (share, active))))
     }
 
     async fn answer(
@@ -218,48 +209,6 @@ fn effective_roles(certificate: &[Role], headers: &HeaderMap) -> Vec<Role> {
         .iter()
         .filter_map(|value| Role::parse(value.to_str().ok()?))
         .collect()
-}
-
-/// An answer on its way. When it is at its end, the call's line of the audit log is written.
-struct Call {
-    body: Body,
-    line: Option<Line>,
-    /// The call counts as long as some of its answer has still to be sent.
-    place: Arc<(Option<Taken>, Arc<()>)>,
-}
-
-impl http_body::Body for Call {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        let place = &self.place;
-        let polled = polled.map_ok(|frame| frame.map_data(|data| counted(data, place.clone())));
-        if let Some(line) = &mut self.line {
-            match &polled {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
-                        line.ended(&status);
-                    }
-                }
-                Poll::Ready(Some(Err(_))) => line.ended(&Status::new(Code::Unavailable, "")),
-                _ => {}
-            }
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 #[cfg(test)]

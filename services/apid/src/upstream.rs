@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use http::{Request, Response};
-use hyper::client::conn::http2::SendRequest;
 use tokio::net::UnixStream;
 use tonic::Status;
 
-use crate::link::{self, Answer, Links, describe};
+use crate::answer::Answer;
+use crate::connection::{Connection, MACHINEDS};
+use crate::link::{Links, describe};
 use crate::log_limit::LogLimit;
 use crate::reply::Body;
 
@@ -39,11 +40,11 @@ impl Upstream {
             })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Body>, Status> {
+    async fn connect(&self) -> Result<Connection, Status> {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|error| Status::unavailable(format!("{}: {error}", self.socket.display())))?;
-        link::handshake(stream, link::MACHINEDS)
+        Connection::begin(stream, MACHINEDS)
             .await
             .map_err(|error| Status::unavailable(describe(&error)))
     }

@@ -10,7 +10,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::SendRequest;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -20,7 +21,6 @@ use tokio_rustls::TlsConnector;
 use tonic::Status;
 
 use crate::frames::framed;
-use crate::link;
 use crate::reply::Body;
 
 /// Believes any server: what apid shows is looked at elsewhere.
@@ -94,6 +94,9 @@ pub(crate) fn tls(ca: Option<&Ca>, own: Option<&CertificateAndKey>) -> Arc<Clien
     Arc::new(config)
 }
 
+/// What of an answer comes before somebody reads it, in bytes.
+const WINDOW: u32 = 32 * 1024;
+
 /// A client that sends any path, metadata and bytes.
 #[derive(Clone)]
 pub(crate) struct Client(SendRequest<Body>);
@@ -121,9 +124,12 @@ impl Client {
         let stream = socket.connect(address).await?;
         let name = ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
         let stream = TlsConnector::from(tls).connect(name, stream).await?;
-        let sender = link::handshake(stream, link::MACHINEDS)
+        let (sender, driver) = Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(WINDOW)
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
+        tokio::spawn(driver);
         Ok(Client(sender))
     }
 

@@ -1,0 +1,131 @@
+//! A stream that is read a little at a time, and tells whether anything came.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are read before others get their turn, and one read more. A read has at most 16 KiB, a frame of HTTP/2.
+const TURN: usize = 8 * 1024;
+
+/// A stream under HTTP/2. HTTP/2 reads as long as there is something to read, and keeps a few hundred bytes of every
+/// frame, however small, until it is taken: here those take it who wait for it, before more is read.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    stream: T,
+    /// Bytes of this turn.
+    read: usize,
+    /// Set when something comes.
+    heard: Arc<AtomicBool>,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(stream: T, heard: Arc<AtomicBool>) -> Turns<T> {
+        Turns {
+            stream,
+            read: 0,
+            heard,
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read >= TURN {
+            self.read = 0;
+            // Behind those who were woken by what came.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if polled.is_pending() {
+            self.read = 0;
+        } else {
+            self.read += buffer.filled().len() - before;
+            self.heard.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Turns<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// Reads until there is no more for now, or it is others' turn.
+    async fn turn<T: AsyncRead + Unpin>(stream: &mut T) -> usize {
+        let mut total = 0;
+        poll_fn(|context| {
+            let mut buffer = [0; 1000];
+            loop {
+                let mut buffer = ReadBuf::new(&mut buffer);
+                match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
+                    Poll::Ready(read) => read.unwrap(),
+                    Poll::Pending => return Poll::Ready(total),
+                }
+                total += buffer.filled().len();
+            }
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn others_get_their_turn_and_then_the_rest_is_read() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let heard = Arc::<AtomicBool>::default();
+        let mut near = Turns::new(near, heard.clone());
+        assert_eq!(turn(&mut near).await, 0);
+        assert!(!heard.load(Ordering::Relaxed));
+        far.write_all(&[7; 20_000]).await.unwrap();
+        let turns = [
+            turn(&mut near).await,
+            turn(&mut near).await,
+            turn(&mut near).await,
+            turn(&mut near).await,
+        ];
+        assert_eq!(turns, [9_000, 9_000, 2_000, 0]);
+        assert!(heard.load(Ordering::Relaxed));
+    }
+}
