@@ -5,33 +5,37 @@ mod config;
 mod files;
 mod local;
 mod look;
+mod refused;
 #[cfg(test)]
 mod tests;
 mod tools;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    ArgMatches, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+};
 
 use crate::endpoint::Endpoint;
+use crate::failure::Failure;
 use crate::output::Format;
 use crate::units::parse_duration;
 
 pub(crate) use act::{
-    Applying, Bootstrap, Drain, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, Patch, Reboot,
-    RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk,
+    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, MetaVerb, Patch, Reboot,
+    RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk, WipeLvm,
     WipeMethod, WipeMode,
 };
 pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, How, Machineconfig, OutputType,
+    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, Machineconfig, OutputType,
     PatchConfig, Validate, ValidateMode,
 };
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
 pub(crate) use look::{
-    Cgroups, Containers, DiskFree, Dmesg, Events, Get, Gone, Health, Image, ImageFile, ImageName,
-    ImageNamespace, Inspect, Kubernetes, Logs, Memory, Preset, Processes, Service, ServiceAction,
-    Sort, Time, Version,
+    Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Image, ImageFile,
+    ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,
+    Service, ServiceAction, Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Man, Support};
 
@@ -92,18 +96,6 @@ pub(crate) struct Global {
     /// With --insecure: believe only this fingerprint (the node's console shows it)
     #[arg(long, global = true, value_name = "BASE64")]
     pub(crate) cert_fingerprint: Vec<String>,
-    /// A cluster behind a proxy
-    #[arg(
-        long = "cluster",
-        id = "proxied_cluster",
-        global = true,
-        hide = true,
-        value_name = "NAME"
-    )]
-    pub(crate) cluster: Option<String>,
-    /// Keys for such a proxy
-    #[arg(long, global = true, hide = true, value_name = "DIR")]
-    pub(crate) siderov1_keys_dir: Option<PathBuf>,
 }
 
 /// What to do.
@@ -113,7 +105,6 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Config(Config),
     /// Make configs and secrets; talks to no node
-    #[command(subcommand)]
     Gen(Gen),
     /// Change machine configs; talks to no node
     #[command(subcommand, visible_alias = "mc")]
@@ -126,7 +117,7 @@ pub(crate) enum Verb {
     /// The versions of this client and of nodes
     Version(Version),
     /// Memory use in MB
-    #[command(visible_alias = "free")]
+    #[command(visible_aliases = ["m", "free"])]
     Memory(Memory),
     /// The kernel's messages
     Dmesg(Dmesg),
@@ -135,14 +126,15 @@ pub(crate) enum Verb {
     /// What happens on nodes, as it happens
     Events(Events),
     /// Set or delete META values; `get meta` shows them
-    #[command(subcommand)]
     Meta(Meta),
     /// Services and their state; with an id, one service and its history
     #[command(visible_alias = "services")]
     Service(Service),
     /// Resources: what a node knows of itself; `get rd` lists their types
+    #[command(visible_alias = "g")]
     Get(Get),
     /// Mounted filesystems
+    #[command(visible_alias = "mount")]
     Mounts(Output),
     /// How full the file systems of volumes are
     #[command(name = "diskfree", visible_alias = "df")]
@@ -163,6 +155,7 @@ pub(crate) enum Verb {
     #[command(visible_alias = "ss")]
     Netstat(Netstat),
     /// Packets on a link, a line each or as a pcap file
+    #[command(visible_alias = "tcpdump")]
     Pcap(Pcap),
     /// Containers
     #[command(visible_alias = "c")]
@@ -179,22 +172,13 @@ pub(crate) enum Verb {
     /// Whether the cluster is healthy, as a control plane node sees it
     Health(Health),
     /// Images of containers
-    #[command(subcommand, visible_alias = "images")]
+    #[command(visible_alias = "images")]
     Image(Image),
     /// Insides of a node
     #[command(subcommand)]
     Inspect(Inspect),
-    /// `get disks` shows them
-    #[command(hide = true)]
-    Disks(Gone),
-    /// `get addresses` shows them
-    #[command(hide = true)]
-    Interfaces(Gone),
-    /// `get routes` shows them
-    #[command(hide = true)]
-    Routes(Gone),
     /// Running processes
-    #[command(visible_alias = "ps")]
+    #[command(visible_aliases = ["p", "ps"])]
     Processes(Processes),
     /// Reboot nodes
     Reboot(Reboot),
@@ -218,7 +202,7 @@ pub(crate) enum Verb {
     Kubeconfig(Kubeconfig),
     /// Change the machine config of nodes
     Patch(Patch),
-    /// Change a node's machine config in an editor: VISUAL, EDITOR, or vi
+    /// Change a node's machine config in an editor: TALOS_EDITOR, VISUAL, EDITOR, or vi
     Edit(Applying),
     /// Give a cluster's node API another authority, without keeping anybody out meanwhile
     #[command(name = "rotate-ca")]
@@ -251,6 +235,20 @@ pub(crate) struct Short {
     pub(crate) insecure: bool,
 }
 
+/// The command line, with what is refused in it.
+pub(crate) fn command() -> Command {
+    refused::with(Cli::command())
+}
+
+/// What a command line asks for.
+///
+/// # Errors
+/// It asks for something that only the reference's client does.
+pub(crate) fn read(matches: &ArgMatches) -> Result<Cli, Failure> {
+    refused::check(matches)?;
+    Cli::from_arg_matches(matches).map_err(|error| Failure::usage(error.to_string()))
+}
+
 impl Cli {
     /// The flags of every verb, wherever they were given.
     pub(crate) fn globals(&self) -> Global {
@@ -258,7 +256,19 @@ impl Cli {
             Verb::ApplyConfig(args) => args.short.insecure,
             Verb::Get(args) => args.short.insecure,
             Verb::Version(args) => args.short.insecure,
+            Verb::Memory(args) => args.short.insecure,
+            Verb::Dmesg(args) => args.short.insecure,
+            Verb::Logs(args) => args.short.insecure,
+            Verb::Service(args) => args.short.insecure,
+            Verb::Support(args) => args.short.insecure,
+            Verb::Meta(args) => args.insecure,
             Verb::Wipe(Wipe::Disk(args)) => args.short.insecure,
+            Verb::Wipe(
+                Wipe::Lv(WipeLvm { short, .. })
+                | Wipe::Vg(WipeLvm { short, .. })
+                | Wipe::Pv(WipeLvm { short, .. })
+                | Wipe::Md(WipeLvm { short, .. }),
+            ) => short.insecure,
             _ => false,
         };
         Global {

@@ -4,7 +4,9 @@ use corten_api::cluster::cluster_service_client::ClusterServiceClient;
 use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::inspect::inspect_service_client::InspectServiceClient;
 use corten_api::machine::image_service_client::ImageServiceClient;
+use corten_api::machine::lvm_service_client::LvmServiceClient;
 use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_api::machine::md_service_client::MdServiceClient;
 use corten_api::machine::storage_service_client::StorageServiceClient as FileSystemServiceClient;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::time::time_service_client::TimeServiceClient;
@@ -16,6 +18,8 @@ pub(crate) type Disks = StorageServiceClient<Channel>;
 pub(crate) type FileSystems = FileSystemServiceClient<Channel>;
 pub(crate) type Images = ImageServiceClient<Channel>;
 pub(crate) type Inspect = InspectServiceClient<Channel>;
+pub(crate) type Lvm = LvmServiceClient<Channel>;
+pub(crate) type Md = MdServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
 pub(crate) type Time = TimeServiceClient<Channel>;
 
@@ -43,6 +47,8 @@ services!(
     FileSystems,
     Images,
     Inspect,
+    Lvm,
+    Md,
     State,
     Time
 );

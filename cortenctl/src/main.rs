@@ -36,11 +36,9 @@ mod yaml;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    match cli::Cli::try_parse() {
-        Ok(cli) => failure::exit_code(run(cli)),
+    match cli::command().try_get_matches() {
+        Ok(matches) => failure::exit_code(cli::read(&matches).and_then(run)),
         Err(usage) => {
             // A closed pipe is no reason to fail after `--help`.
             usage.print().ok();
@@ -49,8 +47,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// Connections have a thread of their own: they answer a node's pings also while nobody reads our output, as with a
+/// pager, and this thread waits for that.
 fn run(cli: cli::Cli) -> Result<(), failure::Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| failure::Failure::call(format!("cannot start: {error}")))?;

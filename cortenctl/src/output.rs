@@ -36,7 +36,8 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Format, String> {
         match text.split_once('=') {
             Some(("jsonpath", path)) => Ok(Format::Document(Form::Jsonpath(path::parse(path)?))),
-            None if text == "table" => Ok(Format::Table),
+            // `text` is what `config info` of the reference calls it.
+            None if text == "table" || text == "text" => Ok(Format::Table),
             None if text == "yaml" => Ok(Format::Document(Form::Yaml)),
             None if text == "json" => Ok(Format::Document(Form::Json)),
             _ => Err("give table, yaml, json or jsonpath=EXPRESSION".to_owned()),

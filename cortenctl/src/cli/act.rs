@@ -17,21 +17,18 @@ pub(crate) struct Wait {
     /// With --wait: how long at most
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// Show the kernel's messages meanwhile
-    #[arg(long, hide = true)]
-    pub(crate) debug: bool,
+    /// What progress looks like: lines, whichever is chosen
+    #[arg(long, hide = true, value_enum, default_value = "auto")]
+    pub(crate) progress: ProgressMode,
 }
 
-/// Whether a node's pods are moved to other nodes first.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Drain {
-    /// Move its pods to other nodes first
-    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub(crate) drain: bool,
-    /// With --drain: how long at most
-    #[arg(long, hide = true, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) drain_timeout: Option<Duration>,
+/// What progress looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// As the client likes
+    Auto,
+    /// Lines
+    Plain,
 }
 
 /// `reboot`.
@@ -40,8 +37,6 @@ pub(crate) struct Reboot {
     /// How
     #[arg(short, long, value_enum, default_value = "default")]
     pub(crate) mode: RebootMode,
-    #[command(flatten)]
-    pub(crate) drain: Drain,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
@@ -106,6 +101,23 @@ pub(crate) enum WipeMode {
 pub(crate) enum Wipe {
     /// Disks and partitions that no volume is on and nothing else uses
     Disk(WipeDisk),
+    /// A logical volume of LVM
+    Lv(WipeLvm),
+    /// A volume group of LVM, and all logical volumes in it
+    Vg(WipeLvm),
+    /// What makes a device a physical volume of LVM, if no group has it
+    Pv(WipeLvm),
+    /// An array of MD (software RAID), and what makes its devices members
+    Md(WipeLvm),
+}
+
+/// `wipe lv`, `wipe vg`, `wipe pv` and `wipe md`.
+#[derive(Debug, Args)]
+pub(crate) struct WipeLvm {
+    /// A logical volume as vg0/lv0, a group as vg0, else a device's whole path such as /dev/sda1
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// `wipe disk`.
@@ -159,8 +171,9 @@ pub(crate) struct Upgrade {
     /// Keep what is on EPHEMERAL; nodes always do
     #[arg(short, long, hide = true)]
     pub(crate) preserve: bool,
-    #[command(flatten)]
-    pub(crate) drain: Drain,
+    /// By the call that nodes of older versions know; there is no other here
+    #[arg(long, hide = true)]
+    pub(crate) legacy: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
@@ -277,6 +290,12 @@ pub(crate) struct Applying {
     /// The resource: only machineconfig can be changed
     #[arg(value_name = "TYPE", value_parser = ["machineconfig", "machineconfigs", "mc"])]
     pub(crate) kind: String,
+    /// The active one, as if it were not given
+    #[arg(hide = true, value_parser = ["v1alpha1"])]
+    pub(crate) id: Option<String>,
+    /// Where machine configs are, as if it were not given
+    #[arg(long, hide = true, value_name = "NAME", value_parser = ["config"])]
+    pub(crate) namespace: Option<String>,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -287,6 +306,9 @@ pub(crate) struct RotateCa {
     /// Every control plane node
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
+    /// A control plane node, too
+    #[arg(long, hide = true, value_name = "HOST")]
+    pub(crate) init_node: Option<String>,
     /// Every worker
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
@@ -329,8 +351,18 @@ pub(crate) struct Patch {
 }
 
 /// `meta`.
+#[derive(Debug, Args)]
+pub(crate) struct Meta {
+    /// The same as --insecure
+    #[arg(short = 'i', hide = true, global = true, id = "short_insecure")]
+    pub(crate) insecure: bool,
+    #[command(subcommand)]
+    pub(crate) verb: MetaVerb,
+}
+
+/// What to do with META.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Meta {
+pub(crate) enum MetaVerb {
     /// Set a value
     Write {
         /// From 1 to 255, as 10 or 0x0a

@@ -9,8 +9,18 @@ use super::{GenCa, GenCrt, GenCsr, GenKey, Short};
 use crate::units::parse_duration;
 
 /// `gen`.
+#[derive(Debug, Args)]
+pub(crate) struct Gen {
+    /// Overwrite files
+    #[arg(short, long, global = true, hide = true)]
+    pub(crate) force: bool,
+    #[command(subcommand)]
+    pub(crate) verb: GenVerb,
+}
+
+/// What to make.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Gen {
+pub(crate) enum GenVerb {
     /// Write controlplane.yaml, worker.yaml and cortenconfig
     Config(Box<GenConfig>),
     /// Write the secrets of a new cluster, to make configs from again and again
@@ -77,18 +87,6 @@ pub(crate) struct GenConfig {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) with_cluster_discovery: Option<bool>,
-    /// A mesh between the nodes
-    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
-    pub(crate) with_kubespan: Option<bool>,
-    /// Comments that explain each field
-    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
-    pub(crate) with_docs: Option<bool>,
-    /// Comments with examples
-    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
-    pub(crate) with_examples: Option<bool>,
     /// Where to fetch images of a registry first, such as docker.io; may be repeated
     #[arg(long, value_name = "HOST=URL")]
     pub(crate) registry_mirror: Vec<String>,
@@ -108,7 +106,7 @@ pub(crate) struct GenConfig {
     #[arg(long, value_name = "FILE")]
     pub(crate) with_secrets: Option<PathBuf>,
     /// Overwrite files: the secrets in them are lost
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
@@ -140,23 +138,19 @@ pub(crate) struct GenSecrets {
     /// Take them out of a control plane node's config instead of making new ones
     #[arg(long, value_name = "FILE")]
     pub(crate) from_controlplane_config: Option<PathBuf>,
-    /// Take Kubernetes' out of a directory such as /etc/kubernetes/pki
-    #[arg(short = 'p', long, hide = true, value_name = "DIR")]
-    pub(crate) from_kubernetes_pki: Option<PathBuf>,
-    /// Kubernetes' token for joining nodes
-    #[arg(short = 't', long, hide = true, value_name = "TOKEN")]
-    pub(crate) kubernetes_bootstrap_token: Option<String>,
     /// The version the nodes are compatible with, such as v1.14
     #[arg(long, value_name = "VERSION")]
     pub(crate) talos_version: Option<String>,
     /// Overwrite the file: the secrets in it are lost
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
 /// `machineconfig`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Machineconfig {
+    /// The same as `gen config`
+    Gen(Box<GenConfig>),
     /// Write a config with patches applied; comments are not kept
     Patch(PatchConfig),
 }

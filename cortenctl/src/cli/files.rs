@@ -95,6 +95,9 @@ pub(crate) struct Copy {
 /// `netstat`.
 #[derive(Debug, Args)]
 pub(crate) struct Netstat {
+    /// Only those of this pod, which has a network of its own
+    #[arg(value_name = "NAMESPACE/POD", conflicts_with = "pods")]
+    pub(crate) pod: Option<String>,
     /// Listening sockets and connections
     #[arg(short, long)]
     pub(crate) all: bool,

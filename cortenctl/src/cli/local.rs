@@ -27,6 +27,8 @@ pub(crate) enum Config {
     #[command(visible_alias = "endpoints")]
     Endpoint {
         /// Hosts, tried in turn
+        // The flag of this name is another argument.
+        #[arg(id = "new_endpoints", value_name = "ENDPOINTS")]
         endpoints: Vec<Endpoint>,
     },
     /// What the context is and until when its certificate is valid
@@ -42,6 +44,7 @@ pub(crate) enum Config {
     #[command(visible_alias = "nodes")]
     Node {
         /// Names or addresses
+        #[arg(id = "new_nodes", value_name = "NODES")]
         nodes: Vec<String>,
     },
     /// Remove a context and its key
@@ -107,7 +110,7 @@ pub(crate) struct GenCa {
     #[arg(long, default_value_t = 87_600, value_parser = hours())]
     pub(crate) hours: u64,
     /// Overwrite files: the key in them is lost
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
@@ -118,7 +121,7 @@ pub(crate) struct GenKey {
     #[arg(long)]
     pub(crate) name: String,
     /// Overwrite the file: the key in it is lost
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
@@ -135,7 +138,7 @@ pub(crate) struct GenCsr {
     #[arg(long, value_delimiter = ',', default_value = "os:admin")]
     pub(crate) roles: Vec<String>,
     /// Overwrite the file
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 
@@ -155,7 +158,7 @@ pub(crate) struct GenCrt {
     #[arg(long, default_value_t = 24, value_parser = hours())]
     pub(crate) hours: u64,
     /// Overwrite the file
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// `dmesg`.
@@ -45,6 +47,8 @@ pub(crate) struct Dmesg {
     /// What the boot before this one left
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// `logs`.
@@ -64,6 +68,8 @@ pub(crate) struct Logs {
     /// What the boot before this one left; `kernel` is its dmesg
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// Which containers are meant.
@@ -104,6 +110,8 @@ pub(crate) struct Service {
     pub(crate) action: ServiceAction,
     #[command(flatten)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// What to do with a service.
@@ -145,6 +153,9 @@ pub(crate) struct Processes {
     /// The column to sort by, largest first
     #[arg(short, long, value_enum, default_value = "rss")]
     pub(crate) sort: Sort,
+    /// Show them every second, until this is ended
+    #[arg(short, long)]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -164,6 +175,9 @@ pub(crate) struct Cgroups {
     /// Which columns
     #[arg(long, value_enum, default_value = "memory")]
     pub(crate) preset: Preset,
+    /// Names of groups as the kernel has them; they always are
+    #[arg(long, hide = true)]
+    pub(crate) skip_cri_resolve: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -216,7 +230,7 @@ pub(crate) struct Containers {
 #[derive(Debug, Args)]
 pub(crate) struct Time {
     /// Ask this time server instead of the node's first
-    #[arg(long, value_name = "SERVER")]
+    #[arg(short, long, value_name = "SERVER")]
     pub(crate) check: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -231,6 +245,9 @@ pub(crate) struct Health {
     /// Nodes of the control plane to check; without any name only the nodes that are called
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
+    /// A control plane node to check, too
+    #[arg(long, hide = true, value_name = "HOST")]
+    pub(crate) init_node: Option<String>,
     /// Workers to check; without any name only the nodes that are called
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
@@ -244,12 +261,23 @@ pub(crate) struct Health {
 }
 
 /// `image`.
+#[derive(Debug, Args)]
+pub(crate) struct Image {
+    /// Whose images
+    #[arg(long, value_enum, global = true, hide = true, default_value = "cri")]
+    pub(crate) namespace: ImageNamespace,
+    #[command(subcommand)]
+    pub(crate) verb: ImageVerb,
+}
+
+/// What to do with images.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Image {
+pub(crate) enum ImageVerb {
     /// List images
     #[command(visible_aliases = ["ls", "l"])]
     List(ImageList),
     /// Have a node get an image
+    #[command(visible_alias = "p")]
     Pull(ImageName),
     /// Send a node the images of an archive
     Import(ImageFile),
@@ -301,13 +329,13 @@ pub(crate) enum ImageNamespace {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Inspect {
     /// What the node's controllers read and write, as a graph for Graphviz
-    Dependencies,
+    Dependencies(Dependencies),
 }
 
-/// Verbs of older clients that became resources.
+/// `inspect dependencies`.
 #[derive(Debug, Args)]
-pub(crate) struct Gone {
-    /// Whatever was given
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) rest: Vec<String>,
+pub(crate) struct Dependencies {
+    /// With the resources there are, each with its id
+    #[arg(long)]
+    pub(crate) with_resources: bool,
 }

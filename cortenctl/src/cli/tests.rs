@@ -1,6 +1,6 @@
 //! What lines mean.
 
-use clap::{CommandFactory as _, Parser as _};
+mod reference;
 
 use super::*;
 
@@ -8,9 +8,15 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(std::iter::once("cortenctl").chain(line.split_whitespace()))
 }
 
+/// What the program makes of a line: refused or not.
+fn asked(line: &str) -> Result<Cli, Failure> {
+    let words = std::iter::once("cortenctl").chain(line.split_whitespace());
+    read(&command().try_get_matches_from(words).unwrap())
+}
+
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
@@ -23,92 +29,122 @@ fn nodes_and_endpoints_repeat_and_split_at_commas() {
     assert_eq!(cli.global.cortenconfig, Some("/f".into()));
 }
 
+/// Lines of scripts there are.
+const EXISTING: &[&str] = &[
+    "gen config c https://h:6443 -o /d --additional-sans a,b --force",
+    "gen config c https://h:6443 --output /d",
+    "apply-config -i -n 10.0.0.1 -f c.yaml -m no-reboot --cert-fingerprint x",
+    "apply -f c.yaml -p @a.yaml --config-patch machine:{} --dry-run",
+    "gen config c https://h:6443 --config-patch @a --config-patch-worker @b --config-patch-control-plane @c --with-secrets s.yaml",
+    "gen secrets -o s.yaml --force",
+    "machineconfig patch c.yaml -p @a.yaml --patch x:1 -o out.yaml",
+    "mc patch -p @a.yaml -",
+    "validate -c c.yaml -m cloud --strict",
+    "validate --config c.yaml --mode metal",
+    "services",
+    "get members",
+    "get addresses --namespace network -o yaml -w",
+    "get machinestatus machine -o json",
+    "service etcd status",
+    "ps -s cpu",
+    "free -o json",
+    "dmesg -f --tail",
+    "logs apid -f --tail 10",
+    "logs apid --tail -1",
+    "events --tail -1",
+    "events --duration 5m --actor-id x",
+    "events --since 9m4e2mr0ui3e8a215n4g",
+    "meta write 0x0a x",
+    "meta delete 12",
+    "logs apid --previous --tail 5",
+    "dmesg --previous",
+    "reboot -m powercycle",
+    "reboot --wait=false --timeout 5m",
+    "config context x",
+    "config node a b",
+    "config endpoint 10.0.0.1 10.0.0.2:50000",
+    "config merge file",
+    "config remove x -y",
+    "config new x.yaml --roles os:reader --crt-ttl 24h",
+    "gen ca --organization x --hours 10",
+    "gen crt --ca x --csr y.csr --name z",
+    "ls -l -r -d 3 -t f -t d,l /var",
+    "du -a -H -d 1 -t -100 /var /etc",
+    "df -b -i EPHEMERAL -o json",
+    "cat /etc/hosts",
+    "cp /var/log -",
+    "ss -t -u -U -w -4 -6 -a -p -x -o -k -v",
+    "pcap -i eth0 -s 100 --promiscuous --duration 10s -o x",
+    "stats -k",
+    "containers --kubernetes",
+    "c -k",
+    "logs -k default/web:nginx -f",
+    "cgroups --preset psi",
+    "time --check x",
+    "health --wait-timeout 1m --control-plane-nodes a,b --worker-nodes c",
+    "image ls --namespace system",
+    "images pull x",
+    "inspect dependencies",
+    "get rd -o jsonpath={.spec}",
+    "get -i disks -n 10.0.0.1",
+    "version -i",
+    "patch mc -p @a -p @b -m staged",
+    "edit machineconfig --mode try --timeout 2m",
+    "reset --graceful=false --reboot --wait --system-labels-to-wipe STATE,EPHEMERAL",
+    "reset --wipe-mode user-disks --user-disks-to-wipe /dev/vdb,/dev/vdc --timeout 5m",
+    "wipe disk vdb vdb1 --method ZEROES --drop-partition -i -n 10.0.0.1",
+    "wipe disk vdb --skip-volume-check --skip-secondary-check --method fast",
+    "upgrade -i x -m powercycle -s -f --preserve --wait",
+    "rollback",
+    "bootstrap --recover-from x --recover-skip-hash-check",
+    "kubeconfig -f -m=false --force-context-name x dir",
+    "etcd alarm disarm",
+    "etcd downgrade enable 3.5",
+    "etcd remove-member 8e9e05c52164694d",
+    "support -O x.zip",
+    "rotate-ca --control-plane-nodes a,b --worker-nodes c --dry-run=false --kubernetes=false -o x",
+    "dashboard -d 1s",
+    "completion bash",
+    "version --short --client",
+    "processes -w",
+    "p -s cpu",
+    "time -c x",
+    "gen ca --organization x -f",
+    "gen -f ca --organization x",
+    "mc gen c https://h:6443",
+    "meta -i write 10 x -n 10.0.0.1",
+    "meta delete 10 -i -n 10.0.0.1",
+    "dmesg -i -n 10.0.0.1",
+    "logs machined -i",
+    "m -i -v",
+    "service -i",
+    "support -i -v --no-encryption",
+    "inspect dependencies --with-resources",
+    "cgroups --preset cpu --skip-cri-resolve",
+    "health --init-node a --control-plane-nodes b",
+    "patch mc v1alpha1 --namespace config -p x",
+    "edit machineconfig v1alpha1",
+    "rotate-ca --init-node a --control-plane-nodes b --kubernetes=false",
+    "netstat default/web -a",
+    "wipe lv vg0/lv0",
+    "wipe vg vg0 -i",
+    "wipe pv /dev/sda1",
+    "wipe md /dev/disk/by-id/md-name-data",
+    "image --namespace system list",
+    "reboot --progress plain",
+    "upgrade -i x --legacy --progress auto",
+    "config info -o text",
+];
+
 #[test]
 fn aliases_and_short_flags_of_existing_scripts() {
-    for line in [
-        "gen config c https://h:6443 -o /d --additional-sans a,b --force",
-        "gen config c https://h:6443 --output /d",
-        "apply-config -i -n 10.0.0.1 -f c.yaml -m no-reboot --cert-fingerprint x",
-        "apply -f c.yaml -p @a.yaml --config-patch machine:{} --dry-run",
-        "gen config c https://h:6443 --config-patch @a --config-patch-worker @b --config-patch-control-plane @c --with-secrets s.yaml",
-        "gen secrets -o s.yaml --force",
-        "machineconfig patch c.yaml -p @a.yaml --patch x:1 -o out.yaml",
-        "mc patch -p @a.yaml -",
-        "validate -c c.yaml -m cloud --strict",
-        "validate --config c.yaml --mode metal",
-        "services",
-        "get members",
-        "get addresses --namespace network -o yaml -w",
-        "get machinestatus machine -o json",
-        "service etcd status",
-        "ps -s cpu",
-        "free -o json",
-        "dmesg -f --tail",
-        "logs apid -f --tail 10",
-        "logs apid --tail -1",
-        "events --tail -1",
-        "events --duration 5m --actor-id x",
-        "events --since 9m4e2mr0ui3e8a215n4g",
-        "meta write 0x0a x",
-        "meta delete 12",
-        "logs apid --previous --tail 5",
-        "dmesg --previous",
-        "reboot -m powercycle",
-        "reboot --wait=false --timeout 5m",
-        "config context x",
-        "config node a b",
-        "config endpoint 10.0.0.1 10.0.0.2:50000",
-        "config merge file",
-        "config remove x -y",
-        "config new x.yaml --roles os:reader --crt-ttl 24h",
-        "gen ca --organization x --hours 10",
-        "gen crt --ca x --csr y.csr --name z",
-        "ls -l -r -d 3 -t f -t d,l /var",
-        "du -a -H -d 1 -t -100 /var /etc",
-        "df -b -i EPHEMERAL -o json",
-        "cat /etc/hosts",
-        "cp /var/log -",
-        "ss -t -u -U -w -4 -6 -a -p -x -o -k -v",
-        "pcap -i eth0 -s 100 --promiscuous --duration 10s -o x",
-        "stats -k",
-        "containers --kubernetes",
-        "c -k",
-        "logs -k default/web:nginx -f",
-        "cgroups --preset psi",
-        "time --check x",
-        "health --wait-timeout 1m --control-plane-nodes a,b --worker-nodes c",
-        "image ls --namespace system",
-        "images pull x",
-        "inspect dependencies",
-        "get rd -o jsonpath={.spec}",
-        "get -i disks -n 10.0.0.1",
-        "version -i",
-        "patch mc -p @a -p @b -m staged",
-        "edit machineconfig --mode try --timeout 2m",
-        "reset --graceful=false --reboot --wait --system-labels-to-wipe STATE,EPHEMERAL",
-        "reset --wipe-mode user-disks --user-disks-to-wipe /dev/vdb,/dev/vdc --timeout 5m",
-        "wipe disk vdb vdb1 --method ZEROES --drop-partition -i -n 10.0.0.1",
-        "wipe disk vdb --skip-volume-check --skip-secondary-check --method fast",
-        "upgrade -i x -m powercycle -s -f --preserve --wait",
-        "rollback",
-        "bootstrap --recover-from x --recover-skip-hash-check",
-        "kubeconfig -f -m=false --force-context-name x dir",
-        "etcd alarm disarm",
-        "etcd downgrade enable 3.5",
-        "etcd remove-member 8e9e05c52164694d",
-        "support -O x.zip",
-        "rotate-ca --control-plane-nodes a,b --worker-nodes c --dry-run=false --kubernetes=false -o x",
-        "dashboard -d 1s",
-        "completion bash",
-        "disks -i --whatever",
-        "version --short --client",
-    ] {
+    for line in EXISTING {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
     }
 }
 
 #[test]
-fn forms_of_output_and_flags_that_are_refused_later() {
+fn forms_of_output() {
     for line in [
         "version -o yaml",
         "memory -v -o jsonpath={.MemTotal}",
@@ -125,13 +161,9 @@ fn forms_of_output_and_flags_that_are_refused_later() {
         "config info -o jsonpath={.roles}",
         "gen config c https://h:6443 -t controlplane,worker -o /d --install-image x --kubernetes-version 1.34.1",
         "gen config c https://h:6443 -t talosconfig -o -",
-        "gen config c https://h:6443 --talos-version v1.10 --version v1alpha1 --with-docs=false --with-examples=false --with-kubespan=false --with-cluster-discovery",
+        "gen config c https://h:6443 --talos-version v1.10 --version v1alpha1 --with-cluster-discovery",
         "gen config c https://h:6443 --registry-mirror a=https://b --registry-mirror c=https://d",
         "gen secrets --from-controlplane-config c.yaml --talos-version v1.14 -o -",
-        "gen secrets -p /etc/kubernetes/pki -t a.b",
-        "reboot --drain --drain-timeout 5m --debug",
-        "upgrade -i x --drain=false --debug",
-        "memory --cluster lab --siderov1-keys-dir /k",
     ] {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
     }
@@ -142,8 +174,12 @@ fn what_is_usual_needs_no_flag() {
     let Verb::Reboot(reboot) = parse("reboot").unwrap().verb else {
         panic!("no reboot");
     };
-    assert!(reboot.wait.wait && !reboot.drain.drain);
-    let Verb::Gen(Gen::Config(args)) = parse("gen config c https://h:6443").unwrap().verb else {
+    assert!(reboot.wait.wait);
+    let Verb::Gen(Gen {
+        verb: GenVerb::Config(args),
+        ..
+    }) = parse("gen config c https://h:6443").unwrap().verb
+    else {
         panic!("no gen config");
     };
     let all = [
@@ -176,6 +212,9 @@ fn wrong_lines_exit_with_2() {
         "bootstrap --recover-skip-hash-check",
         "patch mc",
         "patch hostname -p x",
+        "patch mc other -p x",
+        "patch mc --namespace other -p x",
+        "netstat -k default/web",
         "etcd remove-member n1",
         "get x -o jsonpath={.a[",
         "get x -o wide",
@@ -190,4 +229,102 @@ fn wrong_lines_exit_with_2() {
     ] {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
     }
+}
+
+#[test]
+fn flags_of_a_group_are_those_of_its_verbs() {
+    for line in [
+        "gen -f ca --organization x",
+        "gen ca --organization x -f",
+        "gen ca --organization x --force",
+    ] {
+        let Verb::Gen(Gen {
+            verb: GenVerb::Ca(args),
+            ..
+        }) = asked(line).unwrap().verb
+        else {
+            panic!("{line}");
+        };
+        assert!(args.force, "{line}");
+    }
+    for line in ["image --namespace system ls", "image ls --namespace system"] {
+        let Verb::Image(Image {
+            verb: ImageVerb::List(args),
+            ..
+        }) = asked(line).unwrap().verb
+        else {
+            panic!("{line}");
+        };
+        assert_eq!(args.namespace, ImageNamespace::System, "{line}");
+    }
+    for line in [
+        "meta -i delete 10",
+        "meta delete 10 -i",
+        "dmesg -i",
+        "--insecure logs x",
+    ] {
+        assert!(asked(line).unwrap().globals().insecure, "{line}");
+    }
+    assert!(!asked("meta delete 10").unwrap().globals().insecure);
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    for (line, word) in [
+        ("disks -i --whatever", "get disks"),
+        ("debug x --args /bin/sh", "look"),
+        ("image cache-create --images x", "mirror"),
+        ("image default", "image list"),
+        ("config proxy-url", "endpoint"),
+        ("cluster create qemu --workers 2", "docs/building.md"),
+        ("reboot --drain", "leave it out"),
+        ("reboot --drain-timeout 1m", "leave it out"),
+        ("reboot --debug", "dmesg"),
+        ("upgrade -i x --drain=true", "leave it out"),
+        (
+            "gen config c https://h:6443 --with-docs",
+            "docs/configuration.md",
+        ),
+        ("mc gen c https://h:6443 --with-kubespan", "later version"),
+        ("gen secrets -p /etc/kubernetes/pki", "Kubernetes"),
+        ("gen secrets -t a.b", "Kubernetes"),
+        ("-c lab memory", "--context"),
+        ("memory -c lab", "--context"),
+        ("memory --siderov1-keys-dir /k", "--context"),
+        ("support -w 4", "leave it out"),
+        ("completion --no-descriptions bash", "leave it out"),
+    ] {
+        match asked(line) {
+            Err(Failure::Usage(text)) => assert!(text.contains(word), "{line}: {text}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    for line in [
+        "upgrade -i x --drain=false",
+        "gen config c https://h:6443 --with-docs=false --with-examples=false --with-kubespan=false",
+        "validate -c x",
+        "time -c x",
+    ] {
+        asked(line).unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
+    }
+}
+
+/// `UPDATE=1 cargo test -p cortenctl page` writes it anew.
+#[test]
+fn the_page_lists_what_is_refused() {
+    const BEGIN: &str =
+        "<!-- Below: written from the tables by `UPDATE=1 cargo test -p cortenctl page`. -->\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/client.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once("\n\n").unwrap();
+    let expected = format!("{before}{BEGIN}{}\n{after}", refused::table());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, expected).unwrap();
+        return;
+    }
+    assert!(
+        page == expected,
+        "docs/client.md is behind the tables: UPDATE=1 cargo test -p cortenctl page"
+    );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap_complete::Shell;
 
-use super::parse_duration;
+use super::{Short, parse_duration};
 
 /// `support`.
 #[derive(Debug, Args)]
@@ -17,6 +17,14 @@ pub(crate) struct Support {
     /// Overwrite the file
     #[arg(long)]
     pub(crate) force: bool,
+    /// Say of each thing when it is asked for
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Write it as it is; it always is
+    #[arg(long, hide = true)]
+    pub(crate) no_encryption: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
 }
 
 /// `dashboard`.

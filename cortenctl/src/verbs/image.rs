@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::answers::{Answers, finish};
-use crate::cli::{Image, ImageFile, ImageName, ImageNamespace};
+use crate::cli::{ImageFile, ImageName, ImageNamespace, ImageVerb};
 use crate::clients::{Images, Machine};
 use crate::connect::Route;
 use crate::failure::Failure;
@@ -36,9 +36,9 @@ const CHUNK: usize = 32 << 10;
 const AHEAD: usize = 4;
 const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"];
 
-pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure> {
+pub(crate) async fn run(routes: Vec<Route>, what: &ImageVerb) -> Result<(), Failure> {
     match what {
-        Image::List(args) => {
+        ImageVerb::List(args) => {
             let mut good = Vec::new();
             let failed = each(routes, async |node| {
                 good.push((node.name.clone(), images(node, args.namespace).await?));
@@ -48,9 +48,11 @@ pub(crate) async fn run(routes: Vec<Route>, what: &Image) -> Result<(), Failure>
             let answers = Answers { good, failed };
             show(answers, &args.output.output, table, |images| fields(images))
         }
-        Image::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
-        Image::Import(args) => finish(&each(routes, async |node| import(node, args).await).await?),
-        Image::Remove(args) => {
+        ImageVerb::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
+        ImageVerb::Import(args) => {
+            finish(&each(routes, async |node| import(node, args).await).await?)
+        }
+        ImageVerb::Remove(args) => {
             let failed = each(routes, async |node| {
                 let request = node.brief(ImageServiceRemoveRequest {
                     containerd: Some(instance(args.namespace)),

@@ -1,30 +1,77 @@
 //! `inspect dependencies`: which controller reads and writes what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use corten_api::inspect::{ControllerRuntimeDependency, DependencyEdgeType};
+use tonic::Code;
 
-use crate::answers::ask;
+use crate::answers::{Answers, ask};
+use crate::cli::Dependencies;
 use crate::clients::Inspect;
 use crate::connect::Route;
 use crate::failure::Failure;
+use crate::resources;
+use crate::stream::{Failed, Trouble, each};
 use crate::table::{print, printable};
 
-pub(crate) async fn dependencies(routes: Vec<Route>) -> Result<(), Failure> {
-    let answers = ask(routes, (), |mut client: Inspect, request| async move {
+/// The ids of resources by node and type.
+type Resources = BTreeMap<String, BTreeMap<String, Vec<String>>>;
+
+pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Result<(), Failure> {
+    let call = |mut client: Inspect, request| async move {
         client.controller_runtime_dependencies(request).await
-    })
-    .await?;
+    };
+    let mut answers = ask(routes.clone(), (), call).await?;
+    let mut resources = Resources::new();
+    if args.with_resources {
+        let late = resources_of(routes, &answers, &mut resources).await?;
+        answers.failed.extend(late);
+    }
     for (node, message) in &answers.good {
-        print(&graph(node, message))?;
+        let none = BTreeMap::new();
+        print(&graph(node, message, resources.get(node).unwrap_or(&none)))?;
     }
     answers.finish()
 }
 
+/// Lists the resources of every type in the nodes' graphs. A type that may not be read has none.
+async fn resources_of(
+    routes: Vec<Route>,
+    answers: &Answers<ControllerRuntimeDependency>,
+    found: &mut Resources,
+) -> Result<Failed, Failure> {
+    each(routes, async |node| {
+        let Some((_, message)) = answers.good.iter().find(|(name, _)| *name == node.name) else {
+            return Ok(());
+        };
+        let edges = message.edges.iter();
+        let kinds: BTreeSet<(&str, &str)> = edges
+            .map(|edge| (&*edge.resource_namespace, &*edge.resource_type))
+            .collect();
+        let of_node = found.entry(node.name.clone()).or_default();
+        for (namespace, kind) in kinds {
+            let listed = match resources::list(node, namespace, kind).await {
+                Err(Trouble::Call(status)) if status.code() == Code::PermissionDenied => continue,
+                listed => listed?,
+            };
+            let ids = listed.into_iter().filter_map(|one| one.metadata);
+            let known = of_node.entry(kind.to_owned()).or_default();
+            known.extend(ids.map(|metadata| metadata.id));
+        }
+        Ok(())
+    })
+    .await
+}
+
 /// A graph in the language of Graphviz: boxes are controllers, ellipses are
-/// types of resources, and arrows point where the data goes.
-fn graph(node: &str, message: &ControllerRuntimeDependency) -> String {
+/// types of resources, and arrows point where the data goes. Notes are resources, at
+/// a dotted line to their type.
+fn graph(
+    node: &str,
+    message: &ControllerRuntimeDependency,
+    resources: &BTreeMap<String, Vec<String>>,
+) -> String {
     let mut text = format!("digraph {} {{\n", quoted(node));
     let mut controllers: BTreeSet<&str> = BTreeSet::new();
     for edge in &message.edges {
@@ -49,6 +96,13 @@ fn graph(node: &str, message: &ControllerRuntimeDependency) -> String {
             format!(", label={}", quoted(&edge.resource_id))
         };
         writeln!(text, "    {from} -> {to} [style={style}{label}];").ok();
+    }
+    for (kind, ids) in resources {
+        for id in ids {
+            let (kind, name) = (quoted(kind), quoted(&format!("{kind}/{id}")));
+            writeln!(text, "    {name} [shape=note, label={}];", quoted(id)).ok();
+            writeln!(text, "    {kind} -> {name} [style=dotted, arrowhead=none];").ok();
+        }
     }
     text.push_str("}\n");
     text
@@ -93,6 +147,15 @@ mod tests {
     "b\"]?\\" -> "Out" [style=solid];
 }
 "#;
-        assert_eq!(graph("n", &message), expected);
+        assert_eq!(graph("n", &message, &BTreeMap::new()), expected);
+        let resources = BTreeMap::from([("Out".to_owned(), vec!["a".to_owned(), "\"".to_owned()])]);
+        let notes = r#"    "Out/a" [shape=note, label="a"];
+    "Out" -> "Out/a" [style=dotted, arrowhead=none];
+    "Out/\"" [shape=note, label="\""];
+    "Out" -> "Out/\"" [style=dotted, arrowhead=none];
+}
+"#;
+        let expected = expected.replace("}\n", notes);
+        assert_eq!(graph("n", &message, &resources), expected);
     }
 }

@@ -3,14 +3,14 @@
 use corten_api::machine::{MetaDeleteRequest, MetaWriteRequest};
 
 use crate::answers::ask;
-use crate::cli::Meta;
+use crate::cli::MetaVerb;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 
-pub(crate) async fn run(routes: Vec<Route>, what: Meta) -> Result<(), Failure> {
+pub(crate) async fn run(routes: Vec<Route>, what: MetaVerb) -> Result<(), Failure> {
     match what {
-        Meta::Write { key, value } => {
+        MetaVerb::Write { key, value } => {
             let body = MetaWriteRequest {
                 key: key.into(),
                 value: value.into_bytes(),
@@ -21,7 +21,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: Meta) -> Result<(), Failure> {
             .await?
             .finish()
         }
-        Meta::Delete { key } => {
+        MetaVerb::Delete { key } => {
             let body = MetaDeleteRequest { key: key.into() };
             ask(routes, body, |mut client: Machine, request| async move {
                 client.meta_delete(request).await

@@ -37,22 +37,24 @@ mod validate;
 mod version;
 mod wipe;
 
-use crate::cli::{Cli, Gen, Global, Inspect, Machineconfig, Verb};
+use crate::cli::{Cli, GenVerb, Inspect, Machineconfig, Verb};
 use crate::connect::routes;
 use crate::failure::Failure;
 
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
-    direct(&global)?;
     match cli.verb {
         Verb::Config(what) => contexts::run(&global, what).await,
-        Verb::Gen(Gen::Config(args)) => generate::config(&args),
-        Verb::Gen(Gen::Secrets(args)) => generate::secrets(&args),
-        Verb::Gen(Gen::Ca(args)) => generate::ca(&args),
-        Verb::Gen(Gen::Key(args)) => generate::key(&args),
-        Verb::Gen(Gen::Csr(args)) => generate::csr(&args),
-        Verb::Gen(Gen::Crt(args)) => generate::crt(&args),
+        Verb::Gen(what) => match what.verb {
+            GenVerb::Config(args) => generate::config(&args),
+            GenVerb::Secrets(args) => generate::secrets(&args),
+            GenVerb::Ca(args) => generate::ca(&args),
+            GenVerb::Key(args) => generate::key(&args),
+            GenVerb::Csr(args) => generate::csr(&args),
+            GenVerb::Crt(args) => generate::crt(&args),
+        },
+        Verb::Machineconfig(Machineconfig::Gen(args)) => generate::config(&args),
         Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
         Verb::Validate(args) => validate::run(&args),
         Verb::ApplyConfig(args) => {
@@ -64,7 +66,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Dmesg(args) => logs::dmesg(routes(&global).await?, &args).await,
         Verb::Logs(args) => logs::logs(routes(&global).await?, &args).await,
         Verb::Events(args) => events::run(routes(&global).await?, &args).await,
-        Verb::Meta(args) => meta::run(routes(&global).await?, args).await,
+        Verb::Meta(args) => meta::run(routes(&global).await?, args.verb).await,
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, &args.output).await,
@@ -85,11 +87,10 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,
         Verb::Time(args) => time::run(routes(&global).await?, &args).await,
         Verb::Health(args) => health::run(&global, &args).await,
-        Verb::Image(what) => image::run(routes(&global).await?, &what).await,
-        Verb::Inspect(Inspect::Dependencies) => inspect::dependencies(routes(&global).await?).await,
-        Verb::Disks(_) => Err(gone("disks")),
-        Verb::Interfaces(_) => Err(gone("addresses")),
-        Verb::Routes(_) => Err(gone("routes")),
+        Verb::Image(what) => image::run(routes(&global).await?, &what.verb).await,
+        Verb::Inspect(Inspect::Dependencies(args)) => {
+            inspect::dependencies(routes(&global).await?, &args).await
+        }
         Verb::Reboot(args) => power::reboot(&global, &args).await,
         Verb::Shutdown(args) => power::shutdown(&global, &args).await,
         Verb::Reset(args) => power::reset(&global, &args).await,
@@ -107,26 +108,4 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Man(args) => shell::man(&args),
         Verb::Edit(args) => patch::edit(routes(&global).await?, &args).await,
     }
-}
-
-/// Refuses flags that ask for a way which is not there.
-fn direct(global: &Global) -> Result<(), Failure> {
-    let flag = match global {
-        Global {
-            cluster: Some(_), ..
-        } => "--cluster",
-        Global {
-            siderov1_keys_dir: Some(_),
-            ..
-        } => "--siderov1-keys-dir",
-        _ => return Ok(()),
-    };
-    Err(Failure::usage(format!(
-        "{flag} is for a proxy in front of several clusters, and these nodes have none; --context chooses the cluster"
-    )))
-}
-
-/// A verb of older clients that is a resource.
-fn gone(resource: &str) -> Failure {
-    Failure::usage(format!("use `cortenctl get {resource}`"))
 }

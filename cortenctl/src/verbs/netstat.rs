@@ -2,15 +2,16 @@
 
 use corten_api::machine::connect_record::{State, TimerActive};
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
-use corten_api::machine::{ConnectRecord, Netstat as Answer, NetstatRequest};
+use corten_api::machine::{ConnectRecord, ContainersRequest, Netstat as Answer, NetstatRequest};
 use serde_json::{Value, json};
 
-use crate::answers::ask;
+use crate::answers::{Answers, ask};
 use crate::cli::{Kubernetes, Netstat};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::output::show;
+use crate::stream::{Node, Trouble, each};
 use crate::table::{Table, printable};
 use crate::verbs::containers;
 
@@ -27,16 +28,69 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
     } else {
         Pods::new()
     };
-    let answers = ask(routes, body, |mut client: Machine, request| async move {
-        client.netstat(request).await
-    })
-    .await?;
+    let answers = match &args.pod {
+        Some(pod) => of_pod(routes, &body, pod).await?,
+        None => {
+            let call = |mut client: Machine, request| async move { client.netstat(request).await };
+            ask(routes, body, call).await?
+        }
+    };
     show(
         answers,
         &args.output,
         |messages| table(messages, args, &pods).render(),
         fields,
     )
+}
+
+/// The sockets of a pod, from the node that it is on.
+async fn of_pod(
+    routes: Vec<Route>,
+    body: &NetstatRequest,
+    pod: &str,
+) -> Result<Answers<Answer>, Failure> {
+    let mut good = Vec::new();
+    let failed = each(routes, async |node| {
+        let Some(namespace) = network_namespace(node, pod).await? else {
+            return Ok(());
+        };
+        let body = NetstatRequest {
+            netns: Some(NetNs {
+                hostnetwork: false,
+                netns: vec![namespace],
+                allnetns: false,
+            }),
+            ..body.clone()
+        };
+        let answer = node.client::<Machine>().netstat(node.brief(body)).await?;
+        let messages = answer.into_inner().messages.into_iter();
+        good.extend(messages.map(|message| (node.name.clone(), message)));
+        Ok(())
+    })
+    .await?;
+    if good.is_empty() && failed.is_empty() {
+        return Err(Failure::call(format!(
+            "{pod:?} is no pod with a network of its own on the nodes asked; `containers -k` lists pods as NAMESPACE/POD"
+        )));
+    }
+    Ok(Answers { good, failed })
+}
+
+/// The network namespace of a pod, if it is on the node and has one.
+async fn network_namespace(node: &Node, pod: &str) -> Result<Option<String>, Trouble> {
+    let (namespace, driver) = containers::namespace(Kubernetes { kubernetes: true });
+    let body = ContainersRequest {
+        namespace,
+        driver: driver.into(),
+    };
+    let answer = node
+        .client::<Machine>()
+        .containers(node.brief(body))
+        .await?;
+    let messages = answer.into_inner().messages.into_iter();
+    let mut all = messages.flat_map(|message| message.containers);
+    let found = all.find(|one| one.pod_id == pod && !one.network_namespace.is_empty());
+    Ok(found.map(|one| one.network_namespace))
 }
 
 /// No protocol means all of them, and so does no family.

@@ -106,7 +106,7 @@ pub(super) async fn give(
 
 /// Runs the user's editor; its words are the command's, as `git` has it.
 fn run_editor(path: &std::path::Path) -> Result<(), Failure> {
-    let chosen = ["VISUAL", "EDITOR"]
+    let chosen = ["TALOS_EDITOR", "VISUAL", "EDITOR"]
         .into_iter()
         .filter_map(|name| std::env::var(name).ok())
         .find(|editor| !editor.trim().is_empty())

@@ -7,8 +7,7 @@ use corten_api::machine::upgrade_request::RebootMode as WireReboot;
 
 use crate::answers::{Answers, ask, finish};
 use crate::cli::{
-    Bootstrap, Drain, Global, Reboot, RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait,
-    WipeMode,
+    Bootstrap, Global, Reboot, RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, WipeMode,
 };
 use crate::clients::Machine;
 use crate::connect::{Route, routes};
@@ -22,7 +21,6 @@ use crate::wait::{self, Until};
 const UPGRADE_HEADER: &[&str] = &["NODE", "ACK", "STARTED"];
 
 pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
-    undrained(args.drain)?;
     let mode = match args.mode {
         RebootMode::Default => Mode::Default,
         RebootMode::Powercycle => Mode::Powercycle,
@@ -104,7 +102,6 @@ fn reset_request(args: &Reset) -> Result<api::ResetRequest, Failure> {
 }
 
 pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
-    undrained(args.drain)?;
     let mode = match args.reboot_mode {
         UpgradeReboot::Default => WireReboot::Default,
         UpgradeReboot::Powercycle => WireReboot::Powercycle,
@@ -177,11 +174,6 @@ async fn act<M>(
     what: &str,
     call: impl AsyncFnOnce(Vec<Route>) -> Result<Answers<M>, Failure>,
 ) -> Result<(), Failure> {
-    if args.debug {
-        return Err(Failure::usage(
-            "--debug would show the kernel's messages: `dmesg --follow` does, in another terminal",
-        ));
-    }
     let opened = routes(global).await?;
     let mut boots = if args.wait {
         wait::boots(opened.clone()).await?
@@ -194,16 +186,6 @@ async fn act<M>(
     let late = wait::wait(global, boots, until, args.timeout).await?;
     answers.failed.extend(late);
     answers.finish()
-}
-
-/// Refuses what only a node with Kubernetes could do.
-fn undrained(args: Drain) -> Result<(), Failure> {
-    if !args.drain && args.drain_timeout.is_none() {
-        return Ok(());
-    }
-    Err(Failure::usage(
-        "--drain waits for Kubernetes, which is not a part of this version: nodes have no pods to move; leave it out",
-    ))
 }
 
 /// There is no data to print, so what happens goes to stderr.
@@ -224,27 +206,6 @@ mod tests {
         match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
             Verb::Reset(args) => reset_request(&args),
             other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_done_is_refused_before_anybody_is_asked() {
-        let global = Global::default();
-        for (line, word) in [
-            ("cortenctl reboot --drain", "Kubernetes"),
-            ("cortenctl reboot --drain-timeout 1m", "Kubernetes"),
-            ("cortenctl reboot --debug", "dmesg"),
-            ("cortenctl upgrade -i x --drain=true", "Kubernetes"),
-        ] {
-            let refused = match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
-                Verb::Reboot(args) => reboot(&global, &args).await,
-                Verb::Upgrade(args) => upgrade(&global, &args).await,
-                other => panic!("{other:?}"),
-            };
-            match refused {
-                Err(Failure::Usage(text)) => assert!(text.contains(word), "{line}: {text}"),
-                other => panic!("{line}: {other:?}"),
-            }
         }
     }
 

@@ -1,7 +1,15 @@
 //! `processes`: what runs.
 
+use std::io::{IsTerminal as _, stdout};
+use std::time::Duration;
+
+use anyhow::Context as _;
 use corten_api::machine::{Process, ProcessInfo};
+use crossterm::cursor::MoveTo;
+use crossterm::execute;
+use crossterm::terminal::{Clear, ClearType};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::answers::ask;
 use crate::cli::{Processes, Sort};
@@ -16,7 +24,24 @@ const HEADER: &[&str] = &[
     "NODE", "PID", "STATE", "THREADS", "CPU-TIME", "VIRTMEM", "RESMEM", "LABEL", "COMMAND",
 ];
 
+/// With --watch: until the next look.
+const PAUSE: Duration = Duration::from_secs(1);
+
 pub(crate) async fn run(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
+    if !args.watch {
+        return once(routes, args).await;
+    }
+    loop {
+        if stdout().is_terminal() {
+            let begun = execute!(stdout(), Clear(ClearType::All), MoveTo(0, 0));
+            begun.context("the terminal")?;
+        }
+        once(routes.clone(), args).await?;
+        sleep(PAUSE).await;
+    }
+}
+
+async fn once(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
     let mut answers = ask(routes, (), |mut client: Machine, request| async move {
         client.processes(request).await
     })

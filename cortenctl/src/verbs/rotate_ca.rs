@@ -86,7 +86,8 @@ pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure>
         ));
     }
     let mut target = Target::of(global)?;
-    let named = args.control_plane_nodes.iter().chain(&args.worker_nodes);
+    let control_plane = args.init_node.iter().chain(&args.control_plane_nodes);
+    let named = control_plane.chain(&args.worker_nodes);
     let named: Vec<String> = named.cloned().collect();
     if !named.is_empty() {
         target.nodes = named;

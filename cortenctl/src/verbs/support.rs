@@ -39,7 +39,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Support) -> Result<(), Failur
     let mut missing = Missing::new();
     let failed = each(routes, async |node| {
         eprintln!("{}: collecting", printable(&node.name));
-        collect::node(node, &mut archive, &mut missing).await
+        collect::node(node, &mut archive, &mut missing, args.verbose).await
     })
     .await?;
     for (node, why) in &failed {

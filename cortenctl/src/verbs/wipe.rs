@@ -1,19 +1,25 @@
-//! `wipe disk`.
+//! `wipe`.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::time::Duration;
 
-use corten_api::machine::DiskStats;
+use corten_api::machine::{
+    DiskStats, LvmServiceLogicalVolumeRemoveRequest, LvmServicePhysicalVolumeRemoveRequest,
+    LvmServiceVolumeGroupRemoveRequest, MdDestroyRequest,
+};
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use tokio::time::sleep;
+use tonic::{Request, Response, Status};
 
-use crate::answers::{Answers, ask, ask_within};
-use crate::cli::{Wipe, WipeDisk, WipeMethod};
-use crate::clients::{Disks, Machine};
+use crate::answers::{Answers, ask, ask_within, finish};
+use crate::cli::{Wipe, WipeDisk, WipeLvm, WipeMethod};
+use crate::clients::{Disks, Lvm, Machine, Md, Service};
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::stream::each;
 use crate::table::printable;
 
 /// Between two questions how far it is.
@@ -23,7 +29,81 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SECTOR: u64 = 512;
 
 pub(crate) async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> {
-    let Wipe::Disk(args) = what;
+    match what {
+        Wipe::Disk(args) => disk(routes, args).await,
+        Wipe::Lv(args) => {
+            let (group, volume) = logical_volume(&args.name)?;
+            let body = LvmServiceLogicalVolumeRemoveRequest {
+                volume_group: group.to_owned(),
+                logical_volume: volume.to_owned(),
+            };
+            one_by_one(routes, args, body, |mut client: Lvm, request| async move {
+                client.logical_volume_remove(request).await
+            })
+            .await
+        }
+        Wipe::Vg(args) => {
+            let volume_group = args.name.clone();
+            let body = LvmServiceVolumeGroupRemoveRequest { volume_group };
+            one_by_one(routes, args, body, |mut client: Lvm, request| async move {
+                client.volume_group_remove(request).await
+            })
+            .await
+        }
+        Wipe::Pv(args) => {
+            let device = args.name.clone();
+            let body = LvmServicePhysicalVolumeRemoveRequest { device };
+            one_by_one(routes, args, body, |mut client: Lvm, request| async move {
+                client.physical_volume_remove(request).await
+            })
+            .await
+        }
+        Wipe::Md(args) => {
+            let device = args.name.clone();
+            let body = MdDestroyRequest { device };
+            one_by_one(routes, args, body, |mut client: Md, request| async move {
+                client.destroy(request).await
+            })
+            .await
+        }
+    }
+}
+
+/// A volume and the group before it, as `vg0/lv0`.
+fn logical_volume(name: &str) -> Result<(&str, &str), Failure> {
+    let parts = name.split_once('/');
+    let parts = parts
+        .filter(|(group, volume)| !group.is_empty() && !volume.is_empty() && !volume.contains('/'));
+    parts.ok_or_else(|| {
+        Failure::usage(format!(
+            "{name:?} is not a group and a volume such as vg0/lv0"
+        ))
+    })
+}
+
+/// A call of services that answer for one node at a time.
+async fn one_by_one<C, B, F, Fut>(
+    routes: Vec<Route>,
+    args: &WipeLvm,
+    body: B,
+    call: F,
+) -> Result<(), Failure>
+where
+    C: Service,
+    B: Clone,
+    F: Fn(C, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<()>, Status>>,
+{
+    let failed = each(routes, async |node| {
+        call(node.client(), node.brief(body.clone())).await?;
+        eprintln!("{}: {} wiped", printable(&node.name), printable(&args.name));
+        Ok(())
+    })
+    .await?;
+    finish(&failed)
+}
+
+async fn disk(routes: Vec<Route>, args: &WipeDisk) -> Result<(), Failure> {
     let ways = routes.clone();
     // Zeros on a large disk take their time.
     let wiping = ask_within(
@@ -132,6 +212,17 @@ mod tests {
             ..device("vdb")
         };
         assert_eq!(all, [expected]);
+    }
+
+    #[test]
+    fn a_logical_volume_is_named_with_its_group() {
+        assert_eq!(logical_volume("vg0/lv0").unwrap(), ("vg0", "lv0"));
+        for wrong in ["vg0", "/lv0", "vg0/", "/dev/vg0/lv0", ""] {
+            assert!(
+                matches!(logical_volume(wrong), Err(Failure::Usage(_))),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -15,22 +15,10 @@ const FIRST_MINOR: u64 = 5;
 
 /// Refuses what would have to be ignored.
 pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
-    let refused = [
-        (
-            args.form != "v1alpha1",
+    if args.form != "v1alpha1" {
+        return Err(Failure::usage(
             "--version: v1alpha1 is the only form of a config",
-        ),
-        (
-            args.with_kubespan == Some(true),
-            "--with-kubespan waits for a later version: a node would refuse the config",
-        ),
-        (
-            args.with_docs == Some(true) || args.with_examples == Some(true),
-            "configs are written without comments: docs/configuration.md explains every field",
-        ),
-    ];
-    if let Some((_, why)) = refused.iter().find(|(asked, _)| *asked) {
-        return Err(Failure::usage(*why));
+        ));
     }
     compatible(args.talos_version.as_deref())
 }
@@ -44,11 +32,6 @@ pub(super) fn loses_secrets(args: &GenConfig) -> bool {
 
 /// The same of `gen secrets`.
 pub(super) fn check_secrets(args: &GenSecrets) -> Result<(), Failure> {
-    if args.from_kubernetes_pki.is_some() || args.kubernetes_bootstrap_token.is_some() {
-        return Err(Failure::usage(
-            "the secrets of a running Kubernetes cannot be taken over: Kubernetes is not a part of this version",
-        ));
-    }
     compatible(args.talos_version.as_deref())
 }
 

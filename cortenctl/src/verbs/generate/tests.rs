@@ -26,9 +26,6 @@ pub(crate) fn args(directory: &Path) -> GenConfig {
         talos_version: None,
         form: "v1alpha1".into(),
         with_cluster_discovery: None,
-        with_kubespan: None,
-        with_docs: None,
-        with_examples: None,
         registry_mirror: Vec::new(),
         dns_domain: "cluster.local".into(),
         config_patch: Vec::new(),
@@ -141,7 +138,7 @@ fn refused<const N: usize>(target: &Path, cases: [(GenConfig, &str); N]) {
 fn what_a_node_cannot_do_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("new");
-    let cases: [(GenConfig, &str); 8] = [
+    let cases: [(GenConfig, &str); 6] = [
         (
             GenConfig {
                 kubernetes_version: Some("latest".into()),
@@ -165,24 +162,10 @@ fn what_a_node_cannot_do_is_refused() {
         ),
         (
             GenConfig {
-                with_kubespan: Some(true),
-                ..args(&target)
-            },
-            "--with-kubespan",
-        ),
-        (
-            GenConfig {
                 registry_mirror: vec!["https://mirror.example".into()],
                 ..args(&target)
             },
             "--registry-mirror",
-        ),
-        (
-            GenConfig {
-                with_docs: Some(true),
-                ..args(&target)
-            },
-            "without comments",
         ),
         (
             GenConfig {
@@ -251,7 +234,6 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
         kubernetes_version: Some("v1.34.1".into()),
         talos_version: Some("v1.14".into()),
         with_cluster_discovery: Some(false),
-        with_docs: Some(false),
         registry_mirror: [
             "docker.io=https://one",
             "*=http://any",
@@ -358,8 +340,6 @@ fn secrets_of_a_file_make_the_same_cluster_again() {
     let wanted = GenSecrets {
         output_file: file.clone(),
         from_controlplane_config: None,
-        from_kubernetes_pki: None,
-        kubernetes_bootstrap_token: None,
         talos_version: None,
         force: false,
     };

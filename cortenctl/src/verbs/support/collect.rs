@@ -38,11 +38,13 @@ pub(super) async fn node(
     node: &Node,
     archive: &mut Archive,
     missing: &mut Missing,
+    verbose: bool,
 ) -> Result<(), Trouble> {
     let mut sources = Sources {
         root: part(&node.name),
         archive,
         missing,
+        verbose,
     };
     let version = limited(version(node)).await?;
     sources.put("version.yaml", async { Ok(version) }).await?;
@@ -80,6 +82,8 @@ struct Sources<'a> {
     root: String,
     archive: &'a mut Archive,
     missing: &'a mut Missing,
+    /// Each source is told of when it is asked for.
+    verbose: bool,
 }
 
 impl Sources<'_> {
@@ -88,6 +92,9 @@ impl Sources<'_> {
         name: &str,
         source: impl Future<Output = Result<String, Trouble>>,
     ) -> Result<(), Failure> {
+        if self.verbose {
+            eprintln!("{}/{name}", self.root);
+        }
         match limited(source).await {
             Ok(text) => {
                 let path = format!("{}/{name}", self.root);

@@ -107,9 +107,14 @@ pub(super) fn netstat(
                 open.state = -9;
                 open.tr = 99;
             }
+            let mut connectrecord = vec![listening, open];
+            let namespaces = request.get_ref().netns.as_ref().map(|one| &one.netns);
+            if let Some(namespaces) = namespaces.filter(|some| !some.is_empty()) {
+                connectrecord.retain(|socket| namespaces.contains(&socket.netns));
+            }
             api::Netstat {
                 metadata,
-                connectrecord: vec![listening, open],
+                connectrecord,
             }
         }
     )

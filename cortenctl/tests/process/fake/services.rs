@@ -120,11 +120,14 @@ impl InspectService for Fake {
             &request,
             |_, metadata| ControllerRuntimeDependency {
                 metadata,
-                edges: vec![ControllerDependencyEdge {
-                    controller_name: "network.LinkController".into(),
-                    resource_type: "LinkStatuses.net".into(),
-                    ..Default::default()
-                }],
+                edges: [("", "LinkStatuses.net"), ("network", "Hostnames.net")]
+                    .map(|(namespace, kind)| ControllerDependencyEdge {
+                        controller_name: "network.LinkController".into(),
+                        resource_namespace: namespace.into(),
+                        resource_type: kind.into(),
+                        ..Default::default()
+                    })
+                    .to_vec(),
             },
             |metadata| ControllerRuntimeDependency {
                 metadata,
@@ -144,9 +147,10 @@ impl ClusterService for Fake {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<BoxStream<HealthCheckProgress>>, Status> {
         let nodes = request.get_ref().cluster_info.clone().unwrap_or_default();
+        let named = [nodes.control_plane_nodes, nodes.worker_nodes].concat();
         let lines = [
             String::new(),
-            format!("nodes: {}", nodes.worker_nodes.join(" ")),
+            format!("nodes: {}", named.join(" ")),
             "waiting for etcd to be healthy: ...".to_owned(),
             "waiting for etcd to be healthy: \u{1b}[1mOK".to_owned(),
         ];
