@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
 use corten_api::roles::Role;
-use corten_daemon::Peer;
+use corten_daemon::{Known, Peer};
 use http::{HeaderMap, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 
 use crate::identity::{Current, Identity};
+use crate::quota::Holder;
 
 /// From the end of the handshake to the first call.
 const FIRST_CALL: Duration = Duration::from_secs(30);
@@ -103,8 +104,23 @@ impl Caller {
         Ok(caller)
     }
 
-    pub(crate) fn peer(&self) -> Peer {
-        Peer::of(self.from.ip())
+    /// Under what a call in these roles is counted.
+    pub(crate) fn holder(&self, roles: &[Role]) -> Holder {
+        Holder {
+            peer: Peer::of(self.from.ip()),
+            certificate: self.certificate.is_some().then(|| self.serial.clone()),
+            is_admin: roles.contains(&Role::Admin),
+        }
+    }
+
+    /// Under what the connection is counted; `None` where nobody has a certificate. Another node's is for
+    /// administrators as well: it brings their calls.
+    pub(crate) fn known(&self) -> Option<Known> {
+        let is_for_admins = |role| matches!(role, &Role::Admin | &Role::Impersonator);
+        self.certificate.is_some().then(|| Known {
+            certificate: self.serial.clone(),
+            is_admin: self.roles.iter().any(is_for_admins),
+        })
     }
 
     /// Whether the certificate still opens the API: a connection may outlive it, or its authority. When not,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use corten_api::MAX_MESSAGE;
 use corten_api::roles::needs_more_than_reader;
-use corten_daemon::Peer;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, future, stream};
 use http::header::CONTENT_TYPE;
@@ -24,7 +23,7 @@ use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
 use crate::merge;
 use crate::proxy::{Answerer, Proxy};
-use crate::quota::Taken;
+use crate::quota::{Holder, Taken};
 use crate::replies::Reply;
 use crate::reply::{Body, BoxError, counted};
 use crate::wire;
@@ -62,8 +61,13 @@ pub(crate) struct FanOut {
 }
 
 impl FanOut {
-    /// `peer` is the caller; the nodes that fail are counted in `nodes`.
-    pub(crate) fn new(proxy: Arc<Proxy>, mut forward: Forward, peer: Peer, nodes: Nodes) -> FanOut {
+    /// `holder` is the caller; the nodes that fail are counted in `nodes`.
+    pub(crate) fn new(
+        proxy: Arc<Proxy>,
+        mut forward: Forward,
+        holder: Holder,
+        nodes: Nodes,
+    ) -> FanOut {
         // Compressed answers cannot be merged.
         forward.headers.remove("grpc-accept-encoding");
         let patience = forward.headers.get("grpc-timeout").and_then(patience);
@@ -71,7 +75,7 @@ impl FanOut {
         FanOut {
             proxy,
             forward,
-            memory: Memory { quota, peer },
+            memory: Memory { quota, holder },
             connecting: Semaphore::new(AT_ONCE),
             nodes,
             asked_by: patience.and_then(|patience| Instant::now().checked_add(patience)),

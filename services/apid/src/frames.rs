@@ -5,13 +5,12 @@ use std::ops::Deref;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use corten_api::MAX_MESSAGE;
-use corten_daemon::Peer;
 use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use tonic::Status;
 
-use crate::quota::{Quota, Taken};
+use crate::quota::{Holder, Quota, Taken};
 
 /// Flag and length.
 const HEAD: usize = 5;
@@ -23,7 +22,7 @@ pub(crate) const SMALL: usize = 64 * 1024;
 pub(crate) struct Memory {
     pub(crate) quota: Quota,
     /// For whom they are.
-    pub(crate) peer: Peer,
+    pub(crate) holder: Holder,
 }
 
 /// A message, and its part of the memory for long ones.
@@ -90,11 +89,11 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     fn keep(&mut self, data: &[u8]) -> Result<(), Status> {
         let length = self.buffer.len() + data.len();
         if length > SMALL {
-            let Memory { quota, peer } = &self.memory;
+            let Memory { quota, holder } = &self.memory;
             let enough = match &mut self.held {
                 Some(held) => held.grow(length),
                 none => {
-                    *none = quota.take(*peer, length);
+                    *none = quota.take(holder, length);
                     none.is_some()
                 }
             };

@@ -32,7 +32,6 @@ mod local;
 mod log_limit;
 mod merge;
 mod peers;
-mod places;
 mod proxy;
 mod quota;
 mod refusals;
@@ -69,8 +68,9 @@ const LOOKUPS: usize = 16;
 pub use peers::Dial;
 pub use server::Server;
 
-/// Calls at once: of all callers and of one. A call to several nodes is as many.
-const CALLS: (usize, usize) = (1_280, 1_100);
+/// Calls at once: of all callers, of one peer or certificate, and of all so many for administrators. A call to several
+/// nodes is as many.
+const CALLS: (usize, usize, usize) = (1_280, 1_100, 64);
 /// What a call costs, in bytes: what its answerer sent and nobody reads, a short
 /// message that is put together, an answer that waits to be sent with one frame
 /// of HTTP/2 more, and its metadata.
@@ -147,8 +147,8 @@ pub fn server(
         identity,
         upstream: Upstream::new(machined),
         peers: Peers::new(dial),
-        calls: Quota::new(CALLS.0, CALLS.1),
-        memory: Quota::new(MEMORY.0, MEMORY.1),
+        calls: Quota::new(CALLS.0, CALLS.1, CALLS.2),
+        memory: Quota::new(MEMORY.0, MEMORY.1, 0),
         audit: Audit::log(),
         maintenance,
     };

@@ -21,7 +21,7 @@ use crate::forward::Forward;
 use crate::identity::{Current, Identity};
 use crate::local;
 use crate::peers::Peers;
-use crate::quota::{Quota, Taken};
+use crate::quota::{Holder, Quota, Taken};
 use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
@@ -103,6 +103,7 @@ impl Proxy {
         }
         let targets = targets::of(&head.headers, path, self.maintenance)?;
         let forward = Forward::of(&head, &roles, caller, line.as_ref().map(Line::who))?;
+        let holder = caller.holder(&roles);
         if let Some(line) = line {
             line.is_handed_on();
         }
@@ -110,12 +111,12 @@ impl Proxy {
         match targets {
             Targets::Here => {
                 drop(head);
-                self.one(caller, Answerer::Here, forward, body).await
+                self.one(&holder, Answerer::Here, forward, body).await
             }
             Targets::One(node) => {
                 let answerer = answerer(&node)?;
                 drop(head);
-                self.one(caller, answerer, forward, body).await
+                self.one(&holder, answerer, forward, body).await
             }
             Targets::Many(nodes, reply) => {
                 let rows = nodes.into_iter().map(|node| {
@@ -124,10 +125,9 @@ impl Proxy {
                 });
                 let rows: Vec<_> = rows.collect::<Result<_, Status>>()?;
                 drop(head);
-                let share = self.share(caller, rows.len())?;
+                let share = self.share(&holder, rows.len())?;
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
-                let peer = caller.peer();
-                let fan_out = FanOut::new(self, forward, peer, nodes.unwrap_or_default());
+                let fan_out = FanOut::new(self, forward, holder, nodes.unwrap_or_default());
                 Ok((fan_out.ask(rows, reply, body).await?, share))
             }
         }
@@ -136,20 +136,20 @@ impl Proxy {
     /// Hands the call on as it is, and the answer back as it is.
     async fn one(
         &self,
-        caller: &Caller,
+        holder: &Holder,
         answerer: Answerer,
         forward: Forward,
         body: Incoming,
     ) -> Result<(Response<Body>, Taken), Status> {
-        let share = self.share(caller, 1)?;
+        let share = self.share(holder, 1)?;
         let body = body.map_err(BoxError::from).boxed_unsync();
         let response = self.send(answerer, &forward, body).await?;
         let response = response.map(|body| body.map_err(BoxError::from).boxed_unsync());
         Ok((response, share))
     }
 
-    fn share(&self, caller: &Caller, calls: usize) -> Result<Taken, Status> {
-        let share = self.calls.take(caller.peer(), calls);
+    fn share(&self, holder: &Holder, calls: usize) -> Result<Taken, Status> {
+        let share = self.calls.take(holder, calls);
         share.ok_or_else(|| Status::resource_exhausted("too many calls at once: try again later"))
     }
 

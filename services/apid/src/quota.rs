@@ -1,53 +1,85 @@
-//! Counting what is in use: so much in all, and so much by one peer, so that none takes it from all others.
+//! Counting what is in use: so much in all, and so much by one peer and by one certificate, so that none takes it from
+//! all others; and some of it is for administrators.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corten_daemon::Peer;
 
-/// An amount that peers share.
+/// Who takes part of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Holder {
+    pub(crate) peer: Peer,
+    /// The serial number of his certificate; `None` where none is asked for.
+    pub(crate) certificate: Option<String>,
+    pub(crate) is_admin: bool,
+}
+
+/// Under what an amount is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Peer(Peer),
+    Certificate(String),
+}
+
+impl Holder {
+    fn keys(&self) -> impl Iterator<Item = Key> {
+        let certificate = self.certificate.clone().map(Key::Certificate);
+        [Key::Peer(self.peer)].into_iter().chain(certificate)
+    }
+}
+
+/// An amount that callers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Quota(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// For all peers together.
+    /// For all together.
     most: usize,
-    /// For one of them.
+    /// For one peer, and for one certificate.
     most_each: usize,
+    /// Of all, so much nobody gets but administrators.
+    for_admins: usize,
     used: Mutex<Used>,
 }
 
 #[derive(Debug, Default)]
 struct Used {
     all: usize,
-    each: HashMap<Peer, usize>,
+    each: HashMap<Key, usize>,
 }
 
 impl Quota {
-    pub(crate) fn new(most: usize, most_each: usize) -> Quota {
+    pub(crate) fn new(most: usize, most_each: usize, for_admins: usize) -> Quota {
         Quota(Arc::new(Shared {
             most,
             most_each,
+            for_admins,
             used: Mutex::default(),
         }))
     }
 
-    /// Takes `amount` for `peer`; nothing when it would be too much.
-    pub(crate) fn take(&self, peer: Peer, amount: usize) -> Option<Taken> {
-        let mut taken = Taken {
-            quota: self.clone(),
-            peer,
-            amount: 0,
-        };
+    /// Takes `amount` for `holder`; nothing when it would be too much.
+    pub(crate) fn take(&self, holder: &Holder, amount: usize) -> Option<Taken> {
+        let mut taken = self.begin(holder);
         taken.grow(amount).then_some(taken)
+    }
+
+    /// A part for `holder` that is nothing yet, and may grow.
+    pub(crate) fn begin(&self, holder: &Holder) -> Taken {
+        Taken {
+            quota: self.clone(),
+            holder: holder.clone(),
+            amount: 0,
+        }
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
         self.0.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all peers together have.
+    /// What all together have.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.used().all
@@ -58,7 +90,7 @@ impl Quota {
 #[derive(Debug)]
 pub(crate) struct Taken {
     quota: Quota,
-    peer: Peer,
+    holder: Holder,
     amount: usize,
 }
 
@@ -68,15 +100,25 @@ impl Taken {
         let more = amount.saturating_sub(self.amount);
         let shared = &self.quota.0;
         let mut used = self.quota.used();
-        let peers = used.each.get(&self.peer).copied().unwrap_or(0);
-        if used.all.saturating_add(more) > shared.most
-            || peers.saturating_add(more) > shared.most_each
+        let kept = if self.holder.is_admin {
+            0
+        } else {
+            shared.for_admins
+        };
+        let is_too_much = |key| {
+            let has = used.each.get(&key).copied().unwrap_or(0);
+            has.saturating_add(more) > shared.most_each
+        };
+        if used.all.saturating_add(more) > shared.most.saturating_sub(kept)
+            || self.holder.keys().any(is_too_much)
         {
-            return false;
+            return more == 0;
         }
         if more > 0 {
             used.all += more;
-            used.each.insert(self.peer, peers + more);
+            for key in self.holder.keys() {
+                *used.each.entry(key).or_insert(0) += more;
+            }
             drop(used);
             self.amount += more;
         }
@@ -91,12 +133,24 @@ impl Drop for Taken {
         }
         let mut used = self.quota.used();
         used.all = used.all.saturating_sub(self.amount);
-        let left = used.each.get(&self.peer).copied().unwrap_or(0);
-        if left > self.amount {
-            used.each.insert(self.peer, left - self.amount);
-        } else {
-            used.each.remove(&self.peer);
+        for key in self.holder.keys() {
+            let left = used.each.get(&key).copied().unwrap_or(0);
+            if left > self.amount {
+                used.each.insert(key, left - self.amount);
+            } else {
+                used.each.remove(&key);
+            }
         }
+    }
+}
+
+/// Who comes from this address, and has shown no certificate.
+#[cfg(test)]
+pub(crate) fn holder(address: &str) -> Holder {
+    Holder {
+        peer: Peer::of(address.parse().unwrap()),
+        certificate: None,
+        is_admin: false,
     }
 }
 
@@ -104,22 +158,39 @@ impl Drop for Taken {
 mod tests {
     use super::*;
 
-    fn peer(text: &str) -> Peer {
-        Peer::of(text.parse().unwrap())
+    #[test]
+    fn one_peer_leaves_something_for_the_next_and_all_comes_back() {
+        let quota = Quota::new(10, 6, 0);
+        let mut first = quota.take(&holder("10.0.0.1"), 4).unwrap();
+        assert!(first.grow(6));
+        assert!(first.grow(5) && !first.grow(7));
+        assert!(quota.take(&holder("10.0.0.1"), 1).is_none());
+        let second = quota.take(&holder("10.0.0.2"), 4).unwrap();
+        assert!(quota.take(&holder("10.0.0.3"), 1).is_none());
+        assert!(quota.take(&holder("10.0.0.3"), usize::MAX).is_none());
+        assert_eq!(quota.in_use(), 10);
+        drop((first, second));
+        assert_eq!(quota.in_use(), 0);
+        assert!(quota.used().each.is_empty());
     }
 
     #[test]
-    fn one_peer_leaves_something_for_the_next_and_all_comes_back() {
-        let quota = Quota::new(10, 6);
-        let mut first = quota.take(peer("10.0.0.1"), 4).unwrap();
-        assert!(first.grow(6));
-        assert!(first.grow(5) && !first.grow(7));
-        assert!(quota.take(peer("10.0.0.1"), 1).is_none());
-        let second = quota.take(peer("10.0.0.2"), 4).unwrap();
-        assert!(quota.take(peer("10.0.0.3"), 1).is_none());
-        assert!(quota.take(peer("10.0.0.3"), usize::MAX).is_none());
-        assert_eq!(quota.in_use(), 10);
-        drop((first, second));
+    fn a_certificate_has_one_share_from_everywhere_and_some_is_for_admins() {
+        let quota = Quota::new(10, 6, 2);
+        let from = |address: &str, certificate: &str, is_admin| Holder {
+            certificate: Some(certificate.to_owned()),
+            is_admin,
+            ..holder(address)
+        };
+        let reader = [
+            quota.take(&from("10.0.0.1", "a", false), 3).unwrap(),
+            quota.take(&from("10.0.0.2", "a", false), 3).unwrap(),
+        ];
+        assert!(quota.take(&from("10.0.0.3", "a", false), 1).is_none());
+        let another = quota.take(&from("10.0.0.3", "b", false), 2).unwrap();
+        assert!(quota.take(&from("10.0.0.4", "c", false), 1).is_none());
+        let admin = quota.take(&from("10.0.0.4", "d", true), 2).unwrap();
+        drop((reader, another, admin));
         assert_eq!(quota.in_use(), 0);
         assert!(quota.used().each.is_empty());
     }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_daemon::Peer;
+use corten_daemon::{Bounds, Peer, Place, Places};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,7 +16,6 @@ use tokio_rustls::server::TlsStream;
 
 use crate::caller::{Caller, Done, RECHECK};
 use crate::log_limit::LogLimit;
-use crate::places::{Bounds, Place, Places};
 use crate::proxy::Proxy;
 
 /// Connections at once. One peer may be a gateway with many operators behind it, or another node that forwards,
@@ -27,6 +26,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
     // A handshake is over in milliseconds, but a client may begin all its connections at once.
     strangers: 256,
     strangers_each: 128,
+    for_admins: 32,
 };
 /// A handshake that takes longer is not a client's.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -143,10 +143,14 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place, refusals
     );
     match caller {
         Ok(caller) => {
-            if !proxy.maintenance {
-                place.keep();
+            // In maintenance all are strangers.
+            if caller.known().is_none_or(|known| place.keep(known)) {
+                serve(stream, proxy, Arc::new(caller)).await;
+            } else {
+                let serial = &caller.serial;
+                let text = format!("{}: too many connections, serial={serial}", from.ip());
+                refusals.say(&text);
             }
-            serve(stream, proxy, Arc::new(caller)).await;
         }
         Err(why) => refusals.say(&format!("{}: {why}", from.ip())),
     }

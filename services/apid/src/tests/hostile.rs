@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use corten_api::common::Data;
 use corten_api::machine as api;
-use corten_daemon::Peer;
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::StreamBody;
@@ -16,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::support::{Cluster, Manner, Setup, data, memory_reply};
 use crate::frames::{Frames, Memory, framed};
-use crate::quota::Quota;
+use crate::quota::{Quota, holder};
 use crate::reply::BoxError;
 use crate::{local, merge, targets};
 
@@ -66,10 +65,10 @@ fn chunks() -> impl Strategy<Value = Vec<Vec<u8>>> {
 fn frames_of_any_bytes_end_and_give_their_memory_back() {
     let runtime = runtime();
     let run = |chunks: Vec<Vec<u8>>| {
-        let quota = Quota::new(100, 100);
+        let quota = Quota::new(100, 100, 0);
         let memory = Memory {
             quota: quota.clone(),
-            peer: Peer::of([10, 0, 0, 1].into()),
+            holder: holder("10.0.0.1"),
         };
         let total: usize = chunks.iter().map(Vec::len).sum();
         let parts = chunks

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use corten_api::MAX_MESSAGE;
 use corten_api::machine as api;
+use corten_daemon::Bounds;
 use futures_util::future::join_all;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
@@ -16,7 +17,6 @@ use tonic::Code;
 use super::client::{Client, full, tls};
 use super::support::{Cluster, Manner, Node, Setup, data};
 use crate::frames::framed;
-use crate::places::Bounds;
 
 const MEMORY: &str = "/machine.MachineService/Memory";
 const HOSTNAME: &str = "/machine.MachineService/Hostname";
@@ -27,6 +27,7 @@ const FEW: Bounds = Bounds {
     each: 6,
     strangers: 8,
     strangers_each: 4,
+    for_admins: 1,
 };
 
 /// A connection that says nothing.
@@ -67,6 +68,7 @@ async fn a_flood_of_strangers_keeps_nobody_out() {
         let mut flood = join_all((0..20).map(|_| mute(&node, 2))).await;
         until(|| node.places.count() == (4, 4)).await;
         is_served(&cluster, &node, 9).await;
+        until(|| node.places.count() == (4, 4)).await;
         flood.extend(join_all((0..40).map(|n| mute(&node, 3 + n % 5))).await);
         until(|| node.places.count() == (8, 8)).await;
         is_served(&cluster, &node, 9).await;
@@ -82,7 +84,7 @@ async fn a_flood_of_known_callers_leaves_room_for_others() {
     let cluster = Cluster::new();
     let setup = Setup {
         bounds: FEW,
-        calls: (30, 20),
+        calls: (30, 20, 2),
         manner: Manner::Silent,
         ..Setup::default()
     };
@@ -123,6 +125,50 @@ async fn a_flood_of_known_callers_leaves_room_for_others() {
     is_served(&cluster, &node, 3).await;
     drop((held, clients));
     node.is_quiet().await;
+}
+
+#[tokio::test]
+async fn a_reader_with_many_addresses_leaves_room_for_admins() {
+    let cluster = Cluster::new();
+    let setup = Setup {
+        bounds: Bounds {
+            for_admins: 4,
+            ..FEW
+        },
+        calls: (12, 8, 2),
+        manner: Manner::Silent,
+        ..Setup::default()
+    };
+    let node = cluster.node(setup).await;
+    let readers = [(); 3].map(|()| cluster.certificate(&["os:reader"]));
+    let connect = |from, own| {
+        let tls = tls(Some(&cluster.ca), Some(own));
+        Client::connect_from([127, 0, 0, from], node.address, tls)
+    };
+    let is_served = async |client: std::io::Result<Client>| match client {
+        Ok(client) => client.send(MEMORY, &[], full(framed(&[]))).await.ok(),
+        Err(_) => None,
+    };
+    // Six of one certificate, and two of another: what is left is not for readers.
+    let mut held = Vec::new();
+    for (certificate, count) in [(0, 6), (1, 2)] {
+        for from in 2..2 + count {
+            let client = connect(from, &readers[certificate]).await.unwrap();
+            held.push(client.send(MEMORY, &[], full(framed(&[]))).await.unwrap());
+            assert!(!held[held.len() - 1].headers().contains_key("grpc-status"));
+        }
+        let one_more = connect(9, &readers[certificate]).await;
+        assert!(is_served(one_more).await.is_none(), "{certificate}");
+    }
+    assert!(is_served(connect(9, &readers[2]).await).await.is_none());
+    let admin = cluster.certificate(&["os:admin"]);
+    let admin = connect(9, &admin).await.unwrap();
+    for expected in [None, None, None, None, Some("8")] {
+        let answer = admin.send(MEMORY, &[], full(framed(&[]))).await.unwrap();
+        let code = answer.headers().get("grpc-status");
+        assert_eq!(code.map(|code| code.to_str().unwrap()), expected);
+        held.push(answer);
+    }
 }
 
 #[tokio::test]

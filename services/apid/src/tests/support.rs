@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use corten_api::common::Data;
 use corten_api::machine as api;
+use corten_daemon::{Bounds, Places};
 use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME};
 use futures_util::{StreamExt as _, stream};
 use http::header::CONTENT_TYPE;
@@ -30,7 +31,6 @@ use crate::audit::Audit;
 use crate::frames::framed;
 use crate::identity::Identity;
 use crate::peers::{Dial, Peers};
-use crate::places::{Bounds, Places};
 use crate::proxy::Proxy;
 use crate::quota::Quota;
 use crate::reply::{Body, BoxError};
@@ -223,7 +223,7 @@ pub(crate) struct Setup {
     pub(crate) control_plane: bool,
     pub(crate) manner: Manner,
     pub(crate) bounds: Bounds,
-    pub(crate) calls: (usize, usize),
+    pub(crate) calls: (usize, usize, usize),
 }
 
 impl Default for Setup {
@@ -326,8 +326,8 @@ impl Cluster {
             identity: Identity::load(directory.path().into(), setup.maintenance).unwrap(),
             upstream: Upstream::new(socket),
             peers: Peers::new(self.dial()),
-            calls: Quota::new(setup.calls.0, setup.calls.1),
-            memory: Quota::new(MEMORY.0, MEMORY.1),
+            calls: Quota::new(setup.calls.0, setup.calls.1, setup.calls.2),
+            memory: Quota::new(MEMORY.0, MEMORY.1, 0),
             audit: Audit::to(move |line| lines.lock().unwrap().push(line.to_owned())),
             maintenance: setup.maintenance,
         };
