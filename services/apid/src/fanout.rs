@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, future, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
@@ -21,6 +21,7 @@ use crate::answer::Answer;
 use crate::audit::Nodes;
 use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
+use crate::intake::Intake;
 use crate::merge;
 use crate::proxy::{Answerer, Proxy};
 use crate::quota::{Holder, Taken};
@@ -34,8 +35,6 @@ const AT_ONCE: usize = 128;
 const READ: Duration = Duration::from_secs(30);
 /// And for what changes them, or may take its time: wiping a disk.
 const CHANGE: Duration = Duration::from_secs(30 * 60);
-/// How long the caller has for the one message that goes to all.
-const REQUEST: Duration = Duration::from_secs(60);
 /// Fields of one message of another node, so that it takes no more memory than it should while it is looked at:
 /// an element of two bytes is hundreds of them here.
 pub(crate) const FIELDS: usize = 64 * 1024;
@@ -87,9 +86,10 @@ impl FanOut {
         self,
         rows: Vec<Row>,
         reply: Reply,
-        body: Incoming,
+        intake: Intake,
     ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
-        Box::pin(async move {
+        let Intake { body, failure } = intake;
+        let answer = async move {
             self.nodes.asked(rows.len());
             let rows = self.with_bodies(rows, body).await?;
             match reply {
@@ -106,34 +106,25 @@ impl FanOut {
                     Ok(success(stream::select_all(streams)))
                 }
             }
-        })
+        };
+        Box::pin(failure.or(answer))
     }
 
     /// What each node is sent: one gets all the caller sends, several the same message each.
-    async fn with_bodies(
-        &self,
-        rows: Vec<Row>,
-        body: Incoming,
-    ) -> Result<Vec<(Row, Body)>, Status> {
+    async fn with_bodies(&self, rows: Vec<Row>, body: Body) -> Result<Vec<(Row, Body)>, Status> {
         if rows.len() == 1 {
-            let body = body.map_err(BoxError::from).boxed_unsync();
             return Ok(rows.into_iter().zip([body]).collect());
         }
         let mut frames = Frames::new(body, self.memory.clone());
-        let whole = async {
-            let message = frames.next().await?;
-            let message =
-                message.ok_or_else(|| Status::invalid_argument("a call without a message"))?;
-            if frames.next().await?.is_some() {
-                return Err(Status::invalid_argument(
-                    "what sends a stream can be asked of one node at a time",
-                ));
-            }
-            Ok(counted(framed(&message), message.into_held()))
-        };
-        let frame = timeout_at(Instant::now() + REQUEST, whole)
-            .await
-            .map_err(|_| Status::deadline_exceeded("the message did not come to its end"))??;
+        let message = frames.next().await?;
+        let message =
+            message.ok_or_else(|| Status::invalid_argument("a call without a message"))?;
+        if frames.next().await?.is_some() {
+            return Err(Status::invalid_argument(
+                "what sends a stream can be asked of one node at a time",
+            ));
+        }
+        let frame = counted(framed(&message), message.into_held());
         let body = || {
             Full::new(frame.clone())
                 .map_err(|never| match never {})

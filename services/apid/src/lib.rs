@@ -27,6 +27,7 @@ mod fanout;
 mod forward;
 mod frames;
 mod identity;
+mod intake;
 mod link;
 mod local;
 mod log_limit;
@@ -52,7 +53,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use corten_api::MAX_MESSAGE;
 use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
+use corten_api::requests::HEAD;
 
 use audit::Audit;
 use identity::Identity;
@@ -84,6 +87,9 @@ const CALL: usize = connection::ANOTHER_NODES as usize
 /// while they are, they are here up to three times. What is longer is answered
 /// by one node alone, whose answer is passed on as it comes.
 const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
+/// Bytes of long requests, for all callers and for one: machined holds them, each up to twice, until it has read them.
+const REQUESTS: (usize, usize) = (2 * LARGEST_REQUEST, LARGEST_REQUEST);
+const LARGEST_REQUEST: usize = MAX_MESSAGE + HEAD;
 /// What decoding another node's message takes, one at a time: for each field at
 /// most half a KiB, and half as much again while a list grows.
 const LOOK: usize = fanout::FIELDS * 768;
@@ -149,6 +155,7 @@ pub fn server(
         peers: Peers::new(dial),
         calls: Quota::new(CALLS.0, CALLS.1, CALLS.2),
         memory: Quota::new(MEMORY.0, MEMORY.1, 0),
+        requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),
         audit: Audit::log(),
         maintenance,
     };

@@ -19,6 +19,7 @@ use crate::caller::Caller;
 use crate::fanout::{self, FanOut};
 use crate::forward::Forward;
 use crate::identity::{Current, Identity};
+use crate::intake::Intake;
 use crate::local;
 use crate::peers::Peers;
 use crate::quota::{Holder, Quota, Taken};
@@ -36,6 +37,8 @@ pub(crate) struct Proxy {
     pub(crate) calls: Quota,
     /// Bytes of long messages of merged calls.
     pub(crate) memory: Quota,
+    /// Bytes of long requests.
+    pub(crate) requests: Quota,
     pub(crate) audit: Audit,
     pub(crate) maintenance: bool,
 }
@@ -104,6 +107,7 @@ impl Proxy {
         let targets = targets::of(&head.headers, path, self.maintenance)?;
         let forward = Forward::of(&head, &roles, caller, line.as_ref().map(Line::who))?;
         let holder = caller.holder(&roles);
+        let intake = Intake::new(body, path, self.requests.begin(&holder))?;
         if let Some(line) = line {
             line.is_handed_on();
         }
@@ -111,12 +115,12 @@ impl Proxy {
         match targets {
             Targets::Here => {
                 drop(head);
-                self.one(&holder, Answerer::Here, forward, body).await
+                self.one(&holder, Answerer::Here, forward, intake).await
             }
             Targets::One(node) => {
                 let answerer = answerer(&node)?;
                 drop(head);
-                self.one(&holder, answerer, forward, body).await
+                self.one(&holder, answerer, forward, intake).await
             }
             Targets::Many(nodes, reply) => {
                 let rows = nodes.into_iter().map(|node| {
@@ -128,7 +132,7 @@ impl Proxy {
                 let share = self.share(&holder, rows.len())?;
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
                 let fan_out = FanOut::new(self, forward, holder, nodes.unwrap_or_default());
-                Ok((fan_out.ask(rows, reply, body).await?, share))
+                Ok((fan_out.ask(rows, reply, intake).await?, share))
             }
         }
     }
@@ -139,11 +143,11 @@ impl Proxy {
         holder: &Holder,
         answerer: Answerer,
         forward: Forward,
-        body: Incoming,
+        intake: Intake,
     ) -> Result<(Response<Body>, Taken), Status> {
         let share = self.share(holder, 1)?;
-        let body = body.map_err(BoxError::from).boxed_unsync();
-        let response = self.send(answerer, &forward, body).await?;
+        let sent = self.send(answerer, &forward, intake.body);
+        let response = intake.failure.or(sent).await?;
         let response = response.map(|body| body.map_err(BoxError::from).boxed_unsync());
         Ok((response, share))
     }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use corten_api::MAX_MESSAGE;
 use corten_api::machine as api;
+use corten_api::requests::SMALL;
 use corten_daemon::Bounds;
 use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
 use prost::Message as _;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::sleep;
@@ -17,9 +19,11 @@ use tonic::Code;
 use super::client::{Client, full, tls};
 use super::support::{Cluster, Manner, Node, Setup, data};
 use crate::frames::framed;
+use crate::reply::Body;
 
 const MEMORY: &str = "/machine.MachineService/Memory";
 const HOSTNAME: &str = "/machine.MachineService/Hostname";
+const APPLY: &str = "/machine.MachineService/ApplyConfiguration";
 const DMESG: &str = "/machine.MachineService/Dmesg";
 
 const FEW: Bounds = Bounds {
@@ -169,6 +173,53 @@ async fn a_reader_with_many_addresses_leaves_room_for_admins() {
         assert_eq!(code.map(|code| code.to_str().unwrap()), expected);
         held.push(answer);
     }
+}
+
+/// So many bytes of a message of a MiB more, whose end does not come.
+fn half(length: usize) -> Body {
+    let whole = framed(&vec![b'#'; length + (1 << 20)]);
+    let pieces = whole.chunks(1 << 20).take(length >> 20);
+    let pieces: Vec<_> = pieces
+        .map(|piece| Ok(Frame::data(whole.slice_ref(piece))))
+        .collect();
+    Body::new(StreamBody::new(
+        stream::iter(pieces).chain(stream::pending()),
+    ))
+}
+
+#[tokio::test]
+async fn hostile_requests_that_do_not_end_leave_room_for_configs() {
+    let cluster = Cluster::new();
+    let setup = Setup {
+        maintenance: true,
+        ..Setup::default()
+    };
+    let node = cluster.node(setup).await;
+    let stranger = |from| Client::connect_from([127, 0, 0, from], node.address, tls(None, None));
+    let code = async |client: &Client, path, body| {
+        let answer = client.send(path, &[], body).await.unwrap();
+        let code = answer.headers().get("grpc-status").cloned();
+        code.map(|code| code.to_str().unwrap().to_owned())
+    };
+    let refused = Some("8".to_owned());
+    let (flood, other) = (stranger(2).await.unwrap(), stranger(3).await.unwrap());
+    // What a method does not take is not waited for.
+    let long = full(framed(&vec![0; SMALL + 1]));
+    assert_eq!(code(&flood, MEMORY, long).await, refused);
+    assert_eq!(code(&flood, MEMORY, half(1 << 20)).await, refused);
+    let begun = flood.clone();
+    let unfinished = tokio::spawn(async move { begun.send(APPLY, &[], half(20 << 20)).await });
+    until(|| node.proxy.requests.in_use() >= 20 << 20).await;
+    assert_eq!(code(&flood, APPLY, half(20 << 20)).await, refused);
+    // A config as long as most are comes through from there, and a long one from elsewhere.
+    for (client, length) in [(&flood, SMALL), (&other, 20 << 20)] {
+        let config = full(framed(&vec![b'#'; length]));
+        assert_eq!(code(client, APPLY, config).await, None);
+        assert_eq!(node.machined.seen().pop().unwrap().length, length);
+    }
+    unfinished.abort();
+    drop(flood);
+    node.is_quiet().await;
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ use crate::quota::Quota;
 use crate::reply::{Body, BoxError};
 use crate::server::{BOUNDS, Server};
 use crate::upstream::Upstream;
-use crate::{CALLS, MEMORY};
+use crate::{CALLS, MEMORY, REQUESTS};
 
 /// What a machined does with a call.
 #[derive(Debug, Clone)]
@@ -328,6 +328,7 @@ impl Cluster {
             peers: Peers::new(self.dial()),
             calls: Quota::new(setup.calls.0, setup.calls.1, setup.calls.2),
             memory: Quota::new(MEMORY.0, MEMORY.1, 0),
+            requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),
             audit: Audit::to(move |line| lines.lock().unwrap().push(line.to_owned())),
             maintenance: setup.maintenance,
         };
@@ -362,7 +363,13 @@ impl Node {
     pub(crate) async fn is_quiet(&self) {
         let mut answering = self.machined.answering.subscribe();
         answering.wait_for(|count| *count == 0).await.unwrap();
-        while self.proxy.calls.in_use() + self.proxy.memory.in_use() > 0 {
+        let Proxy {
+            calls,
+            memory,
+            requests,
+            ..
+        } = &*self.proxy;
+        while calls.in_use() + memory.in_use() + requests.in_use() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,0 +1,261 @@
+//! What a caller sends: as long as his method's requests may be ([`corten_api::requests`]), counted where it is long,
+//! and in time. Whoever answers the call holds it in memory until the last byte is there.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corten_api::requests::{HEAD, PART, Request, SMALL};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use crate::quota::Taken;
+use crate::reply::{Body, BoxError};
+
+/// So long a message may take to come to its end, and the next piece of a request in parts to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A call's part of what all long requests may take together.
+type Share = Arc<Mutex<Taken>>;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    pub(crate) body: Body,
+    pub(crate) failure: Failure,
+}
+
+/// Told why a request was broken off.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    why: oneshot::Receiver<Status>,
+    /// Kept until the answer begins: so long the answerer has the request.
+    _share: Share,
+}
+
+impl Intake {
+    /// The request `body` of a call to `path`; `share` is its part of the quota, and grows with it.
+    pub(crate) fn new<B>(body: B, path: &str, share: Taken) -> Result<Intake, Status>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let share = Arc::new(Mutex::new(share));
+        let request = Request::of(path);
+        if request == Request::Parts && !grow(&share, PART) {
+            return Err(too_many());
+        }
+        let (failed, why) = oneshot::channel();
+        let counted = Counted {
+            body: body.map_err(Into::into).boxed_unsync(),
+            request,
+            length: 0,
+            waiting: None,
+            share: share.clone(),
+            failed: Some(failed),
+        };
+        Ok(Intake {
+            body: counted.boxed_unsync(),
+            failure: Failure { why, _share: share },
+        })
+    }
+}
+
+impl Failure {
+    /// What comes of `work`, which sends the request; when the request is broken off, the reason.
+    pub(crate) async fn or<T>(
+        mut self,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let done = tokio::select! {
+            biased;
+            Ok(status) = &mut self.why => return Err(status),
+            done = work => done,
+        };
+        // Who reads the request himself hears of its end sooner than of the reason.
+        done.map_err(|status| self.why.try_recv().unwrap_or(status))
+    }
+}
+
+struct Counted {
+    body: Body,
+    request: Request,
+    /// Bytes that came.
+    length: usize,
+    /// Set while there is nothing to pass on.
+    waiting: Option<Pin<Box<Sleep>>>,
+    share: Share,
+    failed: Option<oneshot::Sender<Status>>,
+}
+
+impl Counted {
+    fn count(&mut self, more: usize) -> Result<(), Status> {
+        self.length = self.length.saturating_add(more);
+        let Some(most) = self.request.most() else {
+            self.waiting = None;
+            return Ok(());
+        };
+        if self.length > most {
+            return Err(Status::resource_exhausted(format!(
+                "the request has more than {} KiB, the most that this method takes",
+                (most - HEAD) / 1024
+            )));
+        }
+        if self.length > SMALL + HEAD && !grow(&self.share, self.length) {
+            return Err(too_many());
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, status: Status) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(failed) = self.failed.take() {
+            let _ = failed.send(status.clone());
+        }
+        Poll::Ready(Some(Err(status.into())))
+    }
+}
+
+fn grow(share: &Share, amount: usize) -> bool {
+    let mut share = share.lock().unwrap_or_else(PoisonError::into_inner);
+    share.grow(amount)
+}
+
+fn too_many() -> Status {
+    Status::resource_exhausted("too many long requests at once: try again later")
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                match self.count(length) {
+                    Ok(()) => Poll::Ready(Some(Ok(frame))),
+                    Err(status) => self.fail(status),
+                }
+            }
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending => {
+                let waiting = self
+                    .waiting
+                    .get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+                ready!(waiting.as_mut().poll(context));
+                self.fail(Status::deadline_exceeded(format!(
+                    "the request did not come to its end within {} s",
+                    PATIENCE.as_secs()
+                )))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt as _, stream};
+    use http_body_util::StreamBody;
+    use tokio::time::Instant;
+    use tonic::Code;
+
+    use super::*;
+    use crate::quota::{Quota, holder};
+
+    const MEMORY: &str = "/machine.MachineService/Memory";
+    const APPLY: &str = "/machine.MachineService/ApplyConfiguration";
+    const IMPORT: &str = "/machine.ImageService/Import";
+
+    /// Pieces of so many bytes, one each `pause`, and then silence.
+    fn pieces(lengths: &[usize], pause: Duration) -> Body {
+        let pieces: Vec<Bytes> = lengths
+            .iter()
+            .map(|length| vec![0; *length].into())
+            .collect();
+        let pieces = stream::iter(pieces).then(move |piece| async move {
+            sleep(pause).await;
+            Ok::<_, BoxError>(Frame::data(piece))
+        });
+        Body::new(StreamBody::new(pieces.chain(stream::pending())))
+    }
+
+    /// Sends it as the call's answerer would take it: how many bytes came, and how that ended.
+    async fn sent(body: Body, path: &str, quota: &Quota) -> (usize, Status) {
+        let share = quota.begin(&holder("10.0.0.1"));
+        let Intake { mut body, failure } = match Intake::new(body, path, share) {
+            Ok(intake) => intake,
+            Err(status) => return (0, status),
+        };
+        let mut came = 0;
+        let work = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                came += frame.data_ref().map_or(0, Bytes::len);
+            }
+            Err::<(), _>(Status::unavailable("the stream broke off"))
+        };
+        let status = failure.or(work).await.unwrap_err();
+        (came, status)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_has_its_time_and_each_part_of_many_its_own() {
+        let quota = Quota::new(1 << 30, 1 << 30, 0);
+        let second = Duration::from_secs(1);
+        let begun = Instant::now();
+        for path in [MEMORY, APPLY] {
+            let begun = Instant::now();
+            let (came, status) = sent(pieces(&[1; 100], second), path, &quota).await;
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{path}: {status}");
+            assert!(came < 100 && begun.elapsed() < 2 * PATIENCE, "{path}");
+        }
+        let (came, status) = sent(pieces(&[1; 100], second), IMPORT, &quota).await;
+        assert_eq!((came, status.code()), (100, Code::DeadlineExceeded));
+        assert!(begun.elapsed() >= PATIENCE + 100 * second);
+        assert_eq!(quota.in_use(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hostile_lengths_end_where_the_method_or_the_quota_does() {
+        let quota = Quota::new(3 * PART, 2 * PART, 0);
+        let at_once = Duration::ZERO;
+        let whole = [&[SMALL / 4; 4][..], &[HEAD]].concat();
+        let (came, status) = sent(pieces(&whole, at_once), MEMORY, &quota).await;
+        assert_eq!(
+            (came, status.code()),
+            (SMALL + HEAD, Code::DeadlineExceeded)
+        );
+        let longer = [&whole[..], &[1]].concat();
+        let (_, status) = sent(pieces(&longer, at_once), MEMORY, &quota).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("64 KiB"), "{status}");
+        // What is short takes nothing of the quota, and what is long all it has.
+        let all = quota.take(&holder("10.0.0.1"), 2 * PART);
+        let (came, _) = sent(pieces(&whole, at_once), APPLY, &quota).await;
+        assert_eq!(came, SMALL + HEAD);
+        let (_, status) = sent(pieces(&longer, at_once), APPLY, &quota).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let (_, status) = sent(pieces(&[1], at_once), IMPORT, &quota).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        drop(all);
+        // A request in parts counts as one of them, however long it is.
+        let (came, status) = sent(pieces(&[PART; 9], at_once), IMPORT, &quota).await;
+        assert_eq!((came, status.code()), (9 * PART, Code::DeadlineExceeded));
+        assert_eq!(quota.in_use(), 0);
+    }
+}
