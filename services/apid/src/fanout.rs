@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
 use crate::answer::Answer;
@@ -29,11 +29,12 @@ use crate::replies::Reply;
 use crate::reply::{Body, BoxError, counted};
 use crate::wire;
 
-/// Nodes that are connected to, or answer a unary call, at once.
+/// Nodes that are connected to at once.
 const AT_ONCE: usize = 128;
-/// How long all nodes together have for what is only read.
-const READ: Duration = Duration::from_secs(30);
-/// And for what changes them, or may take its time: wiping a disk.
+/// How long a node has for what is only read, and for the head of a stream, once it is connected to: those that cannot
+/// be reached take nothing of the time of those behind them.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// And for what changes it, or may take its time: wiping a disk.
 const CHANGE: Duration = Duration::from_secs(30 * 60);
 /// Fields of one message of another node, so that it takes no more memory than it should while it is looked at:
 /// an element of two bytes is hundreds of them here.
@@ -134,45 +135,49 @@ impl FanOut {
     }
 
     async fn unary(&self, rows: Vec<(Row, Body)>, is_reply: fn(&[u8]) -> bool) -> Bytes {
-        let longest = if needs_more_than_reader(&self.forward.path) {
-            CHANGE
-        } else {
-            READ
-        };
-        let ours = Instant::now() + longest;
-        let deadline = self.asked_by.map_or(ours, |asked| asked.min(ours));
-        let asked = rows
-            .into_iter()
-            .enumerate()
-            .map(|(place, (row, body))| async move {
-                let asked = self.one(&row, body, is_reply);
-                let reply = timeout_at(deadline, asked).await;
-                let reply = reply.unwrap_or_else(|_| Err(too_late()));
-                (place, row.node, reply)
-            });
-        let asked: Vec<_> = asked.collect();
-        let asked = stream::iter(asked).buffer_unordered(AT_ONCE);
-        let mut answers: Vec<_> = asked.collect().await;
-        answers.sort_unstable_by_key(|(place, ..)| *place);
-        joined(
-            &self.nodes,
-            answers.into_iter().map(|(_, node, reply)| (node, reply)),
-        )
+        let asked = rows.into_iter().map(|(row, body)| async move {
+            let asked = self.one(&row, body, is_reply);
+            let reply = self.in_time(asked).await;
+            (row.node, reply)
+        });
+        let answers = future::join_all(asked).await;
+        joined(&self.nodes, answers.into_iter())
     }
 
-    /// A node's labelled reply.
+    /// What comes of `work` in the caller's own time, if he has said how long that is.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        match self.asked_by {
+            Some(deadline) => timeout_at(deadline, work)
+                .await
+                .unwrap_or_else(|_| Err(too_late())),
+            None => work.await,
+        }
+    }
+
+    /// A node's labelled reply, or that it did not come in the node's time.
     async fn one(
         &self,
         row: &Row,
         body: Body,
         is_reply: fn(&[u8]) -> bool,
     ) -> Result<Part, Status> {
-        let mut frames = self.open(row, body).await?;
-        let reply = frames.next().await?;
-        if reply.is_some() && frames.next().await?.is_some() {
-            return Err(Status::internal("it answered more than once"));
-        }
-        outcome(frames.into_trailers())?;
+        let longest = if needs_more_than_reader(&self.forward.path) {
+            CHANGE
+        } else {
+            self.proxy.patience
+        };
+        self.reach(row).await?;
+        let answer = async {
+            let mut frames = self.open(row, body).await?;
+            let reply = frames.next().await?;
+            if reply.is_some() && frames.next().await?.is_some() {
+                return Err(Status::internal("it answered more than once"));
+            }
+            outcome(frames.into_trailers())?;
+            Ok(reply)
+        };
+        let reply = timeout(longest, answer).await;
+        let reply = reply.unwrap_or_else(|_| Err(too_late()))?;
         let reply = reply.ok_or_else(|| Status::internal("it answered nothing"))?;
         let label = merge::label_of(&row.node);
         let bytes = merge::labelled_reply(&reply, &label).ok_or_else(nonsense)?;
@@ -193,13 +198,7 @@ impl FanOut {
         stream::unfold(begin, move |state| async move {
             let (this, row, label, progress) = state?;
             let next = this.next(&row, progress, is_message);
-            let next = match this.asked_by {
-                Some(deadline) => timeout_at(deadline, next)
-                    .await
-                    .unwrap_or_else(|_| Err(too_late())),
-                None => next.await,
-            };
-            match next {
+            match this.in_time(next).await {
                 Ok(Some((message, frames))) => {
                     let length = message.len() + label.len();
                     let labelled = joined_frame(length, [&*message, &label]);
@@ -226,7 +225,12 @@ impl FanOut {
         is_message: fn(&[u8]) -> bool,
     ) -> Result<Option<(Message, Box<Frames<Answer>>)>, Status> {
         let mut frames = match progress {
-            Progress::Asking(body) => Box::new(self.open(row, body).await?),
+            Progress::Asking(body) => {
+                self.reach(row).await?;
+                // What comes on a stream, and when, is its own affair; that it begins is not.
+                let opened = timeout(self.proxy.patience, self.open(row, body)).await;
+                Box::new(opened.unwrap_or_else(|_| Err(too_late()))?)
+            }
             Progress::Reading(frames) => frames,
         };
         match frames.next().await? {
@@ -238,11 +242,14 @@ impl FanOut {
         }
     }
 
+    /// Connects to a node, when it is its turn.
+    async fn reach(&self, row: &Row) -> Result<(), Status> {
+        let _one_of_few = self.connecting.acquire().await;
+        self.proxy.reach(&row.answerer).await
+    }
+
+    /// Asks a node, and waits for the head of its answer.
     async fn open(&self, row: &Row, body: Body) -> Result<Frames<Answer>, Status> {
-        {
-            let _one_of_few = self.connecting.acquire().await;
-            self.proxy.reach(&row.answerer).await?;
-        }
         let sent = self.proxy.send(row.answerer.clone(), &self.forward, body);
         let response = sent.await?;
         if let Some(status) = Status::from_header_map(response.headers()) {

@@ -58,6 +58,7 @@ use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
 use corten_api::requests::HEAD;
 
 use audit::Audit;
+use fanout::PATIENCE;
 use identity::Identity;
 use peers::Peers;
 use proxy::Proxy;
@@ -156,6 +157,7 @@ pub fn server(
         calls: Quota::new(CALLS.0, CALLS.1, CALLS.2),
         memory: Quota::new(MEMORY.0, MEMORY.1, 0),
         requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),
+        patience: PATIENCE,
         audit: Audit::log(),
         maintenance,
     };

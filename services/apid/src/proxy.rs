@@ -1,6 +1,7 @@
 //! A call, from its head to its answer: who, what, whom it is for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, is_listed};
@@ -39,6 +40,8 @@ pub(crate) struct Proxy {
     pub(crate) memory: Quota,
     /// Bytes of long requests.
     pub(crate) requests: Quota,
+    /// How long a node has for the head of a stream, and for all that is only read.
+    pub(crate) patience: Duration,
     pub(crate) audit: Audit,
     pub(crate) maintenance: bool,
 }

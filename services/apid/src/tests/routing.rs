@@ -1,6 +1,7 @@
 //! Calls for other nodes: one, several, and what those cost that do not do their part.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use corten_api::common::{Data, Metadata};
@@ -218,6 +219,53 @@ async fn dead_slow_and_lying_nodes_cost_their_own_rows() {
         ]
     );
     for node in [&entry, &good, &slow, &liar] {
+        node.is_quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_say_nothing_keep_none_behind_them_waiting() {
+    let cluster = Cluster::new();
+    let entry = node(&cluster, "entry", Manner::Answer(1)).await;
+    let good = node(&cluster, "good", Manner::Answer(2)).await;
+    let slow = node(&cluster, "slow", Manner::Silent).await;
+    let reader = cluster.client(&entry, &["os:reader"]).await;
+    // More than are connected to at once, and more than a connection has places for.
+    let mut asked = vec![("nodes", "slow"); 150];
+    asked.push(("nodes", "good"));
+    asked.push(("grpc-timeout", "8S"));
+    let reply: Vec<api::MemoryResponse> = reader.call(MEMORY, &asked, &[]).await.messages();
+    let rows = rows(&reply[0]);
+    assert_eq!(rows.len(), 151);
+    assert_eq!(rows[0].1, Err(Code::DeadlineExceeded));
+    assert_eq!(rows[150], ("good".to_owned(), Ok(2)));
+    for node in [&entry, &good, &slow] {
+        node.is_quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_begin_fails_by_itself() {
+    let cluster = Cluster::new();
+    let setup = Setup {
+        name: "entry",
+        patience: Duration::from_secs(3),
+        ..Setup::default()
+    };
+    let entry = cluster.node(setup).await;
+    let mute = node(&cluster, "mute", Manner::Mute).await;
+    let reader = cluster.client(&entry, &["os:reader"]).await;
+    // The caller himself says nothing of time.
+    let asked = [("nodes", "127.0.0.1,mute")];
+    let lines: Vec<Data> = reader.call(DMESG, &asked, &[]).await.messages();
+    let metadata = |line: &Data| line.metadata.clone().unwrap();
+    let of_mute = lines
+        .iter()
+        .filter(|line| metadata(line).hostname == "mute");
+    let codes = of_mute.map(|line| metadata(line).status.map(|status| Code::from(status.code)));
+    assert_eq!(codes.collect::<Vec<_>>(), [Some(Code::DeadlineExceeded)]);
+    assert_eq!(lines.len(), 3 + 1);
+    for node in [&entry, &mute] {
         node.is_quiet().await;
     }
 }

@@ -28,6 +28,7 @@ use tonic::Status;
 
 use super::client::{Client, tls};
 use crate::audit::Audit;
+use crate::fanout::PATIENCE;
 use crate::frames::framed;
 use crate::identity::Identity;
 use crate::peers::{Dial, Peers};
@@ -45,6 +46,8 @@ pub(crate) enum Manner {
     Answer(i64),
     /// Accepts the call and says nothing.
     Silent,
+    /// Does not even accept it.
+    Mute,
     /// These bytes in a body that ends well.
     Bytes(Vec<Bytes>),
     /// This message again and again, without end.
@@ -133,9 +136,12 @@ impl Machined {
         self.answering.send_modify(|count| *count += 1);
         let answering = Answering(self.answering.clone());
         let manner = self.manner.lock().unwrap().clone();
+        if matches!(manner, Manner::Mute) {
+            std::future::pending::<()>().await;
+        }
         let ok = Status::new(tonic::Code::Ok, "");
         let (frames, status): (stream::BoxStream<'static, Bytes>, _) = match manner {
-            Manner::Silent => (stream::pending().boxed(), ok),
+            Manner::Silent | Manner::Mute => (stream::pending().boxed(), ok),
             Manner::Endless(message) => (stream::repeat(framed(&message)).boxed(), ok),
             Manner::Bytes(bytes) => (stream::iter(bytes).boxed(), ok),
             Manner::Answer(memory) => {
@@ -224,6 +230,7 @@ pub(crate) struct Setup {
     pub(crate) manner: Manner,
     pub(crate) bounds: Bounds,
     pub(crate) calls: (usize, usize, usize),
+    pub(crate) patience: Duration,
 }
 
 impl Default for Setup {
@@ -235,6 +242,7 @@ impl Default for Setup {
             manner: Manner::Answer(4096),
             bounds: BOUNDS,
             calls: CALLS,
+            patience: PATIENCE,
         }
     }
 }
@@ -329,6 +337,7 @@ impl Cluster {
             calls: Quota::new(setup.calls.0, setup.calls.1, setup.calls.2),
             memory: Quota::new(MEMORY.0, MEMORY.1, 0),
             requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),
+            patience: setup.patience,
             audit: Audit::to(move |line| lines.lock().unwrap().push(line.to_owned())),
             maintenance: setup.maintenance,
         };
