@@ -1,5 +1,6 @@
 //! Promise: a disk and a network card that are plugged into a node that runs are found and named, and forgotten when
-//! they are pulled out; and a disk that looks like another node's changes nothing.
+//! they are pulled out; a disk that looks like another node's changes nothing, and one that does not answer holds up no
+//! other.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -121,4 +122,54 @@ fn a_disk_of_another_node_changes_nothing() {
         asked.unwrap_or_else(|error| panic!("{error}"));
     });
     node.ask(&node.admin(), &["version"], BOOT);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_disk_that_does_not_answer_holds_up_no_other() {
+    let disk = NodeDisk::new("slow-disk", 4);
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi).sockets(2));
+    node.configure();
+    let admin = node.admin();
+    let qmp = node.vm.qmp();
+    let path = workspace::target().join("vm").join("slow.raw");
+    let mut length = 64 << 20;
+    File::create(&path).unwrap().set_len(length).unwrap();
+    let file = json!({"driver": "file", "filename": path});
+    let slow = json!({"driver": "raw", "node-name": "slow", "file": file});
+    qmp.execute("blockdev-add", &slow).unwrap();
+    let device = json!({"driver": "virtio-blk-pci", "id": "slow", "bus": "socket1", "drive": "slow", "serial": "corten-slow"});
+    qmp.device_add(&device).unwrap();
+    let disks = ["get", "disks", "-o", "yaml"];
+    until(&node, &disks, "corten-slow", true);
+
+    // A byte a second. The kernel tells of a new length, and udevd looks at what is on the disk.
+    let throttle = |bytes: u64| {
+        let device = "/machine/peripheral/slow/virtio-backend";
+        let limit = json!({"id": device, "bps": bytes, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0});
+        qmp.execute("block_set_io_throttle", &limit).unwrap();
+    };
+    throttle(1);
+    node.until("udevd names the disk", SOON, || {
+        length += 1 << 20;
+        let longer = json!({"node-name": "slow", "size": length});
+        qmp.execute("block_resize", &longer).unwrap();
+        let said = admin.call(&["logs", "udevd"])?;
+        if said.contains("vdb: it does not answer") {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+
+    let other =
+        json!({"driver": "null-co", "node-name": "plugged", "size": 1 << 30, "read-zeroes": true});
+    qmp.execute("blockdev-add", &other).unwrap();
+    let device = json!({"driver": "virtio-blk-pci", "id": "disk", "bus": "socket2", "drive": "plugged", "serial": SERIAL});
+    qmp.device_add(&device).unwrap();
+    until(&node, &disks, SERIAL, true);
+    until(&node, &["list", "/dev/disk/by-id"], LINK, true);
+    node.until_running("udevd");
+    throttle(0);
+    node.ask(&admin, &["version"], SOON);
 }

@@ -1,5 +1,6 @@
 //! Carrying out the actions of a plan.
 
+use crate::coldplug::ask;
 use crate::database::Database;
 use crate::defaults;
 use crate::event::{Action as What, Event};
@@ -7,7 +8,8 @@ use crate::links::Links;
 use crate::modules::Loader;
 use crate::plan::{Action, Permission, Plan, Write, actions};
 use crate::probe::HEAD;
-use crate::rules::{Rules, World};
+use crate::reading::Readers;
+use crate::rules::{Rules, StaticNode, World};
 use crate::sysfs::Sysfs;
 use crate::watch::Watches;
 use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
@@ -15,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tracing::{debug, warn};
 
@@ -43,6 +45,7 @@ pub struct Handler {
     /// Network interfaces keep the names the kernel gave them, unless a rule says otherwise.
     keeps_names: bool,
     watches: Option<Arc<Watches>>,
+    readers: Readers,
 }
 
 /// Whether the kernel's parameters say `net.ifnames=0`, as for systemd-udevd.
@@ -61,6 +64,7 @@ impl Handler {
             rules: RwLock::default(),
             keeps_names: keeps_names(&roots),
             watches: None,
+            readers: Readers::new(first_bytes),
             roots,
         }
     }
@@ -73,6 +77,12 @@ impl Handler {
     /// From the next event on these rules hold.
     pub fn set_rules(&self, rules: Rules) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    /// What its rules say of nodes that are there before their devices.
+    pub fn static_nodes(&self) -> Vec<StaticNode> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.static_nodes()
     }
 
     /// The attributes it reads.
@@ -218,18 +228,15 @@ impl Handler {
 
     /// The first bytes of a block device; what cannot be read has none.
     fn head(&self, node: &str) -> Option<Vec<u8>> {
-        // Not waiting for a drive to become ready, and not keeping the device
-        // busy for others longer than the read takes.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let path = self.roots.dev.join(node);
-        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-        if !file.metadata().ok()?.file_type().is_block_device() {
-            return None;
-        }
-        let mut head = Vec::new();
-        // An error in the middle leaves what came before it.
-        let _ = file.take(HEAD as u64).read_to_end(&mut head);
-        Some(head)
+        // sysfs has no slash in a name.
+        let device = format!("/class/block/{}", node.replace('/', "!"));
+        let device = self.sysfs.path(&device);
+        let late = move || ask(&device, "change");
+        let read = self.readers.read(&self.roots.dev.join(node), late);
+        read.unwrap_or_else(|why| {
+            warn!("{node}: {why}");
+            None
+        })
     }
 
     /// Removes the records of devices that went while nobody listened.
@@ -268,6 +275,20 @@ impl Handler {
             }
         }
     }
+}
+
+fn first_bytes(node: &Path) -> Option<Vec<u8>> {
+    // Not waiting for a drive to become ready, and not keeping the device
+    // busy for others longer than the read takes.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(node, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.file_type().is_block_device() {
+        return None;
+    }
+    let mut head = Vec::new();
+    // An error in the middle leaves what came before it.
+    let _ = file.take(HEAD as u64).read_to_end(&mut head);
+    Some(head)
 }
 
 /// Microseconds of the monotonic clock.

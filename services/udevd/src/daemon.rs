@@ -1,26 +1,27 @@
 //! The daemon: one thread that listens and orders, a few that handle.
+//!
+//! A device that holds up who handles its events holds up nobody else. What is not handled for its sake does not count
+//! when it is asked whether all is done.
 
 use crate::apply::{Handler, Roots};
 use crate::broadcast::Broadcast;
 use crate::coldplug::{Coldplug, ask};
 use crate::database::gone;
-use crate::event::Event;
-use crate::modprobe_d::Policy;
 use crate::modules::{self, Loader};
-use crate::monitor::{Monitor, Received};
-use crate::queue::{Queue, Ticket};
+use crate::monitor::{Monitor, Received, Source};
+use crate::pool::{Pool, Work};
+use crate::queue::Queue;
 use crate::reload::RuleWatch;
 use crate::rules::{Rules, Severity};
 use crate::watch::Watches;
 use anyhow::Context as _;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// Events taken off the socket before the queue is worked on; beyond this the
@@ -34,14 +35,11 @@ const COLDPLUG_LOW: usize = 128;
 /// How many devices coldplug asks for at once.
 const COLDPLUG_BATCH: usize = 64;
 
-/// An event that takes longer is worth a line: somebody waits for its device.
-const SLOW: Duration = Duration::from_millis(500);
-
-/// libkmod keeps paths and index nodes on the stack.
-const STACK: usize = 512 * 1024;
-
-/// What a worker is given, and gives back.
-type Job = (Ticket, Event);
+/// How often it is looked for events that have become late, while some may.
+const LOOK_FOR_LATE: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 /// Listens for ever.
 ///
@@ -51,34 +49,27 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     let started = Instant::now();
     // Before anything is read from sysfs: what comes in between is then heard.
     let monitor = Monitor::new().context("listen for uevents")?;
-    for directory in ["data", "rules.d"] {
-        fs::create_dir_all(roots.run.join(directory)).context("make the database's directory")?;
-    }
-    // Before they are read, as above.
-    let rule_watch = RuleWatch::new(rule_directories).context("watch the rule files")?;
-    let rules = load_rules(rule_directories);
-    crate::nodes::standard_links(&roots.dev);
-    crate::nodes::static_nodes(&roots.dev, &rules.static_nodes());
-    let marker = roots.run.join("queue");
-    let watches = Arc::new(Watches::new().context("watch the disks")?);
-    let mut handler = Handler::new(roots);
-    handler.watch_with(watches.clone());
-    handler.set_rules(rules);
-    let handler = Arc::new(handler);
-    handler.sweep();
-    let coldplug = Coldplug::everything(handler.sysfs());
-    let pool = Pool::start(&handler, workers)?;
-    let mut daemon = Daemon {
-        monitor,
-        handler,
-        pool,
-        queue: Queue::default(),
-        coldplug,
-        watches,
-        rule_watch,
-        rule_directories: rule_directories.to_owned(),
-        handled: 0,
+    let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
+    let policy = Arc::new(modules::policy());
+    let (marker, dev) = (roots.run.join("queue"), roots.dev.clone());
+    let work = |handler: Arc<Handler>| -> Box<Work> {
+        Box::new(move || {
+            // Without libkmod everything but modules still works.
+            let loader = Loader::new(Path::new("/sys"), policy.clone())
+                .inspect_err(|error| warn!("no modules will be loaded: {error}"))
+                .ok();
+            let (handler, broadcast) = (handler.clone(), broadcast.clone());
+            Box::new(move |event| {
+                let plan = handler.handle(event, loader.as_ref());
+                if let Err(error) = broadcast.send(event, &plan) {
+                    warn!("{event}: tell the listeners: {error}");
+                }
+            })
+        })
     };
+    let mut daemon = Daemon::new(monitor, roots, rule_directories, workers, work)?;
+    crate::nodes::standard_links(&dev);
+    crate::nodes::static_nodes(&dev, &daemon.handler.static_nodes());
     let (mut settled, mut marked) = (false, false);
     loop {
         let idle = daemon.step()?;
@@ -107,8 +98,8 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     }
 }
 
-struct Daemon {
-    monitor: Monitor,
+struct Daemon<S> {
+    monitor: S,
     handler: Arc<Handler>,
     pool: Pool,
     queue: Queue,
@@ -116,6 +107,8 @@ struct Daemon {
     watches: Arc<Watches>,
     rule_watch: RuleWatch,
     rule_directories: Vec<PathBuf>,
+    /// Who asks whether this works still calls here, and is answered as long as events are handled.
+    health: UnixListener,
     handled: u64,
 }
 
@@ -129,6 +122,8 @@ struct Happened {
     rules: bool,
     /// A disk was written to.
     written: bool,
+    /// Somebody asks whether this works.
+    asked: bool,
 }
 
 /// Reads the rule files and tells, once, what in them has no effect.
@@ -144,21 +139,79 @@ fn load_rules(directories: &[PathBuf]) -> Rules {
     rules
 }
 
-impl Daemon {
+impl<S: Source> Daemon<S> {
+    /// Begins with all devices there are. `work`: makes what events are handled with.
+    fn new(
+        monitor: S,
+        roots: Roots,
+        rule_directories: &[PathBuf],
+        workers: usize,
+        work: impl FnOnce(Arc<Handler>) -> Box<Work>,
+    ) -> anyhow::Result<Self> {
+        for directory in ["data", "rules.d"] {
+            fs::create_dir_all(roots.run.join(directory))
+                .context("make the database's directory")?;
+        }
+        let path = roots.run.join("health");
+        gone(fs::remove_file(&path)).context("remove the socket of the daemon before")?;
+        let health = UnixListener::bind(&path).context("open the socket for health checks")?;
+        health.set_nonblocking(true)?;
+        // Before they are read: what changes in between is then heard.
+        let rule_watch = RuleWatch::new(rule_directories).context("watch the rule files")?;
+        let watches = Arc::new(Watches::new().context("watch the disks")?);
+        let mut handler = Handler::new(roots);
+        handler.watch_with(watches.clone());
+        handler.set_rules(load_rules(rule_directories));
+        let handler = Arc::new(handler);
+        handler.sweep();
+        Ok(Self {
+            monitor,
+            pool: Pool::start(workers, work(handler.clone()))?,
+            queue: Queue::default(),
+            coldplug: Coldplug::everything(handler.sysfs()),
+            handler,
+            watches,
+            rule_watch,
+            rule_directories: rule_directories.to_owned(),
+            health,
+            handled: 0,
+        })
+    }
+
+    /// Events that wait or are in work, but for those that a late one holds up.
+    fn waiting(&self) -> usize {
+        match self.pool.late().as_slice() {
+            [] => self.queue.len(),
+            late => self.queue.len() - self.queue.held_up_by(late),
+        }
+    }
+
+    /// Whether another event may be taken off the socket. As many may wait for late ones.
+    fn has_room(&self) -> bool {
+        self.waiting() < QUEUE_BOUND && self.queue.len() < 2 * QUEUE_BOUND
+    }
+
     /// Deals with what happened, waiting for it unless there is more to ask
     /// for. True, at once, when nothing is left to do.
     fn step(&mut self) -> anyhow::Result<bool> {
-        if self.queue.len() < COLDPLUG_LOW {
+        let waiting = self.waiting();
+        if waiting < COLDPLUG_LOW {
             self.coldplug.advance(COLDPLUG_BATCH);
         }
-        let more = !self.coldplug.is_done() && self.queue.len() < COLDPLUG_LOW;
-        let quiet = self.coldplug.is_done() && self.queue.len() == 0;
+        let more = !self.coldplug.is_done() && waiting < COLDPLUG_LOW;
+        let quiet = self.coldplug.is_done() && waiting == 0;
         let Happened {
             events,
             done,
             rules,
             written,
-        } = self.wait(self.queue.len() < QUEUE_BOUND, more || quiet)?;
+            asked,
+        } = self.wait(self.has_room(), more || quiet)?;
+        if asked {
+            // Hanging up is the answer.
+            while self.health.accept().is_ok() {}
+        }
+        self.pool.replace_late(Instant::now());
         if quiet && !events && !done && !rules && !written {
             return Ok(true);
         }
@@ -173,13 +226,12 @@ impl Daemon {
             self.coldplug = Coldplug::everything(self.handler.sysfs());
         }
         if done {
-            self.pool.drain();
+            for ticket in self.pool.done() {
+                self.queue.done(ticket);
+                self.handled += 1;
+            }
         }
-        while let Ok(ticket) = self.pool.done.try_recv() {
-            self.queue.done(ticket);
-            self.handled += 1;
-        }
-        while events && self.queue.len() < QUEUE_BOUND {
+        while events && self.has_room() {
             match self.monitor.receive().context("receive uevents")? {
                 Received::Event(event) => self.queue.push(event),
                 Received::Broken => {}
@@ -191,11 +243,7 @@ impl Daemon {
             }
         }
         while let Some(job) = self.queue.pop() {
-            // The workers end only with the process.
-            self.pool
-                .jobs
-                .send(job)
-                .context("hand an event to a worker")?;
+            self.pool.give(job)?;
         }
         Ok(false)
     }
@@ -203,18 +251,26 @@ impl Daemon {
     /// Waits, or only looks.
     fn wait(&self, room: bool, only_look: bool) -> anyhow::Result<Happened> {
         let mut files = vec![
-            PollFd::new(&self.pool.wake, PollFlags::IN),
+            PollFd::new(&self.pool, PollFlags::IN),
             PollFd::new(&self.rule_watch, PollFlags::IN),
             PollFd::new(&self.watches, PollFlags::IN),
         ];
-        if room {
-            files.push(PollFd::new(&self.monitor, PollFlags::IN));
-        }
+        // Not even an error is of interest in what cannot be dealt with.
+        let mut add = |file, is_wanted: bool| {
+            is_wanted.then(|| {
+                files.push(PollFd::from_borrowed_fd(file, PollFlags::IN));
+                files.len() - 1
+            })
+        };
+        let events = add(self.monitor.as_fd(), room);
+        let asked = add(self.health.as_fd(), !self.pool.is_held_up());
         let at_once = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        match poll(&mut files, only_look.then_some(&at_once)) {
+        let soon = self.pool.may_be_late().then_some(&LOOK_FOR_LATE);
+        let limit = if only_look { Some(&at_once) } else { soon };
+        match poll(&mut files, limit) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("wait for events"),
         }
@@ -227,74 +283,8 @@ impl Daemon {
             done: happened(0),
             rules: happened(1),
             written: happened(2),
-            events: happened(3),
+            events: events.is_some_and(happened),
+            asked: asked.is_some_and(happened),
         })
-    }
-}
-
-/// The workers.
-struct Pool {
-    jobs: Sender<Job>,
-    done: Receiver<Ticket>,
-    wake: Arc<OwnedFd>,
-}
-
-impl Pool {
-    fn start(handler: &Arc<Handler>, workers: usize) -> anyhow::Result<Self> {
-        let (jobs, queue) = channel();
-        let (finished, done) = channel();
-        let queue = Arc::new(Mutex::new(queue));
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
-        let policy = Arc::new(modules::policy());
-        for number in 0..workers.max(1) {
-            let (handler, queue) = (handler.clone(), queue.clone());
-            let (finished, wake) = (finished.clone(), wake.clone());
-            let (broadcast, policy) = (broadcast.clone(), policy.clone());
-            thread::Builder::new()
-                .name(format!("worker{number}"))
-                .stack_size(STACK)
-                .spawn(move || work(&handler, &policy, &queue, &finished, &wake, &broadcast))
-                .context("start a worker")?;
-        }
-        Ok(Self { jobs, done, wake })
-    }
-
-    /// Takes the wake-up calls that came so far.
-    fn drain(&self) {
-        let _ = rustix::io::read(&self.wake, &mut [0; 8][..]);
-    }
-}
-
-/// One worker: handles what it gets, one event at a time.
-fn work(
-    handler: &Handler,
-    policy: &Arc<Policy>,
-    queue: &Mutex<Receiver<Job>>,
-    finished: &Sender<Ticket>,
-    wake: &OwnedFd,
-    broadcast: &Broadcast,
-) {
-    // Without libkmod everything but modules still works.
-    let loader = Loader::new(std::path::Path::new("/sys"), policy.clone())
-        .inspect_err(|error| warn!("no modules will be loaded: {error}"))
-        .ok();
-    loop {
-        // The lock is held while waiting: the next job goes to one of them.
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((ticket, event)) = job else { return };
-        let started = Instant::now();
-        let plan = handler.handle(&event, loader.as_ref());
-        if let Err(error) = broadcast.send(&event, &plan) {
-            warn!("{event}: tell the listeners: {error}");
-        }
-        let time = started.elapsed();
-        if time > SLOW {
-            info!("{event}: took {} ms", time.as_millis());
-        }
-        if finished.send(ticket).is_err() {
-            return;
-        }
-        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
     }
 }

@@ -11,6 +11,15 @@ use udev::{MonitorBuilder, MonitorSocket};
 /// 10,000 events is about 25 MiB.
 const RECEIVE_BUFFER: usize = 32 * 1024 * 1024;
 
+/// Where events come from; its descriptor can be read when there are some.
+pub trait Source: AsFd {
+    /// Takes one event; does not wait.
+    ///
+    /// # Errors
+    /// When it is broken.
+    fn receive(&self) -> io::Result<Received>;
+}
+
 /// The socket on which events come.
 pub struct Monitor {
     socket: MonitorSocket,
@@ -44,12 +53,10 @@ impl Monitor {
         }
         Ok(Self { socket })
     }
+}
 
-    /// Takes one event off the socket; does not wait.
-    ///
-    /// # Errors
-    /// When the socket is broken.
-    pub fn receive(&self) -> io::Result<Received> {
+impl Source for Monitor {
+    fn receive(&self) -> io::Result<Received> {
         let Some(event) = self.socket.iter().next() else {
             // libudev leaves its reason in errno, and nothing came between.
             let error = io::Error::last_os_error();

@@ -112,6 +112,21 @@ impl Queue {
         }
     }
 
+    /// How many events these are, with those that wait for them.
+    pub fn held_up_by(&self, tickets: &[Ticket]) -> usize {
+        let mut held_up: BTreeSet<Ticket> = BTreeSet::new();
+        let mut next: Vec<Ticket> = tickets.to_vec();
+        while let Some(ticket) = next.pop() {
+            let Some(entry) = self.entries.get(&ticket) else {
+                continue;
+            };
+            if held_up.insert(ticket) {
+                next.extend(&entry.dependents);
+            }
+        }
+        held_up.len()
+    }
+
     /// Events that wait or are in work.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -178,6 +193,20 @@ mod tests {
             (queue.len(), queue.paths.len(), queue.others.len()),
             (0, 0, 0)
         );
+    }
+
+    #[test]
+    fn who_waits_for_an_event_is_counted_once_and_others_are_not() {
+        let mut queue = Queue::default();
+        for path in ["/a", "/b", "/a/b", "/a/b", "/a/c"] {
+            queue.push(event(path, ""));
+        }
+        let (held_up, _) = pop(&mut queue).unwrap();
+        assert_eq!(queue.held_up_by(&[held_up]), 4);
+        let (other, _) = pop(&mut queue).unwrap();
+        assert_eq!(queue.held_up_by(&[held_up, other]), 5);
+        queue.done(held_up);
+        assert_eq!(queue.held_up_by(&[held_up]), 0);
     }
 
     #[test]

@@ -35,6 +35,9 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 /// Bad answers in a row: two to four minutes, as long as a start may take.
 const CHECKS: u32 = 12;
 
+/// Where udevd answers whether it handles events still (`services/udevd/src/daemon.rs`).
+const UDEVD_HEALTH: &str = "/run/udev/health";
+
 /// For what may be lost at any time: it starts anew when it works no more.
 fn checked(probe: Probe, limits: Limits) -> Limits {
     let health = Some(HealthCheck {
@@ -43,6 +46,15 @@ fn checked(probe: Probe, limits: Limits) -> Limits {
         interval: CHECK_EVERY,
         timeout: CHECK_PATIENCE,
         restart_after: Some(CHECKS),
+    });
+    Limits { health, ..limits }
+}
+
+/// The same for what is not made better by a start.
+fn told_only(limits: Limits) -> Limits {
+    let health = limits.health.map(|health| HealthCheck {
+        restart_after: None,
+        ..health
     });
     Limits { health, ..limits }
 }
@@ -127,8 +139,8 @@ fn udevd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
-        // Nobody asks it anything: that it works is that devices appear.
-        limits: limits(READY, 10),
+        // It is left alone: what holds it up is a device or its driver, and would hold up the next one, too.
+        limits: told_only(checked(Probe::Unix(UDEVD_HEALTH.into()), limits(READY, 10))),
         oom_score_adj: -998,
         cgroup: "system/udevd".to_owned(),
     }
@@ -231,14 +243,11 @@ fn registryd() -> ServiceSpec {
 /// What runs containers and fetches their images.
 #[must_use]
 pub fn containerd() -> ServiceSpec {
-    let mut limits = checked(
+    // One that is slow is not made faster by what it has to do at a start.
+    let limits = told_only(checked(
         Probe::Grpc(CONTAINERD_SOCKET.into()),
         limits(CONTAINERD_READY, 10),
-    );
-    // One that is slow is not made faster by what it has to do at a start.
-    if let Some(health) = &mut limits.health {
-        health.restart_after = None;
-    }
+    ));
     ServiceSpec {
         id: CONTAINERD.into(),
         runner: Runner::Process(Process {
@@ -388,13 +397,12 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_somebody_is_asked_whether_it_works_and_all_but_containerd_start_anew() {
+    fn all_are_asked_whether_they_work_and_all_but_containerd_and_udevd_start_anew() {
         for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
-            let health = spec.limits.health;
-            assert_eq!(health.is_some(), *spec.id != *"udevd", "{}", spec.id);
-            let Some(health) = health else { continue };
+            let health = spec.limits.health.unwrap();
             let restarts = health.restart_after.is_some();
-            assert_eq!(restarts, *spec.id != *"containerd", "{}", spec.id);
+            let is_left_alone = ["containerd", "udevd"].contains(&&*spec.id);
+            assert_eq!(restarts, !is_left_alone, "{}", spec.id);
             // As long as a start, so that no busy machine is made busier.
             let shortest = health.interval * health.restart_after.unwrap_or(CHECKS);
             assert!(shortest >= READY, "{}", spec.id);

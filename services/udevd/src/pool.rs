@@ -1,0 +1,315 @@
+//! The workers: a few threads that handle events, each one after the other.
+//!
+//! Who handles an event may be held up for ever, by a device or a driver. Such an event is named, and another worker
+//! takes the place of its worker, as long as there may be more; events that are about the same device go on waiting.
+
+use crate::event::Event;
+use crate::queue::Ticket;
+use anyhow::Context as _;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// An event that takes longer is worth a line: somebody waits for its device.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// An event that takes longer than this may take for ever.
+pub const LATE: Duration = Duration::from_secs(30);
+
+/// Workers that may come in the place of others.
+const SPARE: usize = 8;
+
+/// libkmod keeps paths and index nodes on the stack.
+const STACK: usize = 512 * 1024;
+
+/// What a worker is given.
+type Job = (Ticket, Event);
+
+/// Makes what one worker handles events with, on its own thread.
+pub type Work = dyn Fn() -> Box<dyn FnMut(&Event)> + Send + Sync;
+
+/// The workers.
+pub struct Pool {
+    jobs: Sender<Job>,
+    done: Receiver<Ticket>,
+    /// Given and not done.
+    in_work: usize,
+    started: usize,
+    shared: Arc<Shared>,
+}
+
+/// What the workers have in common.
+struct Shared {
+    work: Box<Work>,
+    queue: Mutex<Receiver<Job>>,
+    finished: Sender<Ticket>,
+    wake: OwnedFd,
+    running: Mutex<BTreeMap<Ticket, Running>>,
+    alive: AtomicUsize,
+    most: usize,
+}
+
+/// An event that a worker is at.
+struct Running {
+    event: String,
+    since: Instant,
+    /// It was named.
+    is_late: bool,
+    /// Another worker has taken the place of its.
+    is_replaced: bool,
+}
+
+impl Pool {
+    /// Starts so many workers, at least one.
+    ///
+    /// # Errors
+    /// The kernel gives no threads.
+    pub fn start(workers: usize, work: Box<Work>) -> anyhow::Result<Self> {
+        let workers = workers.max(1);
+        let (jobs, queue) = channel();
+        let (finished, done) = channel();
+        let mut pool = Self {
+            jobs,
+            done,
+            in_work: 0,
+            started: 0,
+            shared: Arc::new(Shared {
+                work,
+                queue: Mutex::new(queue),
+                finished,
+                wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                running: Mutex::default(),
+                alive: AtomicUsize::new(0),
+                most: workers + SPARE,
+            }),
+        };
+        for _ in 0..workers {
+            pool.start_one().context("start a worker")?;
+        }
+        Ok(pool)
+    }
+
+    fn start_one(&mut self) -> std::io::Result<()> {
+        let shared = self.shared.clone();
+        let worker = thread::Builder::new().name(format!("worker{}", self.started));
+        worker.stack_size(STACK).spawn(move || shared.work())?;
+        self.started += 1;
+        self.shared.alive.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Hands an event to one of them.
+    ///
+    /// # Errors
+    /// There are none any more.
+    pub fn give(&mut self, job: Job) -> anyhow::Result<()> {
+        self.jobs.send(job).context("hand an event to a worker")?;
+        self.in_work += 1;
+        Ok(())
+    }
+
+    /// Those that are done by now.
+    pub fn done(&mut self) -> Vec<Ticket> {
+        // The wake-up calls that came so far.
+        let _ = rustix::io::read(&self.shared.wake, &mut [0; 8][..]);
+        let done: Vec<Ticket> = self.done.try_iter().collect();
+        self.in_work = self.in_work.saturating_sub(done.len());
+        done
+    }
+
+    /// The events that are late by now.
+    pub fn late(&self) -> Vec<Ticket> {
+        let running = self.shared.running();
+        let late = running.iter().filter(|(_, running)| running.is_late);
+        late.map(|(ticket, _)| *ticket).collect()
+    }
+
+    /// Whether some event may be late soon.
+    pub fn may_be_late(&self) -> bool {
+        self.in_work > self.late().len()
+    }
+
+    /// Names the events that have become late, and replaces their workers.
+    pub fn replace_late(&mut self, now: Instant) {
+        let shared = self.shared.clone();
+        let mut running = shared.running();
+        for one in running.values_mut() {
+            let is_late = now.saturating_duration_since(one.since) > LATE;
+            if is_late && !one.is_late {
+                one.is_late = true;
+                let seconds = LATE.as_secs();
+                warn!(
+                    "{}: takes longer than {seconds} s: its device or driver hangs",
+                    one.event
+                );
+            }
+            if !one.is_late || one.is_replaced || shared.alive() >= shared.most {
+                continue;
+            }
+            match self.start_one() {
+                Ok(()) => one.is_replaced = true,
+                Err(error) => warn!("{}: no other worker: {error}", one.event),
+            }
+        }
+    }
+
+    /// Whether every worker is held up, so that nothing is handled any more.
+    pub fn is_held_up(&self) -> bool {
+        self.late().len() >= self.shared.alive()
+    }
+}
+
+/// Can be read when something is done.
+impl AsFd for Pool {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+}
+
+impl Shared {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<Ticket, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    /// One worker: handles what it gets, one event at a time, until another has taken its place.
+    fn work(&self) {
+        let mut handle = (self.work)();
+        loop {
+            // The lock is held while waiting: the next job goes to one of them.
+            let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let job = queue.recv();
+            drop(queue);
+            let Ok((ticket, event)) = job else { return };
+            let since = Instant::now();
+            let running = Running {
+                event: event.to_string(),
+                since,
+                is_late: false,
+                is_replaced: false,
+            };
+            self.running().insert(ticket, running);
+            handle(&event);
+            let time = since.elapsed();
+            if time > SLOW {
+                info!("{event}: took {} ms", time.as_millis());
+            }
+            let running = self.running().remove(&ticket);
+            let is_replaced = running.is_some_and(|running| running.is_replaced);
+            if is_replaced {
+                self.alive.fetch_sub(1, Ordering::Relaxed);
+            }
+            if self.finished.send(ticket).is_err() {
+                return;
+            }
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            if is_replaced {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LATE, Pool, SPARE};
+    use crate::event::Event;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    const WORKERS: usize = 2;
+
+    fn event(path: &str) -> Event {
+        Event::parse(format!("ACTION=add\nDEVPATH={path}").as_bytes()).unwrap()
+    }
+
+    /// Workers that an event below `/hangs` holds up until a word is sent; what they begin is told.
+    fn pool() -> (Pool, Receiver<String>, Sender<()>) {
+        let (begins, begun) = channel();
+        let (go_on, held) = channel();
+        let held = Arc::new(Mutex::new(held));
+        let begins = Mutex::new(begins);
+        let work = move || -> Box<dyn FnMut(&Event)> {
+            let (begins, held) = (begins.lock().unwrap().clone(), held.clone());
+            Box::new(move |event| {
+                begins.send(event.devpath.clone()).unwrap();
+                if event.devpath.starts_with("/hangs") {
+                    held.lock().unwrap().recv().unwrap();
+                }
+            })
+        };
+        (Pool::start(WORKERS, Box::new(work)).unwrap(), begun, go_on)
+    }
+
+    /// Waits for the next that is done.
+    fn one_done(pool: &mut Pool) -> u64 {
+        let ticket = pool.done.recv().unwrap();
+        pool.in_work -= 1;
+        ticket
+    }
+
+    #[test]
+    fn events_that_hang_are_told_from_others_and_cost_no_worker() {
+        let (mut pool, begun, go_on) = pool();
+        let now = Instant::now();
+        assert!(!pool.may_be_late() && !pool.is_held_up());
+        for ticket in 0..2 {
+            pool.give((ticket, event(&format!("/hangs/{ticket}"))))
+                .unwrap();
+            begun.recv().unwrap();
+        }
+        pool.give((2, event("/disk"))).unwrap();
+        pool.replace_late(now);
+        assert!(pool.may_be_late() && pool.late().is_empty());
+        pool.replace_late(Instant::now() + LATE + Duration::from_secs(1));
+        assert_eq!(pool.late(), [0, 1]);
+        assert!(!pool.is_held_up());
+        assert_eq!(
+            (begun.recv().unwrap().as_str(), one_done(&mut pool)),
+            ("/disk", 2)
+        );
+        assert!(!pool.may_be_late());
+
+        // Its place is taken: who was held up ends when it goes on.
+        assert_eq!(pool.shared.alive(), 4);
+        for _ in 0..2 {
+            go_on.send(()).unwrap();
+            one_done(&mut pool);
+        }
+        assert!(pool.late().is_empty());
+        assert_eq!(pool.shared.alive(), 2);
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_workers() {
+        let (mut pool, begun, go_on) = pool();
+        let most = WORKERS + SPARE;
+        for ticket in 0..most as u64 + 5 {
+            pool.give((ticket, event(&format!("/hangs/{ticket}"))))
+                .unwrap();
+        }
+        for at_once in [WORKERS; 6] {
+            for _ in 0..at_once.min(most - pool.late().len()) {
+                begun.recv().unwrap();
+            }
+            pool.replace_late(Instant::now() + LATE + Duration::from_secs(1));
+        }
+        assert_eq!((pool.late().len(), pool.shared.alive()), (most, most));
+        assert!(pool.is_held_up() && pool.may_be_late());
+        go_on.send(()).unwrap();
+        one_done(&mut pool);
+        // One is free again, or may be started.
+        pool.replace_late(Instant::now());
+        begun.recv().unwrap();
+    }
+}

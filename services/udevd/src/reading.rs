@@ -1,0 +1,192 @@
+//! Reading what a block device holds, with a limit: a drive that is broken may keep who reads it for minutes, or for
+//! ever. It is read by a spare thread. Who wanted it goes on without it, and hears when it is there after all.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A drive that has to start its motor takes some ten seconds for it.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Devices that may hold up a thread.
+const MOST: usize = 16;
+
+/// A reader needs no more.
+const STACK: usize = 128 * 1024;
+
+/// Reads a device; `None`: nothing can be read of it.
+type Read = fn(&Path) -> Option<Vec<u8>>;
+
+/// Why a device was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unread {
+    /// It holds up a thread, which tells when it is through.
+    #[error("it does not answer; it is looked at again when it does")]
+    Late,
+    /// Others hold up as many threads as there may be.
+    #[error("it is not read, as {MOST} others do not answer")]
+    TooMany,
+    /// The kernel gives no thread.
+    #[error("it is not read, as no thread can be started")]
+    NoThread,
+}
+
+/// The threads that read.
+#[derive(Debug)]
+pub struct Readers {
+    read: Read,
+    limit: Duration,
+    idle: Mutex<Vec<Reader>>,
+    held_up: Arc<HeldUp>,
+}
+
+/// The devices that hold up a thread.
+#[derive(Debug, Default)]
+struct HeldUp(Mutex<BTreeSet<PathBuf>>);
+
+impl HeldUp {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that waits for somebody who wants something read.
+#[derive(Debug)]
+struct Reader {
+    wanted: Sender<Wanted>,
+    answer: Receiver<Option<Vec<u8>>>,
+}
+
+struct Wanted {
+    path: PathBuf,
+    /// What is done when nobody waits any more.
+    late: Box<dyn FnOnce() + Send>,
+}
+
+impl Readers {
+    /// None yet: they are started when they are needed.
+    pub fn new(read: Read) -> Self {
+        Self {
+            read,
+            limit: LIMIT,
+            idle: Mutex::default(),
+            held_up: Arc::default(),
+        }
+    }
+
+    /// Reads a device. `late` is called when it could be read, or not, after nobody waited for it any more.
+    ///
+    /// # Errors
+    /// See [`Unread`].
+    pub fn read(
+        &self,
+        path: &Path,
+        late: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Vec<u8>>, Unread> {
+        let held_up = self.held_up.lock();
+        if held_up.contains(path) {
+            return Err(Unread::Late);
+        }
+        if held_up.len() >= MOST {
+            return Err(Unread::TooMany);
+        }
+        drop(held_up);
+        let idle = self.idle().pop();
+        let reader = idle.map_or_else(|| self.start(), Ok)?;
+        let wanted = Wanted {
+            path: path.to_owned(),
+            late: Box::new(late),
+        };
+        reader.wanted.send(wanted).map_err(|_| Unread::NoThread)?;
+        if let Ok(answer) = reader.answer.recv_timeout(self.limit) {
+            self.idle().push(reader);
+            return Ok(answer);
+        }
+        // Noted before the reader can notice that nobody waits.
+        self.held_up.lock().insert(path.to_owned());
+        Err(Unread::Late)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Reader>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self) -> Result<Reader, Unread> {
+        let (wanted, asked) = channel();
+        // Without a buffer: what was handed over was taken.
+        let (give, answer) = sync_channel(0);
+        let (read, held_up) = (self.read, self.held_up.clone());
+        thread::Builder::new()
+            .name("reader".to_owned())
+            .stack_size(STACK)
+            .spawn(move || serve(read, &asked, &give, &held_up))
+            .map_err(|_| Unread::NoThread)?;
+        Ok(Reader { wanted, answer })
+    }
+}
+
+/// Reads until nobody can ask any more, or nobody has waited for an answer.
+fn serve(
+    read: Read,
+    asked: &Receiver<Wanted>,
+    give: &SyncSender<Option<Vec<u8>>>,
+    held_up: &HeldUp,
+) {
+    while let Ok(Wanted { path, late }) = asked.recv() {
+        if give.send(read(&path)).is_err() {
+            held_up.lock().remove(&path);
+            return late();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, Readers, Unread};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::fs;
+    use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn who_reads_a_device_that_does_not_answer_goes_on_and_hears_of_it_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("good"), "x").unwrap();
+        let mut readers = Readers::new(|path: &Path| fs::read(path).ok());
+        let never = || panic!("nobody waited for it");
+        for _ in 0..2 {
+            assert_eq!(readers.read(&path("good"), never), Ok(Some(b"x".to_vec())));
+            assert_eq!(readers.read(&path("none"), never), Ok(None));
+        }
+        assert_eq!(readers.idle().len(), 1, "one thread does for all");
+
+        // Opening a FIFO takes until somebody writes to it.
+        readers.limit = Duration::ZERO;
+        assert!(readers.held_up.lock().is_empty());
+        readers.idle().clear();
+        let (told, heard) = channel();
+        for number in 0..MOST {
+            let held_up = path(&format!("{number}"));
+            mknodat(CWD, &held_up, FileType::Fifo, Mode::RWXU, 0).unwrap();
+            let told = told.clone();
+            let late = move || told.send(number).unwrap();
+            assert_eq!(readers.read(&held_up, late), Err(Unread::Late));
+            // Nobody waits for it again.
+            assert_eq!(readers.read(&held_up, never), Err(Unread::Late));
+        }
+        let full = readers.read(&path("good"), never);
+        assert_eq!(full, Err(Unread::TooMany));
+        for number in 0..MOST {
+            fs::write(path(&format!("{number}")), "y").unwrap();
+            assert_eq!(heard.recv(), Ok(number));
+        }
+        assert!(readers.held_up.lock().is_empty());
+        readers.limit = Duration::MAX;
+        assert_eq!(readers.read(&path("good"), never), Ok(Some(b"x".to_vec())));
+    }
+}
