@@ -110,6 +110,8 @@ struct Daemon<S> {
     /// Who asks whether this works still calls here, and is answered as long as events are handled.
     health: UnixListener,
     handled: u64,
+    /// Events were lost, and with them perhaps the going of devices.
+    has_lost: bool,
 }
 
 /// What there is to deal with.
@@ -175,6 +177,7 @@ impl<S: Source> Daemon<S> {
             rule_directories: rule_directories.to_owned(),
             health,
             handled: 0,
+            has_lost: false,
         })
     }
 
@@ -213,6 +216,10 @@ impl<S: Source> Daemon<S> {
         }
         self.pool.replace_late(Instant::now());
         if quiet && !events && !done && !rules && !written {
+            if self.has_lost {
+                self.has_lost = false;
+                self.handler.sweep();
+            }
             return Ok(true);
         }
         if written {
@@ -238,6 +245,7 @@ impl<S: Source> Daemon<S> {
                 Received::Empty => break,
                 Received::Overrun => {
                     warn!("the kernel dropped uevents: asking for all devices again");
+                    self.has_lost = true;
                     self.coldplug = Coldplug::everything(self.handler.sysfs());
                 }
             }
@@ -288,3 +296,7 @@ impl<S: Source> Daemon<S> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "daemon_tests.rs"]
+mod tests;

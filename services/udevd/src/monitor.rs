@@ -44,10 +44,13 @@ impl Monitor {
     /// # Errors
     /// When there is no netlink, or too little memory.
     pub fn new() -> io::Result<Self> {
+        Self::with_buffer(RECEIVE_BUFFER)
+    }
+
+    fn with_buffer(bytes: usize) -> io::Result<Self> {
         let socket = MonitorBuilder::new_kernel()?.listen()?;
         // Without CAP_NET_ADMIN the system's limit holds; overruns are survived.
-        if let Err(error) =
-            rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+        if let Err(error) = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
         {
             debug!("enlarge the event socket's buffer: {error}");
         }
@@ -97,4 +100,55 @@ fn convert(event: &udev::Event) -> Result<Event, BadEvent> {
         .filter_map(|entry| Some((text(entry.name())?, text(entry.value())?)))
         .collect();
     Event::new(properties)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Monitor, Received, Source as _};
+    use crate::testing::skip;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use std::fs;
+    use std::path::Path;
+
+    /// A device that is everywhere and nobody's hardware.
+    const NULL: &str = "/sys/devices/virtual/mem/null";
+
+    #[test]
+    fn what_the_kernel_tells_is_read_and_what_it_had_to_drop_is_told() {
+        let monitor = Monitor::with_buffer(8 * 1024).unwrap();
+        let ask = || fs::write(Path::new(NULL).join("uevent"), "change");
+        if ask().is_err() {
+            return skip("leave to write to sysfs");
+        }
+        let next = || {
+            let mut file = [PollFd::new(&monitor, PollFlags::IN)];
+            poll(&mut file, None).unwrap();
+            monitor.receive().unwrap()
+        };
+        let is_null = |received: &Received| match received {
+            Received::Event(event) => {
+                event.devpath == "/devices/virtual/mem/null" && event.action.name() == "change"
+            }
+            _ => false,
+        };
+        // Others' devices may have something to tell, too.
+        while !is_null(&next()) {}
+        while !matches!(monitor.receive().unwrap(), Received::Empty) {}
+        for _ in 0..200 {
+            ask().unwrap();
+        }
+        let (mut overruns, mut events) = (0, 0);
+        loop {
+            match monitor.receive().unwrap() {
+                Received::Overrun => overruns += 1,
+                Received::Empty => break,
+                received => events += usize::from(is_null(&received)),
+            }
+        }
+        assert!(overruns > 0, "{events} events had room");
+        assert!((1..200).contains(&events), "{events}");
+        // It goes on with what comes then.
+        ask().unwrap();
+        while !is_null(&next()) {}
+    }
 }

@@ -4,6 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+/// Says that a test did not run, for want of something.
+pub fn skip(what: &str) {
+    eprintln!("skipped: this needs {what}");
+}
+
 /// A temporary tree, removed when dropped.
 pub struct Tree {
     root: tempfile::TempDir,

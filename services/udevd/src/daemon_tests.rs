@@ -1,0 +1,317 @@
+//! The daemon on a machine that is a directory: what the kernel sent once is sent again, over a socket with little room.
+
+use super::*;
+use crate::event::Event;
+use crate::testing::Tree;
+use corten_corpus::{sample, samples};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, Read as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+/// Messages that wait at most; what coldplug asks for at once has room.
+const ROOM: usize = 100;
+
+/// Buses; other subsystems are classes.
+const BUSES: [&str; 4] = ["pci", "scsi", "usb", "virtio"];
+
+/// A socket of the kernel's. When it is full, messages are dropped, and that is told before those that had room
+/// (net/netlink/af_netlink.c, `netlink_overrun`).
+struct Wire {
+    waiting: Mutex<Waiting>,
+    ready: OwnedFd,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Vec<u8>>,
+    is_overrun: bool,
+    dropped: usize,
+}
+
+impl Wire {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::default(),
+            ready: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+        })
+    }
+
+    fn send(&self, message: &[u8]) {
+        let mut waiting = self.waiting.lock().unwrap();
+        if waiting.messages.len() < ROOM {
+            waiting.messages.push_back(message.to_vec());
+        } else {
+            waiting.is_overrun = true;
+            waiting.dropped += 1;
+        }
+        rustix::io::write(&self.ready, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn dropped(&self) -> usize {
+        std::mem::take(&mut self.waiting.lock().unwrap().dropped)
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl Source for Arc<Wire> {
+    fn receive(&self) -> io::Result<Received> {
+        let mut waiting = self.waiting.lock().unwrap();
+        if std::mem::take(&mut waiting.is_overrun) {
+            return Ok(Received::Overrun);
+        }
+        Ok(match waiting.messages.pop_front() {
+            Some(message) => Event::parse(&message).map_or(Received::Broken, Received::Event),
+            None => {
+                let _ = rustix::io::read(&self.ready, &mut [0; 8][..]);
+                Received::Empty
+            }
+        })
+    }
+}
+
+/// The messages of a sample. Each begins with a line that is no `KEY=value`.
+fn messages(sample: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages: Vec<Vec<u8>> = Vec::new();
+    for line in sample.split_inclusive(|byte| *byte == 0) {
+        if !line.contains(&b'=') {
+            messages.push(Vec::new());
+        }
+        messages.last_mut().unwrap().extend(line);
+    }
+    messages
+}
+
+/// A machine whose kernel answers who asks for a device, with the message it had for it.
+struct Machine {
+    tree: Tree,
+    wire: Arc<Wire>,
+    present: BTreeMap<String, Vec<u8>>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self {
+            tree: Tree::new(),
+            wire: Wire::new(),
+            present: BTreeMap::new(),
+        }
+    }
+
+    /// What is listed elsewhere for a device.
+    fn links(event: &Event) -> Vec<String> {
+        let (subsystem, name) = (&event.subsystem, event.sysname());
+        let mut links = vec![match BUSES.contains(&subsystem.as_str()) {
+            true => format!("bus/{subsystem}/devices/{name}"),
+            false => format!("class/{subsystem}/{name}"),
+        }];
+        if let Some(node) = event.node() {
+            let kind = if node.block { "block" } else { "char" };
+            links.push(format!("dev/{kind}/{}:{}", node.major, node.minor));
+        }
+        links
+    }
+
+    /// Something happens, and is told.
+    fn play(&mut self, name: &str) {
+        for message in messages(&sample("uevents", name)) {
+            let event = Event::parse(&message).unwrap();
+            let device = self.tree.path().join(event.devpath.trim_start_matches('/'));
+            let links = Self::links(&event);
+            let links = links.iter().map(|link| self.tree.path().join(link));
+            match event.action.name() {
+                "add" => {
+                    self.tree.device(&event.devpath, &event.subsystem);
+                    for link in links {
+                        fs::create_dir_all(link.parent().unwrap()).unwrap();
+                        symlink(&device, link).unwrap();
+                    }
+                    self.present.insert(event.devpath.clone(), message.clone());
+                }
+                "remove" => {
+                    fs::remove_dir_all(device).unwrap();
+                    links.for_each(|link| fs::remove_file(link).unwrap());
+                    self.present.remove(&event.devpath).unwrap();
+                }
+                _ => assert!(self.present.contains_key(&event.devpath), "{event}"),
+            }
+            self.wire.send(&message);
+        }
+    }
+
+    /// Tells of the devices that were asked for; how many these are.
+    fn answer(&self) -> usize {
+        let is_asked_for = |path: &&String| {
+            let file = self.tree.path().join(path.trim_start_matches('/'));
+            let file = file.join("uevent");
+            let asked = fs::read_to_string(&file).unwrap() == "add";
+            if asked {
+                fs::write(file, "").unwrap();
+            }
+            asked
+        };
+        let asked: Vec<&String> = self.present.keys().filter(is_asked_for).collect();
+        for path in &asked {
+            self.wire.send(&self.present[*path]);
+        }
+        asked.len()
+    }
+}
+
+/// A daemon and where it writes.
+struct Running {
+    daemon: Daemon<Arc<Wire>>,
+    dev: tempfile::TempDir,
+    run: tempfile::TempDir,
+    _proc: tempfile::TempDir,
+}
+
+impl Running {
+    fn on(machine: &Machine) -> Self {
+        let [dev, run, proc] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        // Interfaces of the machine the test runs on have these numbers, too.
+        fs::write(proc.path().join("cmdline"), "net.ifnames=0").unwrap();
+        let roots = Roots {
+            sys: machine.tree.path().into(),
+            dev: dev.path().into(),
+            run: run.path().into(),
+            proc: proc.path().into(),
+        };
+        let work = |handler: Arc<Handler>| -> Box<Work> {
+            Box::new(move || {
+                let handler = handler.clone();
+                Box::new(move |event| drop(handler.handle(event, None)))
+            })
+        };
+        Self {
+            daemon: Daemon::new(machine.wire.clone(), roots, &[], 3, work).unwrap(),
+            dev,
+            run,
+            _proc: proc,
+        }
+    }
+
+    /// Goes on until nothing is left to do.
+    fn settle(&mut self, machine: &Machine) {
+        while !self.daemon.step().unwrap() || machine.answer() > 0 {
+            machine.answer();
+        }
+    }
+
+    fn knows(&self, device: &str) -> bool {
+        self.run.path().join("data").join(device).exists()
+    }
+
+    /// All that it has made: links, and records but for their times.
+    fn made(&self) -> BTreeSet<String> {
+        let mut made = BTreeSet::new();
+        let mut left = vec![self.dev.path().to_owned(), self.run.path().join("data")];
+        while let Some(path) = left.pop() {
+            let name = path.strip_prefix(self.dev.path());
+            let name = name
+                .or_else(|_| path.strip_prefix(self.run.path()))
+                .unwrap();
+            let name = name.display();
+            if let Ok(target) = fs::read_link(&path) {
+                made.insert(format!("{name} -> {}", target.display()));
+            } else if path.is_dir() {
+                left.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                let lines = text.lines().filter(|line| !line.starts_with("I:"));
+                made.insert(format!("{name}: {}", lines.collect::<Vec<_>>().join(" ")));
+            }
+        }
+        made
+    }
+}
+
+#[test]
+fn samples_are_messages_of_the_kernel() {
+    for sample in samples("uevents") {
+        let all = messages(&sample.bytes);
+        assert!(all.len() > 2, "{}", sample.name);
+        let mut before = 0;
+        for message in all {
+            let event = Event::parse(&message).unwrap();
+            let head = format!("{}@{}\0ACTION=", event.action.name(), event.devpath);
+            assert!(message.starts_with(head.as_bytes()) && message.ends_with(b"\0"));
+            assert!(event.sequence > before, "{event}");
+            before = event.sequence;
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_had_to_drop_is_made_good() {
+    let everything = ["disk", "disk-with-change", "card", "mapped"];
+    // As it is when all is heard.
+    let mut machine = Machine::new();
+    let mut heard = Running::on(&machine);
+    for name in everything {
+        machine.play(name);
+        heard.settle(&machine);
+    }
+    assert_eq!(machine.wire.dropped(), 0);
+    let whole = heard.made();
+    assert!(
+        whole.contains("disk/by-diskseq/21 -> ../../sda"),
+        "{whole:#?}"
+    );
+
+    let mut machine = Machine::new();
+    let mut daemon = Running::on(&machine);
+    machine.play("disk");
+    machine.play("stick");
+    daemon.settle(&machine);
+    assert!(daemon.knows("b8:0") && daemon.knows("b8:48"));
+    // A stick is pulled out and put in until there is no room; how it goes at last, and what comes then, is dropped.
+    while machine.wire.dropped() == 0 {
+        machine.play("stick-gone");
+        machine.play("stick");
+    }
+    machine.play("stick-gone");
+    for name in everything {
+        if name != "disk" {
+            machine.play(name);
+        }
+    }
+    let told = machine.wire.waiting.lock().unwrap().messages.len();
+    assert!(told == ROOM && machine.wire.dropped() > 20);
+    daemon.settle(&machine);
+    assert_eq!(machine.wire.dropped(), 0);
+    assert!(!daemon.knows("b8:48"), "what went unheard is forgotten");
+    let made = daemon.made();
+    assert_eq!(made, whole);
+
+    // The same when the daemon starts on what is there.
+    let mut fresh = Running::on(&machine);
+    fresh.settle(&machine);
+    assert_eq!(fresh.made(), whole);
+}
+
+#[test]
+fn who_asks_whether_it_works_is_answered() {
+    let machine = Machine::new();
+    let mut running = Running::on(&machine);
+    running.settle(&machine);
+    for _ in 0..2 {
+        let mut caller = UnixStream::connect(running.run.path().join("health")).unwrap();
+        caller.shutdown(Shutdown::Write).unwrap();
+        assert!(running.daemon.step().unwrap());
+        assert_eq!(caller.read(&mut [0]).unwrap(), 0);
+    }
+}
