@@ -36,6 +36,11 @@ const SAME: &[(&str, &str)] = &[
     ("UdevRulesConfig", "machine.udev.rules"),
     ("SysfsConfig", "machine.sysfs"),
     ("EnvironmentConfig", "machine.env"),
+    (
+        "CRIBaseRuntimeSpecConfig",
+        "machine.baseRuntimeSpecOverrides",
+    ),
+    ("ImageCacheConfig", "machine.features.imageCache"),
     ("KubeClusterConfig", "cluster.clusterName"),
     ("KubeClusterConfig", "cluster.controlPlane.endpoint"),
     ("KubeNetworkConfig", "cluster.network"),

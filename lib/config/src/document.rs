@@ -7,8 +7,8 @@ use crate::conflicts;
 use crate::forms;
 use crate::kinds::{
     self, AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
-    ResolverConfig, SysctlConfig, SysfsConfig, SystemVolume, UdevRulesConfig,
-    UnattendedInstallConfig, VolumeConfig,
+    PCIDriverRebindConfig, ResolverConfig, SysctlConfig, SysfsConfig, SystemVolume,
+    UdevRulesConfig, UnattendedInstallConfig, VolumeConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -95,6 +95,7 @@ impl Document {
         }
         conflicts::check(&trees, &mut notes);
         registries::check(&trees, &mut notes);
+        kinds::check_hardware(&trees, &mut notes);
         if root.is_none() && notes.is_empty() {
             let message = "no v1alpha1 document (the one with version and machine)";
             return Err(Problems::one(Default::default(), message));
@@ -256,6 +257,14 @@ impl Document {
         let by_kind = by_kind.flat_map(|config| &config.variables);
         let all = self.machine.env.iter().chain(by_kind);
         all.map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect()
+    }
+
+    /// The drivers that devices on PCI buses shall have, by address as the kernel writes it.
+    #[must_use]
+    pub fn pci_drivers(&self) -> BTreeMap<String, &str> {
+        let all = self.all::<PCIDriverRebindConfig>();
+        all.map(|config| (config.name.normal(), &*config.target_driver))
             .collect()
     }
 

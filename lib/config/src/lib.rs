@@ -24,11 +24,13 @@
 //! print itself. `docs/configuration.md` is written from the same tables.
 
 mod conflicts;
+pub mod cri;
 mod diff;
 mod document;
 mod emit;
 mod forms;
 mod hardened;
+mod json;
 mod kept;
 pub mod kinds;
 mod patch;

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::Document;
+use crate::cri;
 use crate::reach;
 use crate::redact::table_of;
 use crate::stream::identity;
 use crate::table::{self, Shape, Support};
 use crate::tree::{Content, Node};
+use crate::v1alpha1::MachineFile;
 
 /// What happens when a field changes.
 enum Effect {
@@ -16,6 +18,8 @@ enum Effect {
     Restarts(&'static [&'static str]),
     /// The extension's service that the document names is restarted.
     RestartsNamed,
+    /// A part of containerd's configuration restarts it; other files wait for a reboot.
+    Files,
     /// It takes a reboot, for this reason.
     Reboot(&'static str),
 }
@@ -55,10 +59,7 @@ const EFFECTS: &[(&str, Effect)] = &[
         "machine.disks",
         Effect::Reboot("disks are mounted at the start"),
     ),
-    (
-        "machine.files",
-        Effect::Reboot("files are written at the start"),
-    ),
+    ("machine.files", Effect::Files),
     ("machine.env", Effect::Restarts(&["containerd", "ext-*"])),
     (
         "EnvironmentConfig",
@@ -68,6 +69,15 @@ const EFFECTS: &[(&str, Effect)] = &[
     // It reads them once; mirrors and certificates of registries it reads at every pull.
     ("TrustedRootsConfig", Effect::Restarts(&["containerd"])),
     ("RegistryAuthConfig", Effect::Restarts(&["containerd"])),
+    ("CRICustomizationConfig", Effect::Restarts(&["containerd"])),
+    (
+        "CRIBaseRuntimeSpecConfig",
+        Effect::Restarts(&["containerd"]),
+    ),
+    (
+        "machine.baseRuntimeSpecOverrides",
+        Effect::Restarts(&["containerd"]),
+    ),
     (
         "machine.registries.config.*.auth",
         Effect::Restarts(&["containerd"]),
@@ -164,6 +174,14 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
                 let fits = |id: &str| named.is_some() && id.strip_prefix("ext-") == named;
                 restart(&mut plan.restarts, running, fits);
             }
+            Some((_, Effect::Files)) => {
+                let (part, files) = differing_files(old, new);
+                restart(&mut plan.restarts, running, |id| part && id == "containerd");
+                if files {
+                    let why = format!("files are written at the start ({})", change.path);
+                    plan.reboot.insert(why);
+                }
+            }
             Some((_, Effect::Reboot(why))) => {
                 plan.reboot.insert(format!("{why} ({})", change.path));
             }
@@ -172,6 +190,16 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
     }
     plan.risks = reach::risks(old, new);
     plan
+}
+
+/// Whether the part of containerd's configuration differs, and whether other files do.
+fn differing_files(old: &Document, new: &Document) -> (bool, bool) {
+    let split = |document: &Document| -> (Vec<MachineFile>, Vec<MachineFile>) {
+        let files = document.machine.files.iter().cloned();
+        files.partition(cri::is_part)
+    };
+    let ((old_part, old_files), (new_part, new_files)) = (split(old), split(new));
+    (old_part != new_part, old_files != new_files)
 }
 
 fn restart(restarts: &mut BTreeSet<String>, running: &[&str], fits: impl Fn(&str) -> bool) {

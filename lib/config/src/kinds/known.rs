@@ -20,11 +20,7 @@ macro_rules! known {
 known! {
     ExternalVolumeConfig true ["name" "filesystemType" "mount"]
     ContainerConfig true ["name" "image" "entrypoint" "args" "workingDir" "runAs" "environment".secret "mounts" "security" "network" "resources" "dependsOn"]
-    CRIBaseRuntimeSpecConfig false ["overrides".replace]
-    CRICustomizationConfig true ["name" "content".secret]
-    ImageCacheConfig false ["local"]
     ImageVerificationConfig false ["rules"]
-    PCIDriverRebindConfig true ["name" "targetDriver"]
     BGPInstanceConfig true ["name" "vrf" "localASN" "routerID" "routeSource" "advertise".replace "multipath" "maxPaths" "installRoutes" "importRoutes".replace "neighbors".replace]
     HCloudVIPConfig true ["name" "link" "apiToken".secret]
     SideroLinkConfig false ["apiUrl" "uniqueToken".secret]

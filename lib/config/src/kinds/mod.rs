@@ -4,9 +4,11 @@
 //! a kind is a word there (`Later` or `Held` to `Acted`), and on a field of one a word in
 //! its `section!` block.
 
+mod cri;
 mod discovery;
 mod encryption;
 mod ethernet;
+mod hardware;
 mod install;
 mod known;
 mod kube_addons;
@@ -24,9 +26,12 @@ use crate::read::{self, Reader, Section};
 use crate::table::{Field, Support};
 use crate::tree::Node;
 
+pub use cri::*;
 pub use discovery::*;
 pub use encryption::*;
 pub use ethernet::*;
+pub(crate) use hardware::check as check_hardware;
+pub use hardware::*;
 pub use install::*;
 pub use known::KNOWN;
 pub use kube_addons::*;
@@ -147,6 +152,10 @@ kinds! {
     Acted named  RegistryMirrorConfig;
     Acted named  RegistryAuthConfig;
     Acted named  RegistryTLSConfig;
+    Acted named  CRICustomizationConfig;
+    Acted single CRIBaseRuntimeSpecConfig;
+    Acted single ImageCacheConfig;
+    Acted named  PCIDriverRebindConfig;
     Acted single EnvironmentConfig;
     Acted named  ExtensionServiceConfig;
     Later named  EtcFileConfig;

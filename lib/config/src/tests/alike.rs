@@ -231,6 +231,19 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         Acted,
     ),
     (
+        "machine.baseRuntimeSpecOverrides",
+        "CRIBaseRuntimeSpecConfig",
+        "overrides",
+        Acted,
+    ),
+    (
+        "machine.features.imageCache.localEnabled",
+        "ImageCacheConfig",
+        "local",
+        Acted,
+    ),
+    ("machine.files", "CRICustomizationConfig", "content", Acted),
+    (
         "machine.network.kubespan",
         "KubeSpanConfig",
         "enabled",

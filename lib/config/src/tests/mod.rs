@@ -1,6 +1,8 @@
 //! Tests of the whole crate; what belongs to one file is tested there.
 
 mod alike;
+mod containerd;
+mod cri;
 mod emit;
 mod encryption;
 mod forms;

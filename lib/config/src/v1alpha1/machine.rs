@@ -7,6 +7,7 @@ use super::{
     Features, InterfaceNetwork, Kubelet, LegacyRegistries, MachineDisk, SystemDiskEncryption,
     check_annotations, check_labels, check_taints,
 };
+use crate::cri;
 use crate::hardened;
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
@@ -48,7 +49,7 @@ section! {
         Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Acted "install" install: Install = "System extensions, and the disk to install to";
-        Acted "files" files: Vec<MachineFile> = "Files to write at the start, below `/var`";
+        Acted "files" files: Vec<MachineFile> = "Files to write at the start, below `/var`; and `/etc/cri/conf.d/20-customization.part`, a part of containerd's configuration";
         Acted "env" env: BTreeMap<String, String> = "Variables of containerd and of extensions' services", secret;
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
@@ -60,7 +61,7 @@ section! {
         Acted "logging" logging: Logging = "Where logs are sent";
         Acted "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
-        Later "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of containers' default specification";
+        Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
         Held "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Held "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
@@ -103,6 +104,22 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     check_labels(node, "nodeLabels", reader);
     check_annotations(node, "nodeAnnotations", reader);
     check_taints(node, "nodeTaints", reader);
+    cri::check_overrides(node, "baseRuntimeSpecOverrides", reader);
+    check_files(node, reader);
+}
+
+/// Which of two would count?
+fn check_files(node: &Node, reader: &mut Reader<'_>) {
+    let files = node.get("files").map(Node::items).unwrap_or_default();
+    let paths = files.iter().filter_map(|file| file.get("path"));
+    let mut parts = paths.filter(|path| path.text() == Some(cri::PART_FILE));
+    let _ = parts.next();
+    reader.within("files", |reader| {
+        for path in parts {
+            let what = format!("has {} twice; make them one", cri::PART_FILE);
+            reader.wrong(path.mark, &what);
+        }
+    });
 }
 
 /// Whether nothing in `machine.ca` is wrong already: no second complaint about it.
@@ -207,6 +224,9 @@ section! {
 }
 
 fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
+    if cri::is_part(file) {
+        return cri::check_part(node, reader);
+    }
     let below = file.path.strip_prefix("/var/");
     let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
     // The reference creates files below /var only, but mounts what is appended or overwritten elsewhere over the

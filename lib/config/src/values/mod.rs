@@ -6,6 +6,7 @@ mod extension;
 mod facts;
 mod kubernetes;
 mod network;
+mod pci;
 mod quantity;
 mod wireguard;
 
@@ -26,6 +27,8 @@ pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
 pub use network::{Cidr, Endpoint, Mac, Ports};
+pub use pci::PciAddress;
+pub(crate) use quantity::duration;
 pub use quantity::{FileMode, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
 
@@ -106,6 +109,11 @@ texts! {
     /// A variable as `NAME=value`. Not shown: values carry credentials.
     Assignment = "NAME=value",
         |text| text.split_once('=').is_some_and(|(name, value)| is_variable(name) && !value.contains('\0'));
+    /// The name of a driver, as `/sys/bus/pci/drivers` has it.
+    DriverName = "the name of a driver: letters, digits, `_`, `-` and `.`",
+        |text| (1..=64).contains(&text.len())
+            && !matches!(text, "." | "..")
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     /// The name of a kernel module.
     ModuleName = "the name of a kernel module",
         |text| (1..=64).contains(&text.len())
@@ -131,6 +139,12 @@ impl Object {
     #[must_use]
     pub fn yaml(&self) -> String {
         crate::emit::document(&self.0)
+    }
+
+    /// It as JSON.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        crate::json::of(&self.0)
     }
 }
 

@@ -26,7 +26,7 @@ impl Value for Duration {
 }
 
 /// Numbers with units, largest first or not: `1h15m`, `1.5s`; or `0`.
-fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

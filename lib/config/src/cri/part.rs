@@ -1,0 +1,377 @@
+//! A part of containerd's configuration, in TOML (containerd 2.3, `docs/man/containerd-config.toml.5.md`): what is
+//! wrong with it, and what of it is not for a config to say.
+//!
+//! containerd does not start when a setting is of another type than it knows it, and a plugin that cannot do what it
+//! is told is not there. Which settings there are says containerd itself (`containerd.toml`).
+
+use std::sync::LazyLock;
+
+use toml::{Table, Value};
+
+use super::BASE_SPEC_FILE;
+use crate::problem::printable;
+use crate::values::duration;
+
+/// What is in no output of containerd: settings that are empty at first, and of older forms.
+const MORE: &str = "
+[metrics]
+address = ''
+grpc_histogram = false
+[proxy_plugins.any]
+type = ''
+address = ''
+platform = ''
+exports = { any = '' }
+capabilities = []
+[plugins.'io.containerd.cri.v1.images'.runtime_platforms.any]
+platform = ''
+snapshotter = ''
+";
+
+/// Every setting by its path, with a value of its type.
+static KNOWN: LazyLock<Table> = LazyLock::new(|| {
+    let text = format!("{}{MORE}", include_str!("containerd.toml"));
+    // A test reads it.
+    let mut known: Table = text.parse().unwrap_or_default();
+    // Older forms say in one table what is in three now.
+    if let Some(Value::Table(plugins)) = known.get_mut("plugins") {
+        let parts = [CRI_RUNTIME, CRI_IMAGES].map(|name| plugins.get(name).cloned());
+        if let Some(Value::Table(old)) = plugins.get_mut(CRI) {
+            for part in parts.into_iter().flatten() {
+                if let Value::Table(part) = part {
+                    old.extend(part);
+                }
+            }
+        }
+    }
+    known
+});
+
+/// Kubernetes' containers: the service, and since containerd 2 apart from it what runs them and their images.
+const CRI: &str = "io.containerd.grpc.v1.cri";
+const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
+const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
+/// Stands for these three in a pattern.
+const ANY_CRI: &str = "CRI";
+
+const NRI: &str = "io.containerd.nri.v1.nri";
+/// Plugins that the image's containerd goes without (`rootfs/etc/containerd/config.toml`, `disabled_plugins`).
+const LEFT_OUT: [&str; 7] = [
+    "io.containerd.differ.v1.erofs",
+    "io.containerd.image-verifier.v1.bindir",
+    "io.containerd.internal.v1.opt",
+    "io.containerd.mount-handler.v1.erofs",
+    NRI,
+    "io.containerd.snapshotter.v1.blockfile",
+    "io.containerd.snapshotter.v1.erofs",
+];
+
+const PLACES: &str = "the node says where containerd keeps what it has";
+const ACCESS: &str = "only the node itself speaks to containerd";
+const PARTS: &str = "the image says which parts containerd has";
+const BOUNDS: &str = "the node says how much of the machine containerd has";
+const REGISTRIES: &str = "RegistryMirrorConfig, RegistryAuthConfig and RegistryTLSConfig say it";
+const NETWORK: &str = "the node says where network plugins and their files are";
+const RUNC: &str = "runc is the image's; add a runtime of another name";
+
+/// What is not for a config to say, and why. A `*` at the end of a step stands for anything.
+const OURS: &[(&[&str], &str)] = &[
+    (&["root"], PLACES),
+    (&["state"], PLACES),
+    (&["temp"], PLACES),
+    (&["imports"], PLACES),
+    (&["disabled_plugins"], PARTS),
+    (&["required_plugins"], PARTS),
+    (&["oom_score"], BOUNDS),
+    (&["cgroup"], BOUNDS),
+    (&["grpc"], ACCESS),
+    (&["ttrpc"], ACCESS),
+    (&["debug", "address"], ACCESS),
+    (&["debug", "uid"], ACCESS),
+    (&["debug", "gid"], ACCESS),
+    (&["plugins", "io.containerd.server.v1.debug"], ACCESS),
+    (
+        &["plugins", "io.containerd.server.v1.grpc", "address"],
+        ACCESS,
+    ),
+    (&["plugins", "io.containerd.server.v1.grpc", "uid"], ACCESS),
+    (&["plugins", "io.containerd.server.v1.grpc", "gid"], ACCESS),
+    (&["plugins", "io.containerd.server.v1.grpc-tcp"], ACCESS),
+    (&["plugins", "io.containerd.server.v1.ttrpc"], ACCESS),
+    (
+        &["plugins", "io.containerd.shim.v1.manager", "socket_dir"],
+        PLACES,
+    ),
+    (
+        &["plugins", "io.containerd.snapshotter.v1.*", "root_path"],
+        PLACES,
+    ),
+    (
+        &["plugins", "io.containerd.transfer.v1.local", "config_path"],
+        REGISTRIES,
+    ),
+    (
+        &[
+            "plugins",
+            "io.containerd.transfer.v1.local",
+            "unpack_config",
+        ],
+        PARTS,
+    ),
+    (&["plugins", ANY_CRI, "registry"], REGISTRIES),
+    (&["plugins", ANY_CRI, "disable_tcp_service"], ACCESS),
+    (&["plugins", ANY_CRI, "stream_server_address"], ACCESS),
+    (&["plugins", ANY_CRI, "cni", "bin_dir"], NETWORK),
+    (&["plugins", ANY_CRI, "cni", "bin_dirs"], NETWORK),
+    (&["plugins", ANY_CRI, "cni", "conf_dir"], NETWORK),
+    (
+        &[
+            "plugins",
+            ANY_CRI,
+            "containerd",
+            "runtimes",
+            "runc",
+            "runtime_type",
+        ],
+        RUNC,
+    ),
+    (
+        &[
+            "plugins",
+            ANY_CRI,
+            "containerd",
+            "runtimes",
+            "runc",
+            "runtime_path",
+        ],
+        RUNC,
+    ),
+    (
+        &[
+            "plugins",
+            ANY_CRI,
+            "containerd",
+            "runtimes",
+            "runc",
+            "options",
+            "BinaryName",
+        ],
+        RUNC,
+    ),
+];
+
+/// Tables whose keys are free names.
+const NAMES: [&str; 7] = [
+    "exports",
+    "pinned_images",
+    "proxy_plugins",
+    "runtime_platforms",
+    "runtimes",
+    "stream_processors",
+    "timeouts",
+];
+/// What a proxy can stand for (`cmd/containerd/server/server.go`, `LoadPlugins`); containerd ends at any other.
+const PROXY_TYPES: [&str; 8] = [
+    "content",
+    "diff",
+    "sandbox",
+    "snapshot",
+    "io.containerd.content.v1",
+    "io.containerd.differ.v1",
+    "io.containerd.sandbox.controller.v1",
+    "io.containerd.snapshotter.v1",
+];
+/// Names that containerd's own plugins have; it ends when two of one type have one.
+const PROXY_TAKEN: [&str; 11] = [
+    "blockfile",
+    "btrfs",
+    "content",
+    "devmapper",
+    "erofs",
+    "native",
+    "overlayfs",
+    "podsandbox",
+    "shim",
+    "walking",
+    "zfs",
+];
+/// Forms of the configuration that containerd takes; the first had other names for everything.
+const VERSIONS: std::ops::RangeInclusive<i64> = 2..=4;
+/// The form of a part that does not say: names of all forms are understood in it.
+const VERSION: i64 = 2;
+
+/// The part as containerd is given it: TOML 1.0, whatever newer form it was written in. `None`: it is no TOML.
+#[must_use]
+pub fn normal(text: &str) -> Option<String> {
+    let mut part: Table = text.parse().ok()?;
+    let version = part.remove("version");
+    let mut whole = Table::new();
+    whole.insert(
+        "version".to_owned(),
+        version.unwrap_or(Value::Integer(VERSION)),
+    );
+    whole.extend(part);
+    toml::to_string(&whole).ok()
+}
+
+/// What is wrong with a part; no value is shown, for it may be a secret.
+pub(super) fn problems(text: &str) -> Vec<String> {
+    match text.parse::<Table>() {
+        Ok(part) => {
+            let mut walk = Walk::default();
+            walk.table(&part, Some(&KNOWN));
+            walk.found
+        }
+        Err(error) => {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = before.unwrap_or_default().matches('\n').count() + 1;
+            let why = printable(error.message());
+            vec![format!("is not TOML, in its line {line}: {why}")]
+        }
+    }
+}
+
+#[derive(Default)]
+struct Walk<'a> {
+    path: Vec<&'a str>,
+    found: Vec<String>,
+}
+
+impl<'a> Walk<'a> {
+    fn table(&mut self, table: &'a Table, known: Option<&Table>) {
+        let is_free = self.path.last().is_some_and(|last| NAMES.contains(last));
+        for (key, value) in table {
+            self.path.push(key);
+            let example = known.and_then(|known| {
+                let first = || known.values().next().filter(|_| is_free);
+                known.get(key).or_else(first)
+            });
+            self.entry(value, example);
+            self.path.pop();
+        }
+    }
+
+    fn entry(&mut self, value: &'a Value, example: Option<&Value>) {
+        if let Some((_, why)) = OURS.iter().find(|(pattern, _)| fits(pattern, &self.path)) {
+            return self.wrong(&format!("is not for a config to say: {why}"));
+        }
+        if let Some(what) = unusable(&self.path, value) {
+            return self.wrong(&what);
+        }
+        match (value, example) {
+            (_, None) if self.path.len() == 1 => self.wrong("is nothing that containerd knows"),
+            (Value::Table(inner), None) => self.table(inner, None),
+            (Value::Table(inner), Some(Value::Table(known))) => self.table(inner, Some(known)),
+            (value, Some(example)) => {
+                if let Some(type_name) = mismatch(value, example) {
+                    self.wrong(&format!("must be {type_name}"));
+                }
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn wrong(&mut self, what: &str) {
+        let path = shown(&self.path);
+        self.found.push(format!("has {path}, which {what}"));
+    }
+}
+
+fn fits(pattern: &[&str], path: &[&str]) -> bool {
+    let step = |(pattern, step): (&&str, &&str)| match pattern.strip_suffix('*') {
+        Some(start) => step.starts_with(start),
+        None if *pattern == ANY_CRI => [CRI, CRI_RUNTIME, CRI_IMAGES].contains(step),
+        None => pattern == step,
+    };
+    pattern.len() == path.len() && pattern.iter().zip(path).all(step)
+}
+
+/// What containerd, or the node, could not live with.
+fn unusable(path: &[&str], value: &Value) -> Option<String> {
+    let text = value.as_str();
+    let is_runtime = |steps: &[&str]| {
+        let pattern = [&["plugins", ANY_CRI, "containerd", "runtimes", "*"], steps].concat();
+        fits(&pattern, path)
+    };
+    let must = |good: bool, what: &str| (!good).then(|| format!("must be {what}"));
+    match path {
+        ["version"] => must(
+            value.as_integer().is_some_and(|it| VERSIONS.contains(&it)),
+            "2, 3 or 4; or leave it out",
+        ),
+        ["plugins", name] if !name.contains('.') => must(
+            false,
+            "a plugin's whole name, such as io.containerd.cri.v1.runtime",
+        ),
+        ["plugins", name] if LEFT_OUT.contains(name) => {
+            let off = |table: &Table| {
+                table.len() == 1 && table.get("disable").and_then(Value::as_bool) == Some(true)
+            };
+            // That it stays away is what it says.
+            let is_off = *name == NRI && value.as_table().is_some_and(off);
+            (!is_off).then(|| "the image's containerd goes without; leave it out".to_owned())
+        }
+        ["proxy_plugins", name] if name.is_empty() || PROXY_TAKEN.contains(name) => must(
+            false,
+            "called otherwise: it needs a name that no plugin of containerd's has",
+        ),
+        ["proxy_plugins", _] => {
+            let kind = value.as_table().and_then(|proxy| proxy.get("type"));
+            let kind = kind.and_then(Value::as_str);
+            must(
+                kind.is_some_and(|kind| PROXY_TYPES.contains(&kind)),
+                "of the type snapshot, content, diff or sandbox",
+            )
+        }
+        [.., name] if is_duration(path, name) => must(
+            text.is_none_or(|text| text.is_empty() || duration(text).is_some()),
+            "a duration such as 1m30s",
+        ),
+        [.., "default_runtime_name"] => must(text != Some(""), "the name of a runtime"),
+        _ if is_runtime(&["options", "SystemdCgroup"]) => must(
+            value.as_bool() != Some(true),
+            "false: there is no systemd on the node",
+        ),
+        _ if is_runtime(&["base_runtime_spec"]) => must(
+            text.is_none_or(|text| text.is_empty() || text == BASE_SPEC_FILE),
+            &format!("{BASE_SPEC_FILE}; a CRIBaseRuntimeSpecConfig says what is in it"),
+        ),
+        _ => None,
+    }
+}
+
+/// Whether containerd reads the text as a duration.
+fn is_duration(path: &[&str], name: &str) -> bool {
+    let ends = ["_timeout", "_period", "_delay", "interval"];
+    matches!(path, ["timeouts", _]) || ends.iter().any(|end| name.ends_with(end))
+}
+
+/// The type that a value should have and has not. containerd's lists are of text, and a whole number is any number.
+fn mismatch(value: &Value, example: &Value) -> Option<&'static str> {
+    let (good, name) = match example {
+        Value::String(_) => (value.is_str(), "text"),
+        Value::Integer(_) => (value.is_integer(), "a whole number"),
+        Value::Float(_) => (value.is_float() || value.is_integer(), "a number"),
+        Value::Boolean(_) => (value.is_bool(), "true or false"),
+        Value::Table(_) => (value.is_table(), "a table"),
+        Value::Array(_) => {
+            let of_text = |items: &Vec<Value>| items.iter().all(Value::is_str);
+            (value.as_array().is_some_and(of_text), "a list of text")
+        }
+        Value::Datetime(_) => (value.is_datetime(), "a time"),
+    };
+    (!good).then_some(name)
+}
+
+/// A path as TOML writes it.
+fn shown(path: &[&str]) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let steps = path.iter().map(|step| {
+        if !step.is_empty() && step.chars().all(is_bare) {
+            (*step).to_owned()
+        } else {
+            format!("\"{step}\"")
+        }
+    });
+    printable(&steps.collect::<Vec<_>>().join("."))
+}

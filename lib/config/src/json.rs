@@ -1,0 +1,79 @@
+//! A tree as JSON, by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2).
+
+use serde_json::Value as Json;
+
+use crate::emit::reads_as_text;
+use crate::tree::{Content, Node};
+
+/// The value of a tree. JSON has no word for infinity and for what is no number: they are null.
+pub(crate) fn of(node: &Node) -> Json {
+    match &node.content {
+        Content::Scalar { text, plain: true } if !reads_as_text(text) => scalar(text),
+        Content::Scalar { text, .. } => Json::String(text.clone()),
+        Content::List(items) => Json::Array(items.iter().map(of).collect()),
+        Content::Map(entries) => {
+            let entries = entries.iter();
+            let entries = entries.map(|(key, value)| (key.name.clone(), of(value)));
+            Json::Object(entries.collect())
+        }
+    }
+}
+
+fn scalar(text: &str) -> Json {
+    let radix = |prefix: &str, radix: u32| {
+        let digits = text.strip_prefix(prefix)?;
+        u64::from_str_radix(digits, radix).ok()
+    };
+    if let "true" | "True" | "TRUE" = text {
+        return Json::Bool(true);
+    }
+    if let "false" | "False" | "FALSE" = text {
+        return Json::Bool(false);
+    }
+    if let Some(number) = radix("0x", 16).or_else(|| radix("0o", 8)) {
+        return Json::from(number);
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Json::from(number);
+    }
+    if let Ok(number) = text.parse::<u64>() {
+        return Json::from(number);
+    }
+    text.parse::<f64>().map_or(Json::Null, Json::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::problem::Notes;
+
+    fn read(text: &str) -> Json {
+        let mut notes = Notes::default();
+        let trees = crate::tree::read(text, &mut notes);
+        assert!(notes.is_empty(), "{text}");
+        trees[0].as_ref().map_or(Json::Null, of)
+    }
+
+    #[test]
+    fn scalars_are_what_yaml_says() {
+        for (text, value) in [
+            ("{a: true, b: False}", json!({"a": true, "b": false})),
+            ("[1, -2, +3, 0x1f, 0o17]", json!([1, -2, 3, 31, 15])),
+            ("[18446744073709551615]", json!([u64::MAX])),
+            ("[1.5, 1e3, .5, 10.]", json!([1.5, 1000.0, 0.5, 10.0])),
+            (
+                "[~, null, '', .inf, -.nan]",
+                json!([null, null, "", null, null]),
+            ),
+            (
+                "['1', \"true\", yes, 1.2.3]",
+                json!(["1", "true", "yes", "1.2.3"]),
+            ),
+            ("[0xfffffffffffffffff]", json!([null])),
+        ] {
+            assert_eq!(read(text), value, "{text}");
+        }
+    }
+}

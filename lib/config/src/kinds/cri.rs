@@ -1,0 +1,54 @@
+//! How containers of pods are run, and which images are kept for them.
+
+use crate::cri::{self, PART_NAME};
+use crate::read::{Reader, section};
+use crate::secret::Secret;
+use crate::tree::Node;
+use crate::values::{Object, is_qualified_name};
+
+section! {
+    /// A part of containerd's configuration.
+    pub struct CRICustomizationConfig [check_customization] {
+        Acted "name" name: String = "Names it; of two parts that say one thing, the one counts whose name comes later in the alphabet", required;
+        Acted "content" content: Secret = "TOML, as containerd's `config.toml` has it";
+    }
+}
+
+fn check_customization(config: &CRICustomizationConfig, node: &Node, reader: &mut Reader<'_>) {
+    if config.name == PART_NAME {
+        let what = format!(
+            "must not be {PART_NAME}: that is {} of machine.files",
+            cri::PART_FILE
+        );
+        reader.wrong_in(node, "name", &what);
+    } else if !config.name.is_empty() && !is_qualified_name(&config.name) {
+        let what = "must be at most 63 letters, digits, `-`, `_` and `.`, and may have a domain and `/` before it";
+        reader.wrong_in(node, "name", what);
+    }
+    cri::check_part(node, reader);
+}
+
+section! {
+    /// Changes of the specification that containers of pods begin with.
+    pub struct CRIBaseRuntimeSpecConfig [check_base_spec] {
+        Acted "overrides" overrides: Option<Object> = "Fields of the OCI runtime specification: maps are merged, lists appended to", replace;
+    }
+}
+
+fn check_base_spec(_: &CRIBaseRuntimeSpecConfig, node: &Node, reader: &mut Reader<'_>) {
+    cri::check_overrides(node, "overrides", reader);
+}
+
+section! {
+    /// Images kept on the node.
+    pub struct ImageCacheConfig {
+        Acted "local" local: LocalImageCache = "Those on a partition of the node's disk";
+    }
+}
+
+section! {
+    /// `local` of an `ImageCacheConfig`.
+    pub struct LocalImageCache {
+        Acted "enabled" enabled: Option<bool> = "Serve them on 127.0.0.1:3172, where containerd asks first";
+    }
+}

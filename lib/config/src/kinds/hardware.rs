@@ -1,0 +1,39 @@
+//! What devices are used by.
+
+use std::collections::HashMap;
+
+use crate::kinds::Kind as _;
+use crate::problem::{Mark, Notes, printable};
+use crate::read::section;
+use crate::tree::Node;
+use crate::values::{DriverName, PciAddress};
+
+section! {
+    /// The driver of a device on a PCI bus, in place of the one the kernel chooses.
+    pub struct PCIDriverRebindConfig {
+        Acted "name" name: PciAddress = "The device's address", required;
+        Acted "targetDriver" target_driver: DriverName = "The driver; a module of its own has to be loaded (`KernelModuleConfig`)", required;
+    }
+}
+
+/// Notes devices that two documents speak of: one address can be written in several ways.
+pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
+    let mut seen: HashMap<String, (&str, Mark)> = HashMap::new();
+    for tree in trees {
+        if tree.get("kind").and_then(Node::text) != Some(PCIDriverRebindConfig::NAME) {
+            continue;
+        }
+        let name = tree.get("name").and_then(Node::text).unwrap_or_default();
+        let Some(address) = PciAddress::parse(name) else {
+            continue;
+        };
+        // Two that are written alike are two documents of one name.
+        if let Some((other, first)) = seen.insert(address.normal(), (name, tree.mark))
+            && other != name
+        {
+            let (name, line) = (printable(name), first.line);
+            let message = format!("the device {name} is described twice; first on line {line}");
+            notes.add(tree.mark, PCIDriverRebindConfig::NAME, message);
+        }
+    }
+}
