@@ -30,7 +30,7 @@ pub fn mount() -> Result<(), String> {
     }
     let target = Path::new(IMAGE_CACHE);
     let device = volumes::device(volumes::IMAGE_CACHE)
-        .map_err(|error| format!("machine.features.imageCache is on: {error}"))?;
+        .map_err(|error| format!("the config wants an image cache: {error}"))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut why = Vec::new();
     for kind in FILE_SYSTEMS {

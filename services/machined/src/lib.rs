@@ -53,6 +53,7 @@ mod proc;
 mod registries;
 mod regular;
 mod resources;
+mod runtime_config;
 #[cfg(test)]
 mod sample;
 pub mod server;

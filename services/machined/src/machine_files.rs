@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use corten_config::cri::is_part;
 use corten_config::v1alpha1::{FileOperation, MachineFile};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -25,6 +26,8 @@ const UNFINISHED: &str = ".machine-file.unfinished";
 
 /// Writes them below `var`, in order. Returns what went wrong, for a person; the others are written all the same.
 pub fn write(var: &Path, files: &[MachineFile]) -> Vec<String> {
+    // A part of containerd's configuration stands elsewhere (`runtime_config`).
+    let files = files.iter().filter(|file| !is_part(file));
     let complaint = |file: &MachineFile| {
         let error = place(var, file).err()?;
         Some(format!(
@@ -32,7 +35,7 @@ pub fn write(var: &Path, files: &[MachineFile]) -> Vec<String> {
             file.path
         ))
     };
-    files.iter().filter_map(complaint).collect()
+    files.filter_map(complaint).collect()
 }
 
 fn place(var: &Path, file: &MachineFile) -> io::Result<()> {

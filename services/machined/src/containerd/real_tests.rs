@@ -2,6 +2,8 @@
 //! what runs containers needs a host whose C library is not older than the image's. The pull asks the registry of the
 //! image cache, which `CORTEN_NODE`, the program with the daemons, runs.
 
+mod config;
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

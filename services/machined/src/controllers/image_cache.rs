@@ -43,7 +43,7 @@ impl Controller for ImageCache {
                 .config
                 .borrow_and_update()
                 .as_ref()
-                .is_some_and(is_wanted);
+                .is_some_and(Document::serves_image_cache);
             let volume = context.get::<VolumeStatus>(volumes::IMAGE_CACHE)?;
             let service = context.get::<Service>(REGISTRYD)?;
             let is_mounted = volume.is_some_and(|volume| volume.phase == "ready");
@@ -52,10 +52,6 @@ impl Controller for ImageCache {
             context.put(Draft::new(ImageCacheConfig::ID, config))?;
         }
     }
-}
-
-fn is_wanted(document: &Document) -> bool {
-    document.machine.features.image_cache.local_enabled
 }
 
 fn status(wanted: bool, served: bool) -> ImageCacheConfig {
@@ -81,7 +77,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_ready_once_it_is_mounted_and_served() {
-        let document = sample::config("features: {imageCache: {localEnabled: true}}", "");
+        let document = sample::kind("ImageCacheConfig\nlocal: {enabled: true}");
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let config = watch::Sender::new(None);

@@ -9,6 +9,7 @@ mod bill;
 mod block;
 mod conditions;
 mod config;
+mod cri;
 mod devices;
 mod environment;
 mod event_sink;
@@ -143,6 +144,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(registries::RegistryConfigs {
         config: config.clone(),
     })?;
+    cri::add(&mut runtime, config)?;
     runtime.add(kmsg_log::KmsgLogs {
         config: config.clone(),
     })?;

@@ -1,5 +1,5 @@
 //! containerd in the node's life: started last, and declared again when the machine config gives it other variables,
-//! credentials or authorities.
+//! credentials, authorities or parts of its configuration.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use corten_config::Document;
 
 use super::{Machine, lock};
 use crate::node::Node as _;
-use crate::registries;
+use crate::runtime_config;
 use crate::services::environment::{Variables, variables, with_variables};
 use crate::services::{Runner, ServiceSpec, containerd};
 use crate::trusted_roots;
@@ -43,13 +43,14 @@ impl Machine {
 }
 
 fn with_what_it_reads(mut spec: ServiceSpec, config: Option<&Document>) -> ServiceSpec {
-    let credentials = config.and_then(|config| registries::read_at_start(&config.registries()));
-    let roots = config.map(trusted_roots::of).unwrap_or_default();
-    if credentials.is_none() && roots.is_empty() {
+    let Some(config) = config else { return spec };
+    let files = runtime_config::read_at_start(config);
+    let roots = trusted_roots::of(config);
+    if files.is_empty() && roots.is_empty() {
         return spec;
     }
     if let Runner::Process(process) = &mut spec.runner {
-        let stands_for = format!("{:016x}", KEYS.hash_one((credentials, roots)));
+        let stands_for = format!("{:016x}", KEYS.hash_one((files, roots)));
         process.env.push((READ_AT_START.to_owned(), stands_for));
     }
     spec
@@ -86,6 +87,23 @@ mod tests {
         );
         assert_ne!(declared("{}", &roots), plain);
         assert_eq!(declared("{}", &roots), declared(often, &roots));
+        let more = |kind: &str| {
+            let document = format!("---\napiVersion: v1alpha1\nkind: {kind}\n");
+            declared("{}", &document)
+        };
+        let metrics = |address: &str| {
+            let content = format!("[metrics]\\naddress = '{address}'");
+            more(&format!(
+                "CRICustomizationConfig\nname: a\ncontent: \"{content}\""
+            ))
+        };
+        let changed = more("CRIBaseRuntimeSpecConfig\noverrides: {process: {oomScoreAdj: 1}}");
+        for spec in [metrics("x"), metrics("y"), changed] {
+            assert_ne!(spec, plain);
+        }
+        assert_eq!(metrics("x"), metrics("x"));
+        assert_ne!(metrics("x"), metrics("y"));
+        assert_eq!(more("ImageCacheConfig\nlocal: {enabled: true}"), plain);
         let shown = format!("{:?}", login("one"));
         assert!(!shown.contains("username"), "{shown}");
     }

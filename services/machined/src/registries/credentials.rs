@@ -2,16 +2,10 @@
 //! a question for pulls of ours.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::path::Path;
 
 use corten_config::Secret;
 use corten_config::registries::{DOCKER, Registries, RegistryAuth, decode_auth, of_host};
-
-use super::{PRIVATE, quoted};
-use crate::durable::{remove_if_there, replace_now};
+use toml::Table;
 
 /// How containerd is let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +37,8 @@ fn normal(auth: &RegistryAuth) -> Option<Login> {
 
 /// The part of containerd's configuration that holds them (containerd 2, `docs/cri/registry.md`, "Configure Registry
 /// Credentials"); `None`: there are none.
-pub(super) fn text(registries: &Registries) -> Option<String> {
+#[must_use]
+pub fn text(registries: &Registries) -> Option<String> {
     let said = registries.auths.iter();
     let mut auths: BTreeMap<&str, &RegistryAuth> =
         said.map(|(host, auth)| (host.as_str(), auth)).collect();
@@ -52,42 +47,44 @@ pub(super) fn text(registries: &Registries) -> Option<String> {
     if let Some(auth) = registries.auths.get(registry) {
         auths.entry(served_by).or_insert(auth);
     }
-    let mut text = String::from("version = 4\n");
-    let mut is_any = false;
-    for (host, auth) in auths {
-        let Some(login) = normal(auth) else { continue };
-        is_any = true;
-        let host = quoted(host);
-        let _ = writeln!(
-            text,
-            "\n[plugins.\"io.containerd.cri.v1.images\".registry.configs.{host}.auth]"
-        );
-        let _ = match login {
-            Login::Password(user, password) => writeln!(
-                text,
-                "username = {}\npassword = {}",
-                quoted(&user),
-                quoted(password.expose())
-            ),
-            Login::Token(token) => writeln!(text, "identitytoken = {}", quoted(token.expose())),
-        };
+    let logins = auths.into_iter();
+    let logins = logins.filter_map(|(host, auth)| Some((host, normal(auth)?)));
+    let configs: Table = logins
+        .map(|(host, login)| (host.to_owned(), within(&["auth"], auth(login)).into()))
+        .collect();
+    if configs.is_empty() {
+        return None;
     }
-    is_any.then_some(text)
+    let place = [
+        "plugins",
+        "io.containerd.cri.v1.images",
+        "registry",
+        "configs",
+    ];
+    Some(format!("version = 4\n\n{}", within(&place, configs)))
 }
 
-/// Makes the file hold them, or goes without one.
-pub(super) fn write(path: &Path, text: Option<&str>) -> io::Result<()> {
-    let Some(text) = text else {
-        return remove_if_there(path);
-    };
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    replace_now(path, text, PRIVATE)
+fn auth(login: Login) -> Table {
+    let mut auth = Table::new();
+    let mut insert = |name: &str, value: &str| auth.insert(name.to_owned(), value.into());
+    match login {
+        Login::Password(user, password) => {
+            insert("username", &user);
+            insert("password", password.expose());
+        }
+        Login::Token(token) => drop(insert("identitytoken", token.expose())),
+    }
+    auth
+}
+
+/// A table that has nothing but another one at this place.
+fn within(place: &[&str], table: Table) -> Table {
+    let around = |inner: Table, step: &&str| Table::from_iter([((*step).to_owned(), inner.into())]);
+    place.iter().rev().fold(table, around)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
     use super::*;
     use crate::sample;
 
@@ -104,7 +101,7 @@ mod tests {
 
 [plugins."io.containerd.cri.v1.images".registry.configs."docker.io".auth]
 username = "me"
-password = "a\"b"
+password = 'a"b'
 
 [plugins."io.containerd.cri.v1.images".registry.configs."gcr.io".auth]
 identitytoken = "t"
@@ -115,7 +112,7 @@ password = "p:w"
 
 [plugins."io.containerd.cri.v1.images".registry.configs."registry-1.docker.io".auth]
 username = "me"
-password = "a\"b"
+password = 'a"b'
 "#;
         assert_eq!(text(&registries).as_deref(), Some(expected));
         let password = |user: &str, password: &str| {
@@ -134,19 +131,5 @@ password = "a\"b"
             text(&of("{quay.io: {tls: {insecureSkipVerify: true}}}")),
             None
         );
-    }
-
-    #[test]
-    fn the_file_is_roots_alone_and_goes_with_what_is_in_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("conf.d/registries.toml");
-        write(&path, None).unwrap();
-        for content in ["one", "two"] {
-            write(&path, Some(content)).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), content);
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        }
-        write(&path, None).unwrap();
-        assert!(!path.exists());
     }
 }

@@ -1,21 +1,26 @@
 //! A directory for each registry, with `hosts.toml` and the certificates it names (containerd, `docs/hosts.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
+use toml::Table;
 
-use super::{PRIVATE, quoted};
-use crate::durable::{remove_if_there, replace_now};
+use crate::durable::{Access, remove_if_there, replace_now};
 
 /// What containerd reads for a registry that has no directory of its own.
 const DEFAULT: &str = "_default";
 const HOSTS: &str = "hosts.toml";
 /// What is on its way out; no registry begins with a dot.
 const REMOVED: &str = ".removed";
+
+/// Keys are root's alone, and all else with them.
+const PRIVATE: Access = Access {
+    mode: 0o600,
+    ..Access::ALL
+};
 
 /// Files of a directory by name.
 type Files = BTreeMap<String, String>;
@@ -41,7 +46,7 @@ fn directory(name: &str) -> String {
 
 fn files(name: &str, registries: &Registries) -> Files {
     let mut files = Files::new();
-    let mut text = String::from("# Written by machined.\n");
+    let mut text = Table::new();
     // One that has a directory for its certificates is mirrored as any other still.
     let mirrors = registries.mirrors.get(name);
     let mirrors = mirrors.or_else(|| registries.mirrors.get(ANY));
@@ -55,23 +60,30 @@ fn files(name: &str, registries: &Registries) -> Files {
         _ => None,
     };
     if let Some(last) = last {
-        let _ = writeln!(text, "server = {}", quoted(&last.url));
+        text.insert("server".to_owned(), last.url.clone().into());
         endpoint(last, registries, &mut text, &mut files);
     } else if let Some(own) = of_host(&registries.tls, name) {
         certificates(name, own, &mut text, &mut files);
     }
+    // A table keeps the order in which it was made.
+    let mut hosts = Table::new();
     for mirror in endpoints {
-        let _ = writeln!(text, "\n[host.{}]", quoted(&mirror.url));
-        endpoint(mirror, registries, &mut text, &mut files);
+        let mut host = Table::new();
+        endpoint(mirror, registries, &mut host, &mut files);
+        hosts.insert(mirror.url.clone(), host.into());
     }
-    files.insert(HOSTS.to_owned(), text);
+    if !hosts.is_empty() {
+        text.insert("host".to_owned(), hosts.into());
+    }
+    files.insert(HOSTS.to_owned(), format!("# Written by machined.\n{text}"));
     files
 }
 
-fn endpoint(mirror: &Mirror, registries: &Registries, text: &mut String, files: &mut Files) {
-    text.push_str("capabilities = [\"pull\", \"resolve\"]\n");
+fn endpoint(mirror: &Mirror, registries: &Registries, text: &mut Table, files: &mut Files) {
+    let capabilities = vec!["pull", "resolve"];
+    text.insert("capabilities".to_owned(), capabilities.into());
     if mirror.override_path {
-        text.push_str("override_path = true\n");
+        text.insert("override_path".to_owned(), true.into());
     }
     // With certificates containerd would try https first at an http URL.
     if let Some(rest) = mirror.url.strip_prefix("https://") {
@@ -82,23 +94,23 @@ fn endpoint(mirror: &Mirror, registries: &Registries, text: &mut String, files: 
     }
 }
 
-fn certificates(host: &str, tls: &RegistryTls, text: &mut String, files: &mut Files) {
+fn certificates(host: &str, tls: &RegistryTls, text: &mut Table, files: &mut Files) {
     if let Some(ca) = &tls.ca {
         let name = format!("{host}-ca.pem");
-        let _ = writeln!(text, "ca = {}", quoted(&name));
+        text.insert("ca".to_owned(), name.clone().into());
         files.insert(name, ca.clone());
     }
     if let Some((crt, key)) = &tls.client_identity {
         // Both in one file: nobody sees the certificate of one and the key of another.
         let name = format!("{host}-client.pem");
-        let _ = writeln!(text, "client = {}", quoted(&name));
+        text.insert("client".to_owned(), name.clone().into());
         files.insert(
             name,
             format!("{}\n{}\n", crt.trim_end(), key.expose().trim_end()),
         );
     }
     if tls.insecure_skip_verify {
-        text.push_str("skip_verify = true\n");
+        text.insert("skip_verify".to_owned(), true.into());
     }
 }
 
@@ -173,7 +185,6 @@ mod tests {
     fn mirrors_are_asked_in_their_order_and_the_registry_last() {
         let found = directories(&of(&[MIRROR]));
         let expected = r#"# Written by machined.
-
 [host."https://m.example:5000"]
 capabilities = ["pull", "resolve"]
 
@@ -205,7 +216,7 @@ capabilities = ["pull", "resolve"]
                 .starts_with("# Written by machined.\nserver = \"http://h/v2/docker\"\n")
         );
         let cache = "[host.\"http://127.0.0.1:3172\"]\ncapabilities = [\"pull\", \"resolve\"]\n";
-        let default = format!("# Written by machined.\n\n{cache}");
+        let default = format!("# Written by machined.\n{cache}");
         assert_eq!(found["_default"]["hosts.toml"], default);
     }
 
@@ -254,7 +265,7 @@ override_path = true
         );
         assert_eq!(
             found["_default"]["hosts.toml"],
-            format!("# Written by machined.\n\n{others}")
+            format!("# Written by machined.\n{others}")
         );
     }
 

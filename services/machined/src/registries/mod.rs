@@ -1,8 +1,8 @@
 //! What containerd is told of image registries: whom to ask, by which certificates, and by which credentials.
 //!
-//! Two kinds of files, all below `/run/containerd`: a directory for each registry, which containerd reads at every
-//! pull (`hosts`), and credentials for pulls of pods, which it reads at its start (`credentials`). For pulls of its
-//! own machined gives containerd credentials when it asks (`containerd/transfer.rs`).
+//! A directory for each registry, which containerd reads at every pull (`hosts`), and credentials for pulls of pods,
+//! which it reads at its start (`credentials`, a file of `runtime_config`). For pulls of its own machined gives
+//! containerd credentials when it asks (`containerd/transfer.rs`).
 
 mod credentials;
 mod hosts;
@@ -13,17 +13,8 @@ use corten_api::IMAGE_CACHE_PORT;
 use corten_config::registries::{ANY, Mirror, Registries};
 
 use crate::containerd::HOSTS;
-use crate::durable::Access;
 
-pub use credentials::{Login, login};
-
-/// containerd's, `imports` of the image's `config.toml`.
-const CREDENTIALS: &str = "/run/containerd/conf.d/registries.toml";
-/// Passwords and keys are root's alone, and all else with them.
-const PRIVATE: Access = Access {
-    mode: 0o600,
-    ..Access::ALL
-};
+pub use credentials::{Login, login, text as credentials};
 
 /// What containerd is to be told, with the image cache as the first mirror of every registry, where it is served.
 #[must_use]
@@ -53,47 +44,11 @@ pub fn write_hosts(registries: &Registries) -> Result<(), String> {
         .map_err(|error| format!("cannot tell containerd whom to ask for images: {error}"))
 }
 
-/// Writes the credentials for pulls of pods, for containerd's next start.
-///
-/// # Errors
-/// The file cannot be written or removed.
-pub fn write_credentials(registries: &Registries) -> Result<(), String> {
-    let text = credentials::text(registries);
-    credentials::write(Path::new(CREDENTIALS), text.as_deref())
-        .map_err(|error| format!("cannot write {CREDENTIALS}: {error}"))
-}
-
-/// What containerd reads at its start alone; `None`: the config says nothing of it.
-#[must_use]
-pub fn read_at_start(registries: &Registries) -> Option<String> {
-    credentials::text(registries)
-}
-
-/// A string of TOML (toml.io, v1.0.0, "String": basic strings).
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use corten_config::registries::RegistryMirrors;
 
     use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        assert_eq!(quoted("a.b:1"), "\"a.b:1\"");
-        assert_eq!(quoted("\"\\\n\u{7f}ä"), "\"\\\"\\\\\\u000a\\u007fä\"");
-    }
 
     #[test]
     fn the_cache_is_first_once_and_for_every_registry() {

@@ -5,6 +5,7 @@ pub mod bill;
 pub mod block;
 pub mod clock;
 pub mod config;
+pub mod cri;
 pub mod environment;
 pub mod expression;
 pub mod extension;
