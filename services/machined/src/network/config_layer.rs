@@ -17,6 +17,7 @@ use super::default_layer::unsaid;
 use super::host_dns::service_addresses;
 use super::layers::{Specs, hostname, metric, prefix, resolver, route, route_from, time_servers};
 use super::{old_form, wireguard};
+use crate::resources::names::NO_HEADER;
 use crate::resources::network::LinkStatus;
 use crate::resources::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
 use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec};
@@ -256,8 +257,7 @@ fn tunnels(document: &Document, specs: &mut Specs) {
 
 pub(super) fn tunnel(specs: &mut Specs, name: &str, tunnel: Wireguard) {
     let link = specs.make(LAYER, name, wireguard::KIND, None);
-    // It has no hardware address.
-    link.link_type = "none";
+    link.link_type = NO_HEADER;
     link.wireguard = Some(tunnel);
 }
 

@@ -217,7 +217,7 @@ fn a_tunnel_is_the_same_in_both_forms() {
     let link = &new.specs.links[0];
     assert_eq!(
         (link.logical, link.link_type, link.mtu),
-        (true, "none", 1380)
+        (true, "nohdr", 1380)
     );
     let tunnel = link.wireguard.as_ref().unwrap();
     assert_eq!((tunnel.listen_port, tunnel.firewall_mark), (51820, 64));

@@ -91,7 +91,8 @@ impl Spec for KernelParamStatus {
 /// A module the config wants; its id is the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelModuleSpec {
-    /// Of the module.
+    /// Of the module. Clients know the field by the name it has in YAML.
+    #[serde(rename = "string")]
     pub name: String,
     /// Such as `option=1`.
     pub parameters: Vec<String>,

@@ -42,18 +42,21 @@ pub const ADDRESS_FLAGS: &Table = &[
     (1 << 11, "stableprivacy"),
 ];
 
+/// A link whose packets have no header of their own, as a tunnel's: `if_arp.h`, `ARPHRD_NONE`.
+pub const NO_HEADER: &str = "nohdr";
+
 /// Kinds of hardware: `if_arp.h`.
 pub const LINK_TYPES: &Table = &[
     (1, "ether"),
     (32, "infiniband"),
     (512, "ppp"),
-    (768, "tunnel"),
+    (768, "ipip"),
     (769, "tunnel6"),
     (772, "loopback"),
     (776, "sit"),
-    (778, "ipgre"),
+    (778, "gre"),
     (823, "ip6gre"),
-    (0xfffe, "none"),
+    (0xfffe, NO_HEADER),
     (0xffff, "void"),
 ];
 
@@ -129,7 +132,12 @@ pub const OPERATORS: &Table = &[(0, "dhcp4"), (1, "dhcp6")];
 pub const CLIENT_IDENTIFIERS: &Table = &[(0, "none"), (1, "mac"), (2, "duid")];
 
 /// Routing tables with a name: `rtnetlink.h`.
-pub const ROUTING_TABLES: &Table = &[(253, "default"), (254, "main"), (255, "local")];
+pub const ROUTING_TABLES: &Table = &[
+    (0, "unspec"),
+    (253, "default"),
+    (254, "main"),
+    (255, "local"),
+];
 
 /// Where a route comes from: `rtnetlink.h`.
 pub const ROUTE_PROTOCOLS: &Table = &[
@@ -277,6 +285,7 @@ mod tests {
         assert_eq!(name(77, ROUTE_PROTOCOLS), "77");
         assert_eq!(number("77", ROUTE_PROTOCOLS), Some(77));
         assert_eq!(number("main", ROUTING_TABLES), Some(254));
+        assert_eq!(name(0xfffe, LINK_TYPES), "nohdr");
         assert_eq!(number("x", SCOPES), None);
     }
 }

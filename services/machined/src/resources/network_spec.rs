@@ -8,7 +8,9 @@ use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
 use super::message::{net_ip, net_prefix};
-use super::names::{FAMILIES, LINK_TYPES, ROUTE_PROTOCOLS, ROUTE_TYPES, SCOPES, number};
+use super::names::{
+    FAMILIES, LINK_TYPES, ROUTE_PROTOCOLS, ROUTE_TYPES, ROUTING_TABLES, SCOPES, name, number,
+};
 use super::network_kind::{colons, table};
 use super::network_wireguard::Wireguard;
 use super::open;
@@ -300,12 +302,7 @@ pub const MAIN_TABLE: u32 = 254;
 /// A table's name or number.
 #[must_use]
 pub fn table_name(table: u32) -> String {
-    match table {
-        253 => "default".to_owned(),
-        MAIN_TABLE => "main".to_owned(),
-        255 => "local".to_owned(),
-        number => number.to_string(),
-    }
+    name(table, ROUTING_TABLES)
 }
 
 fn unless_everywhere<S: Serializer>(value: &Prefix, serializer: S) -> Result<S::Ok, S::Error> {

@@ -12,7 +12,7 @@ const PEERS: &str = "set the keys and peers of wg0";
 pub(super) fn with_tunnel(peers: &[WireguardPeer]) -> Units {
     let mut specs = Specs::default();
     let link = specs.link(LAYER, "wg0");
-    (link.logical, link.kind, link.link_type) = (true, wireguard::KIND, "none");
+    (link.logical, link.kind, link.link_type) = (true, wireguard::KIND, "nohdr");
     link.wireguard = Some(tunnel(peers));
     specs.address(LAYER, "wg0", prefix("10.8.0.1/24"), 0);
     all(&specs)
