@@ -198,6 +198,7 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
         sysfs: "/sys".into(),
         changes: sources.uevents.follow("pci"),
     })?;
+    hardware::rebind::add(runtime, sources)?;
     runtime.add(block::BlockDevices {
         told: sources.uevents.follow("block"),
     })?;

@@ -31,6 +31,7 @@ pub mod network_spec;
 pub mod network_wireguard;
 pub mod perf;
 pub mod prefix;
+pub mod rebind;
 pub mod registries;
 pub mod runtime;
 pub mod secrets;

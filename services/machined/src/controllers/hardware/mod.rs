@@ -2,5 +2,7 @@
 
 pub(super) mod cores;
 pub(super) mod pci;
+mod pci_bus;
+pub(super) mod rebind;
 mod smbios;
 pub(super) mod system;
