@@ -24,5 +24,6 @@ pub mod images;
 pub mod initramfs;
 pub mod lockup;
 pub mod node;
+pub mod sntp;
 pub mod tokens;
 pub mod workspace;

@@ -1,0 +1,80 @@
+//! Promise: a node has the time its servers tell: set at once, steered later, and a jump is believed when it is said twice.
+#![expect(clippy::indexing_slicing, reason = "a field that is missing is a failing test")]
+
+use std::time::Duration;
+
+use tests::client::Client;
+use tests::disk::NodeDisk;
+use tests::node::{Node, SOON};
+use tests::sntp::TimeServer;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+const HOUR: i64 = 3_600_000;
+/// Two questions are up to some minutes apart, and a jump takes two.
+const NEXT_ANSWERS: Duration = Duration::from_secs(600);
+
+/// What a node says of one field of a resource.
+fn field(client: &Client, of: &str, name: &str) -> Result<String, String> {
+    let text = client.call(&["get", of, "-o", "yaml"])?;
+    let mut lines = text.lines().map(str::trim);
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    value.map(str::to_owned).ok_or(text.clone())
+}
+
+/// The node's clock and the server's, as the node compares them.
+fn clocks(client: &Client, server: &TimeServer) -> Result<[OffsetDateTime; 2], String> {
+    let server = server.seen_by_node().to_string();
+    let said = client.call(&["time", "--check", &server, "-o", "json"])?;
+    let said: serde_json::Value = said.parse().map_err(|error| format!("{error}: {said}"))?;
+    let read = |name: &str| {
+        let text = said[name].as_str().unwrap_or_default();
+        OffsetDateTime::parse(text, &Rfc3339).map_err(|error| format!("{error}: {said}"))
+    };
+    Ok([read("nodeTime")?, read("serverTime")?])
+}
+
+/// How many milliseconds the node's clock is behind the server's.
+fn behind(client: &Client, server: &TimeServer) -> Result<i64, String> {
+    let [node, server] = clocks(client, server)?;
+    i64::try_from((server - node).whole_milliseconds()).map_err(|error| error.to_string())
+}
+
+fn until(node: &Node, what: &str, patience: Duration, holds: impl Fn() -> Result<bool, String>) {
+    node.until(what, patience, || {
+        holds()?.then_some(()).ok_or("not yet".to_owned())
+    });
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
+    let busy = TimeServer::busy();
+    let server = TimeServer::ahead(HOUR);
+    let node = NodeDisk::new("time", 4).start(|machine| machine);
+    node.wait_maintenance();
+    node.configure();
+    let servers = format!("[{}, {}]", busy.seen_by_node(), server.seen_by_node());
+    node.apply_patch(&format!("machine: {{time: {{servers: {servers}}}}}\n"));
+    let admin = node.admin();
+    let status = |name: &str| field(&admin, "timestatuses", name);
+    let is = |name: &'static str, value: &'static str| move || Ok(status(name)? == value);
+    until(&node, "a synchronised clock", SOON, is("synced", "true"));
+    // The last answer may be some time ago, and QEMU's clock is a poor one.
+    let is_close = || Ok(behind(&admin, &server)?.abs() < 150);
+    until(&node, "the server's time", SOON, is_close);
+    assert_eq!(status("epoch").as_deref(), Ok("0"));
+
+    // What is less than 0.4 s is made good without a jump.
+    server.set_ahead(HOUR + 350);
+    until(&node, "a clock that is steered", NEXT_ANSWERS, is_close);
+    assert_eq!(status("epoch").as_deref(), Ok("0"));
+    let console = node.vm.console().text();
+    assert_eq!(console.matches("time: set by").count(), 1, "{console}");
+
+    server.set_ahead(2 * HOUR);
+    until(&node, "a jump", NEXT_ANSWERS, is("epoch", "1"));
+    until(&node, "the server's time", SOON, is_close);
+    // Whoever wants to be left alone is.
+    assert!(busy.asked() < server.asked(), "{busy:?} {server:?}");
+}
