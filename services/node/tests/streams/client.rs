@@ -31,14 +31,19 @@ pub struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
     /// From one of the machines that the loopback network has sixteen million of.
-    pub async fn to_apid(from: [u8; 4], address: SocketAddr, own: Arc<ClientConfig>) -> Connection {
+    pub async fn to_apid(
+        from: [u8; 4],
+        address: SocketAddr,
+        own: Arc<ClientConfig>,
+        window: u32,
+    ) -> Connection {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
         let stream = socket.connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let name = ServerName::from(address.ip());
         let stream = TlsConnector::from(own).connect(name, stream);
-        Connection::begin(stream.await.unwrap(), WINDOW).await
+        Connection::begin(stream.await.unwrap(), window).await
     }
 
     pub async fn to_socket(socket: &Path, window: u32) -> Connection {

@@ -14,6 +14,7 @@ mod backend;
 #[path = "../../benches/calls/caller.rs"]
 mod caller;
 mod client;
+mod liar;
 mod process;
 #[path = "../../benches/calls/still.rs"]
 mod still;

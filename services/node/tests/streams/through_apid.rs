@@ -1,6 +1,6 @@
 //! Streams through apid: files, logs and watches, of this node, of another, and of both at once.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,11 +12,14 @@ use corten_pki::{Algorithm, Ca, NODE_LIFETIME};
 use futures_util::future::join_all;
 use http_body_util::BodyExt as _;
 use prost::Message as _;
+use rustls::crypto::ring;
+use rustls::{ServerConfig, version};
 use tempfile::TempDir;
 
 use crate::backend::{self, CHUNK, Counted};
 use crate::caller::config;
-use crate::client::{Connection, Messages, begin_watching, mortal};
+use crate::client::{Connection, Messages, WINDOW, begin_watching, mortal};
+use crate::liar;
 use crate::process::{KIB, MIB, Process, at_rest, until, within};
 use crate::scale;
 
@@ -53,11 +56,20 @@ fn own_address() -> SocketAddr {
     SocketAddr::from(([127, number, high, low], PORT))
 }
 
+/// What another node calls the one at this address: every address of the loopback network would be the caller itself.
+/// Names are looked up, and numbers are, too, in other forms than the usual one (inet_aton(3)).
+fn name(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(address) => format!("{:#010x}", address.to_bits()),
+        IpAddr::V6(address) => address.to_string(),
+    }
+}
+
 fn node(ca: &Ca, machined: &Path) -> Node {
     let directory = tempfile::tempdir().unwrap();
     let address = own_address();
     let now = SystemTime::now();
-    let names = [address.ip().to_string()];
+    let names = [address.ip().to_string(), name(address)];
     let server = ca.server("node", &names, now, NODE_LIFETIME).unwrap();
     let client = ca.client(&["os:impersonator"], now, NODE_LIFETIME).unwrap();
     for (name, text) in [
@@ -86,6 +98,25 @@ fn node(ca: &Ca, machined: &Path) -> Node {
     }
 }
 
+/// What a node shows that is at this address.
+fn server(ca: &Ca, address: SocketAddr) -> ServerConfig {
+    let names = [name(address)];
+    let own = ca
+        .server("node", &names, SystemTime::now(), NODE_LIFETIME)
+        .unwrap();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap(),
+            corten_pki::private_key_from_pem(own.key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
 impl Cluster {
     fn new() -> Cluster {
         let directory = tempfile::tempdir().unwrap();
@@ -102,12 +133,14 @@ impl Cluster {
     }
 
     async fn connect(&self, from: [u8; 4]) -> Connection {
-        Connection::to_apid(from, self.entry.address, config(&self.ca, "os:admin")).await
+        let own = config(&self.ca, "os:admin");
+        Connection::to_apid(from, self.entry.address, own, WINDOW).await
     }
 
-    /// Names of both nodes.
+    /// What the entry calls itself, and the other.
     fn names(&self) -> [String; 2] {
-        [&self.entry, &self.other].map(|node| node.address.ip().to_string())
+        let entry = self.entry.address.ip().to_string();
+        [entry, name(self.other.address)]
     }
 
     /// Waits until machined has nobody to answer.
@@ -241,7 +274,7 @@ async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
     let mortal = mortal();
     let connect = async || {
         let own = config(&cluster.ca, "os:admin");
-        let connected = Connection::to_apid(HERE, cluster.entry.address, own);
+        let connected = Connection::to_apid(HERE, cluster.entry.address, own, WINDOW);
         mortal.spawn(connected).await.unwrap()
     };
     let mut watchers = Vec::new();
@@ -300,5 +333,53 @@ async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
         within(&what, before / FOLLOWERS, after / FOLLOWERS, BOUND);
         drop(followers);
         cluster.is_quiet().await;
+    }
+}
+
+/// HTTP/2's window counts bytes, and its library keeps much more of each frame: of one byte, too.
+#[tokio::test]
+async fn streams_that_come_byte_by_byte_cost_no_more_than_others() {
+    const MANY: usize = 64;
+    // A window, and what waits to be sent.
+    const EACH: usize = 128 * KIB;
+    // Frames of a connection that have come and are not taken yet.
+    const COMING: usize = 2 * MIB;
+    let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("machined.sock");
+    let machined = liar::at_socket(&socket);
+    let entry = node(&ca, &socket);
+    let other = own_address();
+    let another = liar::at_address(other, server(&ca, other));
+    let own = config(&ca, "os:admin");
+    // The client takes next to nothing before it reads.
+    let connection = Connection::to_apid(HERE, entry.address, own, 1 << 10).await;
+    let other = name(other);
+    let other = [("node", other.as_str())];
+    for (route, node, sent, window) in [
+        ("machined", &[][..], machined, 32 * KIB),
+        ("another node", &other, another, 64 * KIB),
+    ] {
+        let sent = || sent.load(Ordering::SeqCst);
+        let asked = log("kubelet", -1);
+        drop(connection.call(LOGS, &asked, node).await);
+        for number in [1, MANY] {
+            at_rest(&[&entry.apid]).await;
+            let (before, had) = (entry.apid.begin(), sent());
+            let calls = (0..number).map(|_| connection.call(LOGS, &asked, node));
+            let mut followers = join_all(calls).await;
+            until("bytes", sent, |sent| *sent == had + number * window).await;
+            at_rest(&[&entry.apid]).await;
+            let what = format!("{number} streams of {route}, byte by byte");
+            within(&what, before, entry.apid.peak(), number * EACH + COMING);
+            // Nothing is lost for who reads it.
+            for follower in &mut followers {
+                let mut left = window;
+                while left > 0 {
+                    let frame = follower.body.frame().await.unwrap().unwrap();
+                    left -= frame.into_data().unwrap().len();
+                }
+            }
+        }
     }
 }
