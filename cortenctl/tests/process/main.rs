@@ -9,6 +9,7 @@
 mod bundle;
 mod fake;
 mod loopback;
+mod paused;
 mod support;
 mod terminal;
 mod transcripts;

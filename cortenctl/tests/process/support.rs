@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use corten_config::Document;
-use corten_pki::{Ca, NODE_LIFETIME};
+use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 pub(crate) fn cortenctl(arguments: &[&str]) -> Output {
@@ -38,16 +38,15 @@ pub(crate) fn editor(script: &Path) -> String {
 }
 
 /// The library that serves reads only the general name of a key's PEM block.
-pub(crate) fn identity(pem: &corten_pki::CertificateAndKey) -> Identity {
+pub(crate) fn identity(pem: &CertificateAndKey) -> Identity {
     Identity::from_pem(
         &pem.crt,
         pem.key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY"),
     )
 }
 
-/// The TLS of a node with the config in a directory, whose certificate has these
-/// names.
-pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
+/// What a node shows that has the config in a directory and these names.
+pub(crate) fn certificate(directory: &Path, names: &[&str]) -> (Ca, CertificateAndKey) {
     let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
     let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
     let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
@@ -55,7 +54,14 @@ pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
     let server = authority
         .server("node", &names, SystemTime::now(), NODE_LIFETIME)
         .unwrap();
+    (authority, server)
+}
+
+/// The TLS of a node with the config in a directory, whose certificate has these
+/// names.
+pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
+    let (authority, server) = certificate(directory, names);
     ServerTlsConfig::new()
         .identity(identity(&server))
-        .client_ca_root(Certificate::from_pem(&*ca.crt))
+        .client_ca_root(Certificate::from_pem(&*authority.pem().crt))
 }
