@@ -262,19 +262,32 @@ section! {
 /// The names that a document has for what is checked of a bond.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BondNames {
+    pub(crate) miimon: &'static str,
+    pub(crate) updelay: &'static str,
+    pub(crate) downdelay: &'static str,
+    pub(crate) arp_interval: &'static str,
     pub(crate) arp_ip_targets: &'static str,
     pub(crate) resend_igmp: &'static str,
+    pub(crate) min_links: &'static str,
     pub(crate) tlb_logical_lb: &'static str,
     pub(crate) peer_notif_delay: &'static str,
 }
 
-/// Those of [`BondConfig`] itself.
-const BOND_NAMES: BondNames = BondNames {
-    arp_ip_targets: "arpIpTargets",
-    resend_igmp: "resendIGMP",
-    tlb_logical_lb: "tlbLogicalLb",
-    peer_notif_delay: "peerNotifDelay",
-};
+impl BondNames {
+    /// Those of [`BondConfig`] itself.
+    pub(crate) const OF_CONFIG: BondNames = BondNames {
+        miimon: "miimon",
+        updelay: "updelay",
+        downdelay: "downdelay",
+        arp_interval: "arpInterval",
+        arp_ip_targets: "arpIpTargets",
+        resend_igmp: "resendIGMP",
+        min_links: "minLinks",
+        tlb_logical_lb: "tlbLogicalLb",
+        peer_notif_delay: "peerNotifDelay",
+    };
+}
+
 /// What the kernel keeps in an `int`.
 const INT: RangeInclusive<u32> = 0..=0x7fff_ffff;
 /// Targets of one kind that the kernel keeps (`BOND_MAX_ARP_TARGETS`).
@@ -284,30 +297,14 @@ impl BondConfig {
     /// Complains of settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c).
     /// Those that do not count in its mode are passed over, and the kernel is not told them.
     pub(crate) fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
-        let monitoring = BondMonitoring {
-            miimon: ("miimon", self.miimon),
-            arp_interval: ("arpInterval", self.arp_interval),
-            arp_ip_targets: (names.arp_ip_targets, &self.arp_ip_targets),
-            ns_ip6_targets: ("nsIp6Targets", &self.ns_ip6_targets),
-        };
-        monitoring.check(node, reader);
-        let probes = !matches!(
-            self.mode,
-            BondMode::Lacp | BondMode::BalanceTlb | BondMode::BalanceAlb
-        );
-        let validates = self
-            .arp_validate
-            .is_some_and(|validate| validate != ArpValidate::None);
-        if probes && validates && self.miimon.is_some_and(|ms| ms > 0) {
-            reader.wrong_in(node, "arpValidate", "excludes miimon");
-        }
+        self.check_monitoring(names, node, reader);
         for (field, number, bounds) in [
-            ("miimon", self.miimon, INT),
-            ("updelay", self.updelay, INT),
-            ("downdelay", self.downdelay, INT),
-            ("arpInterval", self.arp_interval, INT),
+            (names.miimon, self.miimon, INT),
+            (names.updelay, self.updelay, INT),
+            (names.downdelay, self.downdelay, INT),
+            (names.arp_interval, self.arp_interval, INT),
             (names.resend_igmp, self.resend_igmp, 0..=255),
-            ("minLinks", self.min_links, INT),
+            (names.min_links, self.min_links, INT),
             ("lpInterval", self.lp_interval, 1..=0x7fff_ffff),
             ("packetsPerSlave", self.packets_per_slave, 0..=65535),
             (names.peer_notif_delay, self.peer_notif_delay, 0..=300_000),
@@ -328,10 +325,47 @@ impl BondConfig {
             check_number(field, number.map(u32::from), bounds, node, reader);
         }
     }
+
+    /// How it finds out that a link of it is dead.
+    fn check_monitoring(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
+        let is_on = |ms: Option<u32>| ms.is_some_and(|ms| ms > 0);
+        let excludes = format!("excludes {}", names.miimon);
+        if is_on(self.miimon) && is_on(self.arp_interval) {
+            reader.wrong_in(node, names.arp_interval, &excludes);
+        }
+        let probes = !matches!(
+            self.mode,
+            BondMode::Lacp | BondMode::BalanceTlb | BondMode::BalanceAlb
+        );
+        let validates = self
+            .arp_validate
+            .is_some_and(|validate| validate != ArpValidate::None);
+        if is_on(self.miimon) && probes && validates {
+            reader.wrong_in(node, "arpValidate", &excludes);
+        }
+        let is_v6: fn(&IpAddr) -> bool = IpAddr::is_ipv6;
+        for (field, targets, family, is_other) in [
+            (names.arp_ip_targets, &self.arp_ip_targets, "IPv4", is_v6),
+            (
+                "nsIp6Targets",
+                &self.ns_ip6_targets,
+                "IPv6",
+                IpAddr::is_ipv4,
+            ),
+        ] {
+            if targets.iter().any(is_other) {
+                reader.wrong_in(node, field, &format!("takes {family} addresses only"));
+            }
+            if targets.len() > MOST_TARGETS {
+                let what = format!("must have at most {MOST_TARGETS} addresses");
+                reader.wrong_in(node, field, &what);
+            }
+        }
+    }
 }
 
 fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
-    bond.check_settings(&BOND_NAMES, node, reader);
+    bond.check_settings(&BondNames::OF_CONFIG, node, reader);
     check_primary(bond.primary.as_ref(), &bond.links, "links", node, reader);
 }
 
@@ -345,39 +379,6 @@ pub(crate) fn check_primary(
 ) {
     if primary.is_some_and(|primary| !links.contains(primary)) {
         reader.wrong_in(node, "primary", &format!("must be one of {field}"));
-    }
-}
-
-/// How a bond finds out that a link of it is dead, each with the name that its document has for it.
-#[derive(Debug, Default)]
-pub(crate) struct BondMonitoring<'a> {
-    pub(crate) miimon: (&'a str, Option<u32>),
-    pub(crate) arp_interval: (&'a str, Option<u32>),
-    pub(crate) arp_ip_targets: (&'a str, &'a [IpAddr]),
-    pub(crate) ns_ip6_targets: (&'a str, &'a [IpAddr]),
-}
-
-impl BondMonitoring<'_> {
-    /// Complains of what the kernel refuses, or what could not be told it.
-    pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
-        let is_on = |interval: Option<u32>| interval.is_some_and(|ms| ms > 0);
-        let ((miimon, looks), (arp_interval, probes)) = (self.miimon, self.arp_interval);
-        if is_on(looks) && is_on(probes) {
-            reader.wrong_in(node, arp_interval, &format!("excludes {miimon}"));
-        }
-        let is_v4: fn(&IpAddr) -> bool = IpAddr::is_ipv4;
-        for ((field, targets), family, is_other) in [
-            (self.ns_ip6_targets, "IPv6", is_v4),
-            (self.arp_ip_targets, "IPv4", IpAddr::is_ipv6),
-        ] {
-            if targets.iter().any(is_other) {
-                reader.wrong_in(node, field, &format!("takes {family} addresses only"));
-            }
-            if targets.len() > MOST_TARGETS {
-                let what = format!("must have at most {MOST_TARGETS} addresses");
-                reader.wrong_in(node, field, &what);
-            }
-        }
     }
 }
 

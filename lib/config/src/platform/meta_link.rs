@@ -143,10 +143,9 @@ section! {
 
 fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
     let names = BondNames {
-        arp_ip_targets: "arpIpTargets",
         resend_igmp: "resendIgmp",
-        tlb_logical_lb: "tlbLogicalLb",
         peer_notif_delay: "peerNotifyDelay",
+        ..BondNames::OF_CONFIG
     };
     bond.config().check_settings(&names, node, reader);
 }

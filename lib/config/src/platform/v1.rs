@@ -7,8 +7,8 @@ use super::bridge::BridgeV1;
 use super::cloud::{Mask, OneOrMore, Place, Truth, width};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use crate::kinds::{
-    AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
-    PrimaryReselect, XmitHashPolicy, check_mtu, check_vlan,
+    AdSelect, BondConfig, BondMode, BondNames, FailOverMac, LacpRate, LinkRoute, PrimaryReselect,
+    XmitHashPolicy, check_mtu, check_vlan,
 };
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
@@ -209,12 +209,35 @@ section! {
 }
 
 fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
-    let monitoring = BondMonitoring {
-        miimon: ("bond-miimon", params.miimon),
-        arp_interval: ("bond-arp-interval", params.arp_interval),
-        ..BondMonitoring::default()
+    let names = BondNames {
+        miimon: "bond-miimon",
+        updelay: "bond-updelay",
+        downdelay: "bond-downdelay",
+        arp_interval: "bond-arp-interval",
+        min_links: "bond-min-links",
+        ..BondNames::OF_CONFIG
     };
-    monitoring.check(node, reader);
+    params.bond().check_settings(&names, node, reader);
+}
+
+impl Params {
+    /// The same as the machine config has it.
+    fn bond(&self) -> BondConfig {
+        BondConfig {
+            mode: self.mode,
+            miimon: self.miimon,
+            updelay: self.updelay.or(self.updelay_too),
+            downdelay: self.downdelay.or(self.downdelay_too),
+            min_links: self.min_links,
+            xmit_hash_policy: self.xmit_hash_policy.or(self.xmit_hash_policy_too),
+            lacp_rate: self.lacp_rate.or(self.lacp_rate_too),
+            ad_select: self.ad_select,
+            fail_over_mac: self.fail_over_mac,
+            primary_reselect: self.primary_reselect,
+            arp_interval: self.arp_interval,
+            ..BondConfig::default()
+        }
+    }
 }
 
 impl Entry {
@@ -229,25 +252,10 @@ impl Entry {
     }
 
     fn bond(&self) -> SeedShape {
-        let params = &self.params;
-        let config = BondConfig {
-            mode: params.mode,
-            miimon: params.miimon,
-            updelay: params.updelay.or(params.updelay_too),
-            downdelay: params.downdelay.or(params.downdelay_too),
-            min_links: params.min_links,
-            xmit_hash_policy: params.xmit_hash_policy.or(params.xmit_hash_policy_too),
-            lacp_rate: params.lacp_rate.or(params.lacp_rate_too),
-            ad_select: params.ad_select,
-            fail_over_mac: params.fail_over_mac,
-            primary_reselect: params.primary_reselect,
-            arp_interval: params.arp_interval,
-            ..BondConfig::default()
-        };
         SeedShape::Bond {
             members: self.members.iter().map(ToString::to_string).collect(),
             primary: None,
-            config: Box::new(config),
+            config: Box::new(self.params.bond()),
         }
     }
 

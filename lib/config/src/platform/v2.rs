@@ -8,8 +8,8 @@ use super::bridge::BridgeV2;
 use super::cloud::{Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 use crate::kinds::{
-    AdSelect, BondConfig, BondMode, BondMonitoring, FailOverMac, LacpRate, LinkRoute,
-    PrimaryReselect, RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_routes_fit, check_vlan,
+    AdSelect, BondConfig, BondMode, BondNames, FailOverMac, LacpRate, LinkRoute, PrimaryReselect,
+    RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_routes_fit, check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -293,13 +293,37 @@ section! {
 }
 
 fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_>) {
-    let monitoring = BondMonitoring {
-        miimon: ("mii-monitor-interval", parameters.miimon),
-        arp_interval: ("arp-interval", parameters.arp_interval),
-        arp_ip_targets: ("arp-ip-targets", &parameters.arp_ip_targets),
-        ..BondMonitoring::default()
+    let names = BondNames {
+        miimon: "mii-monitor-interval",
+        updelay: "up-delay",
+        downdelay: "down-delay",
+        arp_interval: "arp-interval",
+        arp_ip_targets: "arp-ip-targets",
+        min_links: "min-links",
+        ..BondNames::OF_CONFIG
     };
-    monitoring.check(node, reader);
+    parameters.bond().check_settings(&names, node, reader);
+}
+
+impl Parameters {
+    /// The same as the machine config has it, but for the preferred link, which has an id here.
+    fn bond(&self) -> BondConfig {
+        BondConfig {
+            mode: self.mode,
+            miimon: self.miimon,
+            updelay: self.updelay,
+            downdelay: self.downdelay,
+            min_links: self.min_links,
+            xmit_hash_policy: self.xmit_hash_policy,
+            lacp_rate: self.lacp_rate,
+            ad_select: self.ad_select,
+            fail_over_mac: self.fail_over_mac,
+            primary_reselect: self.primary_reselect,
+            arp_interval: self.arp_interval,
+            arp_ip_targets: self.arp_ip_targets.clone(),
+            ..BondConfig::default()
+        }
+    }
 }
 
 section! {
@@ -317,26 +341,10 @@ fn check_vlan_link(vlan: &Vlan, node: &Node, reader: &mut Reader<'_>) {
 
 impl Bond {
     fn shape(&self) -> SeedShape {
-        let parameters = self.parameters.clone();
-        let config = BondConfig {
-            mode: parameters.mode,
-            miimon: parameters.miimon,
-            updelay: parameters.updelay,
-            downdelay: parameters.downdelay,
-            min_links: parameters.min_links,
-            xmit_hash_policy: parameters.xmit_hash_policy,
-            lacp_rate: parameters.lacp_rate,
-            ad_select: parameters.ad_select,
-            fail_over_mac: parameters.fail_over_mac,
-            primary_reselect: parameters.primary_reselect,
-            arp_interval: parameters.arp_interval,
-            arp_ip_targets: parameters.arp_ip_targets,
-            ..BondConfig::default()
-        };
         SeedShape::Bond {
             members: self.interfaces.clone(),
-            primary: parameters.primary,
-            config: Box::new(config),
+            primary: self.parameters.primary.clone(),
+            config: Box::new(self.parameters.bond()),
         }
     }
 }

@@ -221,6 +221,10 @@ const WRONG: &[(&str, &str)] = &[
         "bonds.b.parameters.arp-interval excludes mii-monitor-interval",
     ),
     (
+        "version: 2\nbonds: {b: {interfaces: [a], parameters: {min-links: 2147483648}}}",
+        "bonds.b.parameters.min-links must be from 0 to 2147483647",
+    ),
+    (
         "version: 2\nbonds: {b: {interfaces: [a, '']}}",
         "bonds.b.interfaces must name links",
     ),
@@ -323,6 +327,10 @@ const WRONG: &[(&str, &str)] = &[
     (
         "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a], params: {bond-miimon: 1, bond-arp-interval: 1}}]",
         "params.bond-arp-interval excludes bond-miimon",
+    ),
+    (
+        "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a], params: {bond-updelay: 2147483648}}]",
+        "params.bond-updelay must be from 0 to 2147483647",
     ),
     (
         "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a, b]}]",

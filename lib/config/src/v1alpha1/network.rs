@@ -171,6 +171,7 @@ fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
         resend_igmp: "resendIgmp",
         tlb_logical_lb: "tlbDynamicLb",
         peer_notif_delay: "peerNotifyDelay",
+        ..BondNames::OF_CONFIG
     };
     bond.config().check_settings(&names, node, reader);
 }
