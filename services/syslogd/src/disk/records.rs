@@ -21,6 +21,8 @@ const BOOT: &str = "boot";
 /// A log's last 64 KiB, 256 KiB of the kernel's.
 const BLOCKS: u64 = 16;
 const KERNEL_BLOCKS: u64 = 64;
+/// In bytes; no file that was written here is longer.
+const LONGEST: u64 = KERNEL_BLOCKS * BLOCK as u64;
 /// Logs beyond this many are not recorded: 2 x 4.2 MiB is all this ever takes.
 const MOST_LOGS: usize = 64;
 
@@ -84,14 +86,14 @@ impl Records {
 impl Record {
     fn open(directory: &Path, log: &str) -> io::Result<Record> {
         let blocks = if log == KERNEL { KERNEL_BLOCKS } else { BLOCKS };
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(directory.join(file_name(log)))?;
         let mut old = Vec::new();
-        file.read_to_end(&mut old)?;
+        (&file).take(LONGEST + 1).read_to_end(&mut old)?;
         let length = usize::try_from(blocks).map_err(io::Error::other)? * BLOCK;
         if old.len() != length {
             // Written once, so that later writes need no room of the volume.
@@ -159,8 +161,10 @@ pub fn previous(base: &Path, boot: &str, log: &str) -> io::Result<Option<Vec<u8>
         Ok(whose) if whose != boot => current,
         _ => base.join(PREVIOUS),
     };
-    match fs::read(directory.join(file_name(log))) {
-        Ok(bytes) => Ok(Some(blocks::read(&bytes))),
+    let mut bytes = Vec::new();
+    let file = File::open(directory.join(file_name(log)));
+    match file.and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(blocks::read(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -242,6 +246,19 @@ mod tests {
             assert_eq!(text(&base, "two", name), None, "{name}");
         }
         assert_eq!(text(&base, "two", "a").as_deref(), Some("1\n"));
+    }
+
+    #[test]
+    fn no_more_of_a_file_is_read_than_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        boot(base, "one", &[("a", "1\n"), ("b", "2\n")]);
+        let ring = |log: &str| base.join(format!("current/{log}.ring"));
+        let mut long = fs::read(ring("a")).unwrap();
+        long.resize(usize::try_from(super::LONGEST).unwrap(), 0);
+        long.extend(fs::read(ring("b")).unwrap());
+        fs::write(ring("a"), long).unwrap();
+        assert_eq!(text(base, "two", "a").as_deref(), Some("1\n"));
     }
 
     #[test]
