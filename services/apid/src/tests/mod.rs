@@ -5,6 +5,7 @@ pub(crate) mod client;
 mod hostile;
 mod limits;
 mod mtls;
+mod patience;
 mod roles;
 mod routing;
 pub(crate) mod support;

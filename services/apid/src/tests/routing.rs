@@ -1,7 +1,6 @@
 //! Calls for other nodes: one, several, and what those cost that do not do their part.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use corten_api::common::{Data, Metadata};
@@ -25,7 +24,7 @@ const DMESG: &str = "/machine.MachineService/Dmesg";
 const APPLY: &str = "/machine.MachineService/ApplyConfiguration";
 const REBOOT: &str = "/machine.MachineService/Reboot";
 
-async fn node(cluster: &Cluster, name: &'static str, manner: Manner) -> Node {
+pub(super) async fn node(cluster: &Cluster, name: &'static str, manner: Manner) -> Node {
     let setup = Setup {
         name,
         manner,
@@ -41,7 +40,7 @@ async fn nowhere() -> SocketAddr {
 }
 
 /// What a merged reply says of each node: its memory, or how it failed.
-fn rows(reply: &api::MemoryResponse) -> Vec<(String, Result<u64, Code>)> {
+pub(super) fn rows(reply: &api::MemoryResponse) -> Vec<(String, Result<u64, Code>)> {
     reply
         .messages
         .iter()
@@ -224,53 +223,6 @@ async fn dead_slow_and_lying_nodes_cost_their_own_rows() {
 }
 
 #[tokio::test]
-async fn nodes_that_say_nothing_keep_none_behind_them_waiting() {
-    let cluster = Cluster::new();
-    let entry = node(&cluster, "entry", Manner::Answer(1)).await;
-    let good = node(&cluster, "good", Manner::Answer(2)).await;
-    let slow = node(&cluster, "slow", Manner::Silent).await;
-    let reader = cluster.client(&entry, &["os:reader"]).await;
-    // More than are connected to at once, and more than a connection has places for.
-    let mut asked = vec![("nodes", "slow"); 150];
-    asked.push(("nodes", "good"));
-    asked.push(("grpc-timeout", "8S"));
-    let reply: Vec<api::MemoryResponse> = reader.call(MEMORY, &asked, &[]).await.messages();
-    let rows = rows(&reply[0]);
-    assert_eq!(rows.len(), 151);
-    assert_eq!(rows[0].1, Err(Code::DeadlineExceeded));
-    assert_eq!(rows[150], ("good".to_owned(), Ok(2)));
-    for node in [&entry, &good, &slow] {
-        node.is_quiet().await;
-    }
-}
-
-#[tokio::test]
-async fn a_stream_that_does_not_begin_fails_by_itself() {
-    let cluster = Cluster::new();
-    let setup = Setup {
-        name: "entry",
-        patience: Duration::from_secs(3),
-        ..Setup::default()
-    };
-    let entry = cluster.node(setup).await;
-    let mute = node(&cluster, "mute", Manner::Mute).await;
-    let reader = cluster.client(&entry, &["os:reader"]).await;
-    // The caller himself says nothing of time.
-    let asked = [("nodes", "127.0.0.1,mute")];
-    let lines: Vec<Data> = reader.call(DMESG, &asked, &[]).await.messages();
-    let metadata = |line: &Data| line.metadata.clone().unwrap();
-    let of_mute = lines
-        .iter()
-        .filter(|line| metadata(line).hostname == "mute");
-    let codes = of_mute.map(|line| metadata(line).status.map(|status| Code::from(status.code)));
-    assert_eq!(codes.collect::<Vec<_>>(), [Some(Code::DeadlineExceeded)]);
-    assert_eq!(lines.len(), 3 + 1);
-    for node in [&entry, &mute] {
-        node.is_quiet().await;
-    }
-}
-
-#[tokio::test]
 async fn streams_are_merged_with_labels_and_fail_one_by_one() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
@@ -378,32 +330,6 @@ async fn connections_to_nodes_are_shared_and_made_anew_with_a_new_certificate() 
     while reader.try_call(MEMORY, &[], &[]).await.is_ok() {}
     call(&next.client(&a, &["os:reader"]).await).await;
     assert_eq!(a.proxy.peers.kept(), 1);
-}
-
-#[tokio::test]
-async fn streams_end_with_the_certificate_that_they_were_begun_with() {
-    let cluster = Cluster::new();
-    let a = node(&cluster, "a", Manner::Silent).await;
-    let b = node(&cluster, "b", Manner::Silent).await;
-    let reader = cluster.client(&a, &["os:reader"]).await;
-    let mut streams = Vec::new();
-    for asked in [&[][..], &[("node", "b")], &[("nodes", "a,b")]] {
-        let stream = reader.send(DMESG, asked, full(framed(&[]))).await.unwrap();
-        streams.push(stream.into_body());
-    }
-    let mut answering = b.machined.answering.subscribe();
-    answering.wait_for(|calls| *calls == 2).await.unwrap();
-    // The authority is withdrawn, which the next call is told.
-    let next = cluster.with_new_authority();
-    write_identity(a.directory.path(), &next.ca, "a", true);
-    let refused = reader.call(MEMORY, &[], &[]).await.status;
-    assert_eq!(refused.code(), Code::Unauthenticated);
-    for stream in streams {
-        stream.collect().await.unwrap_err();
-    }
-    for node in [&a, &b] {
-        node.is_quiet().await;
-    }
 }
 
 #[tokio::test]

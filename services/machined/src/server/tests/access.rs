@@ -115,3 +115,38 @@ async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
     let read = client.meta_write(meta).await.unwrap_err();
     assert_eq!(read.code(), Code::FailedPrecondition, "{read:?}");
 }
+
+#[tokio::test]
+async fn hostile_lists_of_paths_and_types_are_refused() {
+    let World {
+        directory,
+        mut client,
+        ..
+    } = world();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "abc").unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    for (count, expected) in [(64, Code::Ok), (65, Code::InvalidArgument)] {
+        let request = api::DiskUsageRequest {
+            paths: vec![file.clone(); count],
+            ..Default::default()
+        };
+        let mut usage = client.disk_usage(request).await.unwrap().into_inner();
+        let code = loop {
+            match usage.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break Code::Ok,
+                Err(status) => break status.code(),
+            }
+        };
+        assert_eq!(code, expected, "{count}");
+    }
+    let request = api::ListRequest {
+        types: vec![0; 17],
+        ..Default::default()
+    };
+    let mut list = client.list(request).await.unwrap().into_inner();
+    let refused = list.message().await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().starts_with("types: "), "{refused}");
+}
