@@ -138,13 +138,17 @@ pub fn system_disk() -> io::Result<Option<Disk>> {
             table.is_ok_and(|table| table.find_id(partition).is_some())
         })
     };
-    let mut choice = CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
-    choice.of(sysfs, is_started_from)
+    let lock = || CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A disk may take its time to answer, or for ever, and only who asks that one waits for it.
+    let mut choice = lock().clone();
+    let found = choice.of(sysfs, is_started_from)?;
+    *lock() = choice;
+    Ok(found)
 }
 
 /// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
 /// another node's, or a copy.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Choice(Option<Disk>);
 
 impl Choice {
