@@ -122,6 +122,26 @@ fn until_it_serves(node: &Node) {
     });
 }
 
+/// That of its service, with what it uses.
+fn its_container_is_shown(node: &Node) {
+    let field = |verb: &str, field: &str| {
+        let path = format!("jsonpath={{.{verb}[?(@.id==\"ext-hello\")].{field}}}");
+        let verb = [verb, "-o", &path];
+        node.ask(&node.admin(), &verb, SOON).trim().to_owned()
+    };
+    assert_eq!(field("containers", "status"), "RUNNING");
+    assert_eq!(field("containers", "namespace"), "system");
+    let pid: u32 = field("containers", "pid").parse().unwrap();
+    let memory: u64 = field("stats", "memory").parse().unwrap();
+    let time: u64 = field("stats", "cpu").parse().unwrap();
+    assert!(pid > 1 && memory > 0 && time > 0, "{pid} {memory} {time}");
+    for verb in ["containers", "stats"] {
+        let text = node.ask(&node.admin(), &[verb], SOON);
+        let is_its = |line: &&str| line.split_whitespace().nth(2) == Some("ext-hello");
+        assert_eq!(text.lines().filter(is_its).count(), 1, "{text}");
+    }
+}
+
 #[test]
 #[ignore = "make test-vm"]
 fn extensions_of_the_config_are_loaded_and_let_go() {
@@ -143,6 +163,7 @@ fn extensions_of_the_config_are_loaded_and_let_go() {
     apply(&node, &[on_volume("changed.tar", &changed), hello.clone()]);
     until_listed(&node, &["hello"], SOON);
     until_it_serves(&node);
+    its_container_is_shown(&node);
     let read = |name: &str| {
         node.admin()
             .call(&["read", &format!("/usr/local/share/{name}")])
@@ -376,4 +397,21 @@ fn an_extension_comes_from_a_mirror_that_wants_a_password() {
         shown.contains("registry.example.org") && shown.contains("skipFallback: true"),
         "{shown}"
     );
+    // Into the other namespace, which does not have it.
+    let (admin, listed) = (node.admin(), ["image", "list", "--namespace", "cri"]);
+    let before = node.ask(&admin, &listed, SOON);
+    assert!(!before.contains(&digest), "{before}");
+    node.ask(&admin, &["image", "pull", &name], SOON);
+    let text = node.ask(&admin, &listed, SOON);
+    let table = Table::parse(&text);
+    let images = table.column("IMAGE");
+    assert!(
+        images.len() == 1 && images.concat().contains("registry.example.org/team/hello"),
+        "{text}"
+    );
+    assert_eq!(table.column("DIGEST"), [digest.as_str()], "{text}");
+    let refused = admin.call(&["image", "pull", "registry.example.org/team/none:v1"]);
+    let refused = refused.unwrap_err();
+    let (_, said) = refused.split_once("exit status: 1: ").unwrap();
+    assert!(said.contains("team/none"), "{said}");
 }

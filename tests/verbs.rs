@@ -8,73 +8,25 @@
     reason = "a failing step is a failing test"
 )]
 
+#[path = "verbs/shown.rs"]
+mod shown;
+#[path = "verbs/tables.rs"]
+mod tables;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tests::client::{CALL, Client, Table, run, until};
+use tests::client::{CALL, Client, run, until};
 use tests::disk::NodeDisk;
 use tests::images;
 use tests::node::{BOOT, Node, SOON};
-
-/// Verbs with a table, and its headers with bars between them.
-const TABLES: [(&[&str], &str); 17] = [
-    (&["list", "/"], "NODE|NAME"),
-    (
-        &["list", "-l", "/etc"],
-        "NODE|MODE|UID|GID|SIZE(B)|LASTMOD|LABEL|NAME",
-    ),
-    (&["usage", "/etc"], "SIZE|NAME"),
-    (
-        &["netstat", "-l", "-t"],
-        "NODE|Proto|Recv-Q|Send-Q|Local Address|Foreign Address|State",
-    ),
-    (&["containers"], "NODE|NAMESPACE|ID|IMAGE|PID|STATUS"),
-    (&["containers", "-k"], "NODE|NAMESPACE|ID|IMAGE|PID|STATUS"),
-    (&["stats"], "NODE|NAMESPACE|ID|MEMORY(MB)|CPU"),
-    (&["image", "list"], "NODE|IMAGE|DIGEST|SIZE|LABELS|CREATED"),
-    (
-        &["processes"],
-        "NODE|PID|STATE|THREADS|CPU-TIME|VIRTMEM|RESMEM|LABEL|COMMAND",
-    ),
-    (
-        &["mounts"],
-        "NODE|FILESYSTEM|SIZE(GB)|USED(GB)|AVAILABLE(GB)|PERCENT USED|MOUNTED ON",
-    ),
-    (
-        &["diskfree"],
-        "NODE|VOLUME|FILESYSTEM|SIZE|USED|AVAILABLE|USAGE|MOUNT POINT",
-    ),
-    (
-        &["memory"],
-        "NODE|TOTAL|USED|FREE|SHARED|BUFFERS|CACHE|AVAILABLE",
-    ),
-    (
-        &["cgroups"],
-        "NODE|NAME|MemCurrent|MemPeak|MemLow|Peak/Low|MemHigh|MemMin|Current/Min|MemMax",
-    ),
-    (
-        &["service"],
-        "NODE|SERVICE|STATE|HEALTH|LAST CHANGE|LAST EVENT",
-    ),
-    (
-        &["get", "links"],
-        "NODE|NAMESPACE|TYPE|ID|VERSION|ALIAS|TYPE|KIND|HW ADDR|OPER STATE|LINK STATE",
-    ),
-    (
-        &["get", "sbom"],
-        "NODE|NAMESPACE|TYPE|ID|VERSION|VERSION|LICENSE|EXTENSION",
-    ),
-    (
-        &["get", "extensions"],
-        "NODE|NAMESPACE|TYPE|ID|VERSION|NAME|VERSION",
-    ),
-];
+use tests::sntp::TimeServer;
 
 /// Verbs a node refuses, and what it must say.
-const REFUSALS: [(&[&str], &str); 10] = [
+const REFUSALS: [(&[&str], &str); 15] = [
     (&["read", "/proc/kmsg"], "/proc/kmsg"),
     (&["read", "/no/such/file"], "/no/such/file"),
     (&["diskfree", "EPHEMERAL"], "\"EPHEMERAL\" is mounted"),
@@ -85,6 +37,17 @@ const REFUSALS: [(&[&str], &str); 10] = [
         "\"example.org/none:1\"",
     ),
     (&["etcd", "members"], "waits for etcd"),
+    (
+        &["kubeconfig", "-m=false", "-"],
+        "Kubeconfig waits for Kubernetes",
+    ),
+    (
+        &["upgrade", "-i", "registry.example/installer:1"],
+        "Upgrade waits for the installer",
+    ),
+    (&["rollback"], "Rollback waits for the installer"),
+    (&["wipe", "lv", "vg0/lv0"], "waits for logical volumes"),
+    (&["wipe", "md", "/dev/md0"], "waits for software RAID"),
     (&["time", "--check", "/dev/rtc0"], "\"/dev/rtc0\""),
     // Nobody tells the time there, and nowhere else from here.
     (&["time", "--check", "127.0.0.1"], "127.0.0.1"),
@@ -118,13 +81,25 @@ fn verbs_that_look_are_answered_by_a_node() {
     let admin = node.admin();
     node.until("containerd", SOON, || admin.call(&["containers"]));
     let mut wrong = Vec::new();
-    for (arguments, headers) in TABLES {
-        match admin.call(arguments) {
-            Ok(text) if Table::parse(&text).headers.join("|") == headers => {}
-            Ok(text) => wrong.push(format!("{arguments:?} shows:\n{text}")),
+    for table in tables::TABLES {
+        let arguments = table.verb;
+        match admin
+            .call(arguments)
+            .map(|text| (table.problems(&text), text))
+        {
+            Ok((problems, _)) if problems.is_empty() => {}
+            Ok((problems, text)) => {
+                let problems = problems.join("; ");
+                wrong.push(format!("{arguments:?}: {problems}:\n{text}"));
+            }
             Err(error) => wrong.push(format!("{arguments:?} fails: {error}")),
         }
     }
+    let clock = TimeServer::ahead(0);
+    let place = clock.seen_by_node().to_string();
+    let told = node.ask(&admin, &[tables::TIME.verb, &[&place]].concat(), SOON);
+    assert_eq!(tables::TIME.problems(&told), Vec::<String>::new(), "{told}");
+    assert!(told.contains(&place) && clock.asked() > 0, "{told}");
     for (arguments, word) in REFUSALS {
         match admin.call(arguments) {
             // What comes before is the command, which has the word too.
@@ -132,7 +107,8 @@ fn verbs_that_look_are_answered_by_a_node() {
             other => wrong.push(format!("{arguments:?} ends with {other:?}")),
         }
     }
-    for (arguments, _) in TABLES {
+    for table in tables::TABLES {
+        let arguments = table.verb;
         let json = [arguments, &["--output", "json"]].concat();
         // The image that was booted has none; whatever else is asked for is there.
         let may_be_empty = arguments == ["get", "extensions"];
@@ -159,6 +135,13 @@ fn verbs_that_look_are_answered_by_a_node() {
     ] {
         assert!(health.lines().any(|told| told == line), "{health}");
     }
+    // What a node checks before is in order now.
+    let refused = admin.call(&["bootstrap"]);
+    let refused = refused.expect_err("it waits for etcd");
+    assert!(
+        said(&refused).contains("(Unimplemented): machine.MachineService/Bootstrap waits for etcd"),
+        "{refused}"
+    );
 
     let graph = node.ask(&admin, &["inspect", "dependencies"], SOON);
     assert!(graph.starts_with("digraph "), "{graph}");

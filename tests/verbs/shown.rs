@@ -1,0 +1,199 @@
+//! What tables of a node look like, cell by cell: the parts that are the same on every machine as they are, the others
+//! by their form.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// What the cells of a column are.
+#[derive(Debug, Clone, Copy)]
+pub enum Cell {
+    /// Who answered, as the test calls it
+    Node,
+    /// A word without blanks
+    Word,
+    /// Anything that is there
+    Text,
+    /// Anything, or nothing
+    Any,
+    /// A whole number
+    Whole,
+    /// A number with two places
+    Decimal,
+    /// The same with a percent sign
+    Percent,
+    /// A size for people, such as `9.4 MB` or `7.0MiB`
+    Size,
+    /// The bits of a file, such as `-rw-r--r--`
+    Mode,
+    /// A digest of SHA-256
+    Digest,
+    /// RFC 3339
+    Moment,
+    /// One of these
+    Of(&'static [&'static str]),
+    /// What a file of cgroups has, or a ratio of two: a size, a share, or that there is none
+    Limit,
+}
+
+/// A verb's table.
+#[derive(Debug)]
+pub struct Shown {
+    /// What is called.
+    pub verb: &'static [&'static str],
+    /// The columns: headers, and what is below them.
+    pub columns: &'static [(&'static str, Cell)],
+    /// Cells of a row that is there on every node; without any the table may be empty.
+    pub row: &'static [(&'static str, &'static str)],
+}
+
+impl Cell {
+    fn fits(self, text: &str) -> bool {
+        let number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let decimal = |text: &str| {
+            text.split_once('.')
+                .is_some_and(|(whole, part)| number(whole) && number(part) && part.len() == 2)
+        };
+        match self {
+            Cell::Node => text == "127.0.0.1",
+            Cell::Word => !text.is_empty() && !text.contains(' '),
+            Cell::Text => !text.is_empty(),
+            Cell::Any => true,
+            Cell::Whole => number(text),
+            Cell::Decimal => decimal(text),
+            Cell::Percent => text
+                .strip_suffix('%')
+                .is_some_and(|part| decimal(part) || number(part)),
+            Cell::Size => {
+                let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+                let amount = text.strip_suffix(unit).unwrap_or_default();
+                let units = ["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"];
+                number(&amount.replace('.', "")) && units.contains(&unit.trim_start())
+            }
+            Cell::Mode => {
+                let kinds = text.chars().all(|c| "-dLlDcbpSugtrwxsTa".contains(c));
+                kinds && (10..=12).contains(&text.len())
+            }
+            Cell::Digest => text.strip_prefix("sha256:").is_some_and(|hex| {
+                hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+            }),
+            Cell::Moment => OffsetDateTime::parse(text, &Rfc3339).is_ok(),
+            Cell::Of(words) => words.contains(&text),
+            Cell::Limit => {
+                let none = ["unset", "max", "-"].contains(&text);
+                none || Cell::Size.fits(text) || Cell::Percent.fits(text)
+            }
+        }
+    }
+}
+
+/// The cells of a table: columns are as wide as their widest cell, three blanks apart, and a cell may be empty.
+fn cells(text: &str) -> Vec<Vec<String>> {
+    let header: Vec<char> = text.lines().next().unwrap_or_default().chars().collect();
+    let starts_one = |at: usize| {
+        let blank = |at: usize| header.get(at).is_none_or(|c| *c == ' ');
+        !blank(at) && (at == 0 || (at > 1 && blank(at - 1) && blank(at - 2)))
+    };
+    let starts: Vec<usize> = (0..header.len()).filter(|at| starts_one(*at)).collect();
+    let row = |line: &str| {
+        let line: Vec<char> = line.chars().collect();
+        let ends = starts.iter().skip(1).copied().chain([line.len()]);
+        let cells = starts.iter().zip(ends).map(|(start, end)| {
+            let cell = line.get(*start..end.min(line.len()).max(*start));
+            let cell: String = cell.unwrap_or_default().iter().collect();
+            cell.trim_end().to_owned()
+        });
+        cells.collect()
+    };
+    text.lines().map(row).collect()
+}
+
+impl Shown {
+    /// What is wrong with what the verb printed.
+    pub fn problems(&self, text: &str) -> Vec<String> {
+        let mut rows = cells(text).into_iter();
+        let header = rows.next().unwrap_or_default();
+        let headers: Vec<&str> = self.columns.iter().map(|(header, _)| *header).collect();
+        if header != headers {
+            return vec![format!("headers {header:?} instead of {headers:?}")];
+        }
+        let mut problems = Vec::new();
+        let mut is_there = self.row.is_empty();
+        for row in rows {
+            for ((header, cell), text) in self.columns.iter().zip(&row) {
+                if !cell.fits(text) {
+                    problems.push(format!("{header}: {text:?} is no {cell:?}"));
+                }
+            }
+            let has = |(header, wanted): &(&str, &str)| {
+                let mut cells = headers.iter().zip(&row);
+                cells.any(|(other, text)| other == header && text == wanted)
+            };
+            is_there |= self.row.iter().all(has);
+        }
+        if !is_there {
+            problems.push(format!("no row has {:?}", self.row));
+        }
+        problems
+    }
+}
+
+#[test]
+fn tables_are_read_by_the_places_of_their_headers() {
+    let shown = Shown {
+        verb: &["list"],
+        columns: &[
+            ("NODE", Cell::Node),
+            ("LABEL", Cell::Any),
+            ("OF ALL", Cell::Size),
+        ],
+        row: &[("LABEL", ""), ("OF ALL", "9 B")],
+    };
+    let good = "NODE        LABEL   OF ALL\n127.0.0.1           9 B\n127.0.0.1   a b     1.5 kB\n";
+    assert_eq!(shown.problems(good), Vec::<String>::new());
+    for (bad, word) in [
+        ("", "headers"),
+        ("NODE   LABEL\n", "headers"),
+        ("NODE        LABEL   OF ALL\n", "no row"),
+        (
+            "NODE        LABEL   OF ALL\n127.0.0.1           9\n",
+            "is no Size",
+        ),
+        ("NODE   LABEL   OF ALL\nn1             9 B\n", "is no Node"),
+    ] {
+        let problems = shown.problems(bad).join("\n");
+        assert!(problems.contains(word), "{bad}: {problems}");
+    }
+}
+
+#[test]
+fn cells_are_known_by_their_form() {
+    let cases: [(Cell, &[&str], &[&str]); 8] = [
+        (Cell::Word, &["a"], &["", "a b"]),
+        (Cell::Whole, &["0", "12"], &["", "-1", "1.5"]),
+        (Cell::Decimal, &["0.00", "12.34"], &["1", "1.2", ".12"]),
+        (Cell::Percent, &["7%", "75.00%"], &["7", "%"]),
+        (
+            Cell::Size,
+            &["0 B", "1.9 GB", "7.0MiB"],
+            &["1.9", "GB", "1 b"],
+        ),
+        (Cell::Mode, &["-rw-r--r--", "dtrwxrwxrwx"], &["rw", ""]),
+        (Cell::Moment, &["2026-01-01T00:00:00Z"], &["2026", ""]),
+        (
+            Cell::Limit,
+            &["unset", "max", "-", "50 MB", "50.00%"],
+            &["", "50"],
+        ),
+    ];
+    for (cell, good, bad) in cases {
+        for text in good {
+            assert!(cell.fits(text), "{text:?} is a {cell:?}");
+        }
+        for text in bad {
+            assert!(!cell.fits(text), "{text:?} is no {cell:?}");
+        }
+    }
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    assert!(Cell::Digest.fits(&digest) && !Cell::Digest.fits("sha256:0a"));
+}
