@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
+use corten_api::machine::reboot_request;
 use corten_config::Document;
-use tonic::Status;
+use tonic::{Request, Status};
 
-use super::actions::refused;
+use super::actions::{self, refused};
 use super::service::Machine;
 use super::{bug, duration};
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
@@ -23,8 +24,10 @@ const LONGEST_TRY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) async fn apply(
     machine: &Machine,
-    request: api::ApplyConfigurationRequest,
+    request: Request<api::ApplyConfigurationRequest>,
 ) -> Result<api::ApplyConfigurationResponse, Status> {
+    let who = actions::who(&request);
+    let request = request.into_inner();
     let Ok(turn) = machine.applying.clone().try_lock_owned() else {
         return Err(Status::failed_precondition(
             "another configuration is being applied",
@@ -35,7 +38,7 @@ pub(super) async fn apply(
     // and its turn with it.
     let work = move || {
         let _turn = turn;
-        blocking(&node, &request)
+        blocking(&node, &request, &who)
     };
     let reply = tokio::task::spawn_blocking(work)
         .await
@@ -48,10 +51,13 @@ pub(super) async fn apply(
 fn blocking(
     node: &Arc<dyn Node>,
     request: &api::ApplyConfigurationRequest,
+    who: &str,
 ) -> Result<api::ApplyConfiguration, Status> {
     let document = Document::parse(&request.data)
         .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
-    let how = how(request, node.stage() == Stage::Maintenance)?;
+    // Without a config, there is nothing that would have to start anew.
+    let reboots = request.mode() == Mode::Reboot && node.stage() != Stage::Maintenance;
+    let how = how(request, reboots)?;
     let mut warnings = document.warnings();
     warnings.extend(document.kept());
     let details = if request.dry_run {
@@ -65,6 +71,10 @@ fn blocking(
         warnings.extend((!kept).then(|| NOT_KEPT.to_owned()));
         match how {
             Apply::Now => "Applied configuration without a reboot".to_owned(),
+            Apply::Staged if reboots => {
+                reboot(node.as_ref(), who)?;
+                "Applied configuration with a reboot".to_owned()
+            }
             Apply::Staged => "Staged configuration to be applied after the next reboot".to_owned(),
             Apply::Try(patience) => format!(
                 "Applied configuration without a reboot\nIt is tried for {} s and then taken back, unless a configuration is applied in another mode",
@@ -74,6 +84,7 @@ fn blocking(
     };
     let mode = match how {
         Apply::Now => Mode::NoReboot,
+        Apply::Staged if reboots => Mode::Reboot,
         Apply::Staged => Mode::Staged,
         Apply::Try(_) => Mode::Try,
     };
@@ -85,13 +96,21 @@ fn blocking(
     })
 }
 
-fn how(request: &api::ApplyConfigurationRequest, maintenance: bool) -> Result<Apply, Status> {
+/// Into the config that is staged.
+fn reboot(node: &dyn Node, who: &str) -> Result<(), Status> {
+    let asked = actions::reboot(node, who, reboot_request::Mode::Default);
+    asked.map(drop).map_err(|status| {
+        let why = status.message();
+        let text =
+            format!("the configuration is staged for the next reboot, which is not now: {why}");
+        Status::new(status.code(), text)
+    })
+}
+
+fn how(request: &api::ApplyConfigurationRequest, reboots: bool) -> Result<Apply, Status> {
     match request.mode() {
-        Mode::Auto | Mode::NoReboot => Ok(Apply::Now),
-        Mode::Reboot if maintenance => Ok(Apply::Now),
-        Mode::Reboot => Err(Status::unimplemented(
-            "mode reboot is not supported: apply without a reboot, then reboot the node",
-        )),
+        Mode::Reboot if reboots => Ok(Apply::Staged),
+        Mode::Auto | Mode::NoReboot | Mode::Reboot => Ok(Apply::Now),
         Mode::Staged => Ok(Apply::Staged),
         Mode::Try => {
             let patience = match request.try_mode_timeout {

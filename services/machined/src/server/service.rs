@@ -276,9 +276,7 @@ impl MachineService for Machine {
         &self,
         request: Request<api::ApplyConfigurationRequest>,
     ) -> Answer<api::ApplyConfigurationResponse> {
-        apply::apply(self, request.into_inner())
-            .await
-            .map(Response::new)
+        apply::apply(self, request).await.map(Response::new)
     }
 
     async fn meta_write(

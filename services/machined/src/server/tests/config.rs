@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use tonic::Code;
 
 use super::{DEADLINE, applying, config_text, world};
-use crate::node::{Apply, Node as _};
+use crate::node::{Action, Apply, Node as _};
 
 #[tokio::test]
 async fn a_config_is_applied_whole_or_not_at_all() {
@@ -58,12 +58,24 @@ async fn a_config_is_applied_whole_or_not_at_all() {
     assert_eq!(reply.warnings.len(), 1);
     assert_eq!(world.node.config().unwrap().source(), good);
 
-    let refused = world
+    let second = good.replace("first", "second");
+    let mut dry = applying(&second, Mode::Reboot);
+    dry.dry_run = true;
+    world.client.apply_configuration(dry).await.unwrap();
+    assert!(world.node.actions.lock().unwrap().is_empty());
+    let reply = world
         .client
-        .apply_configuration(applying(&good, Mode::Reboot))
+        .apply_configuration(applying(&second, Mode::Reboot))
         .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
+        .unwrap();
+    let reply = reply.into_inner().messages.remove(0);
+    assert_eq!(reply.mode(), Mode::Reboot);
+    assert_eq!(reply.mode_details, "Applied configuration with a reboot");
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+    assert_eq!(
+        world.node.applied.lock().unwrap().last(),
+        Some(&Apply::Staged)
+    );
 }
 
 #[tokio::test]
@@ -147,7 +159,9 @@ async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
     *world.node.slow.lock().unwrap() = Some(slow.clone());
     let meet = || {
         let slow = slow.clone();
-        spawn_blocking(move || drop(slow.wait()))
+        spawn_blocking(move || {
+            slow.wait();
+        })
     };
     let good = config_text();
     let (mut caller, first) = (world.client.clone(), applying(&good, Mode::Auto));
