@@ -54,13 +54,13 @@ pub trait Spec: Serialize + Clone + PartialEq + Debug + Send + Sync + 'static {
     /// Its type.
     const DEFINITION: Definition;
 
-    /// The protobuf message of clients that decode it; `()` of a type for which they have none, and get the
-    /// YAML alone.
-    type Message: prost::Message + 'static;
     /// Whether one may be megabytes long, or hold secrets that are not to be kept when they were replaced: few changes
     /// of it are remembered.
     const IS_LARGE: bool = false;
 
+    /// The protobuf message of clients that decode it; `()` of a type for which they have none, and get the
+    /// YAML alone.
+    type Message: prost::Message + 'static;
 
     /// The spec as that message.
     fn message(&self) -> Self::Message;

@@ -233,3 +233,25 @@ fn patches_merge_such_documents_as_the_old_fields() {
     let exempt = "namespaces:\n            - kube-system\n            - more\n";
     assert!(text.contains(exempt), "{text}");
 }
+
+#[test]
+fn a_clock_is_a_device_that_is_one_in_either_form() {
+    let new = |device: &str| doc("TimeSyncConfig", &format!("ptp: {{devices: [{device}]}}"));
+    let old = |device: &str| {
+        let time =
+            format!("    time: {{servers: [{device}, 10.0.0.1, '[::1]:1123']}}\n    network:\n");
+        good().replace("    network:\n", &time)
+    };
+    document(&format!("{}{}", good(), new("/dev/ptp0")));
+    document(&old("/dev/ptp_kvm"));
+    let told = &problems(&format!("{}{}", good(), new("/dev/watchdog")))[0];
+    assert!(
+        told.contains("ptp.devices[0] must be a clock such as /dev/ptp0"),
+        "{told}"
+    );
+    let told = &problems(&old("/dev/watchdog"))[0];
+    assert!(
+        told.contains("machine.time.servers[0] must be a name, an IP address"),
+        "{told}"
+    );
+}

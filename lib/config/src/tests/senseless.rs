@@ -145,11 +145,6 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     ),
     (
         "TimeSyncConfig",
-        "ptp: {devices: [/dev/watchdog]}",
-        "ptp.devices[0] must be a clock such as /dev/ptp0",
-    ),
-    (
-        "TimeSyncConfig",
         "bootTimeout: 5",
         "bootTimeout must be a duration",
     ),

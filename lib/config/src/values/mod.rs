@@ -68,9 +68,6 @@ texts! {
     /// A name or an IP address.
     HostOrAddress = "a name or an IP address",
         |text| text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text);
-    /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
-    LinkName = "the name of a network link, at most 15 characters", is_link_name;
-    /// The names of network links: `*`, `?` and `[abc]` stand for other characters.
     /// Who tells the time.
     TimeSource = "a name, an IP address with or without a port, or a clock such as /dev/ptp0",
         |text| text.parse::<std::net::IpAddr>().is_ok()
@@ -79,6 +76,9 @@ texts! {
             || is_clock(text);
     /// The clock of a device.
     ClockDevice = "a clock such as /dev/ptp0", is_clock;
+    /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
+    LinkName = "the name of a network link, at most 15 characters", is_link_name;
+    /// The names of network links: `*`, `?` and `[abc]` stand for other characters.
     LinkPattern = "the name of a network link, which may have *, ? and [abc] in it",
         |text| text.len() <= 64
             && text.chars().all(|c| c.is_ascii_graphic() && c != '/')
@@ -222,6 +222,14 @@ fn is_url(text: &str) -> bool {
         && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
+/// Whether it is where devices' clocks are: opening another file may wait, or start something.
+#[must_use]
+pub fn is_clock(path: &str) -> bool {
+    let name = path.strip_prefix("/dev/ptp");
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_of_name))
+}
+
 fn is_absolute_path(text: &str) -> bool {
     text.starts_with('/')
         && text.len() < 4096
@@ -234,14 +242,6 @@ fn is_volume_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
         && !text.starts_with('-')
         && !text.ends_with('-')
-}
-
-/// Whether it is where devices' clocks are: opening another file may wait, or start something.
-#[must_use]
-pub fn is_clock(path: &str) -> bool {
-    let name = path.strip_prefix("/dev/ptp");
-    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    name.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_of_name))
 }
 
 /// Whether an environment variable can be called so.
