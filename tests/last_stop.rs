@@ -27,6 +27,11 @@ fn last_stop(node: &Node) -> Value {
     resource.pointer("/spec").unwrap().clone()
 }
 
+/// A field of it.
+fn said<'a>(last: &'a Value, field: &str) -> &'a str {
+    last.get(field).and_then(Value::as_str).unwrap()
+}
+
 #[test]
 #[ignore = "make test-vm"]
 fn the_end_of_a_boot_is_known_in_the_next() {
@@ -88,13 +93,13 @@ fn the_end_of_a_boot_is_known_in_the_next() {
 /// What a boot has of the one before it, which panicked; the one before that was asked to end.
 fn panicked(node: &Node) {
     let last = last_stop(node);
-    assert_eq!(last["reason"], "panic", "{last}");
-    let log = last["kernelLog"].as_str().unwrap();
+    assert_eq!(said(&last, "reason"), "panic", "{last}");
+    let log = said(&last, "kernelLog");
     let panic = "Kernel panic - not syncing: NMI";
     assert!(log.contains(panic), "{log}");
     // Nobody has stopped syslogd. Each boot is known by what it says of the one before.
-    let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
-    assert!(said.contains("the boot before ended by a reboot"), "{said}");
+    let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
+    assert!(log.contains("the boot before ended by a reboot"), "{log}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
     let (kept, words) = kernel.split_once("[the kernel's last words").unwrap();
     assert!(kept.contains("[corten] "), "{kernel}");
@@ -111,11 +116,11 @@ fn panicked(node: &Node) {
 /// What a boot has of the one before it, which lost its power; the one before that panicked.
 fn was_cut_off(node: &Node) {
     let last = last_stop(node);
-    assert_eq!(last["reason"], "cut-off", "{last}");
+    assert_eq!(said(&last, "reason"), "cut-off", "{last}");
     // It has told of the panic, which is nothing of its own.
-    assert_eq!(last["kernelLog"], "", "{last}");
-    let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
-    assert!(said.contains("the boot before ended by a panic"), "{said}");
+    assert_eq!(said(&last, "kernelLog"), "", "{last}");
+    let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
+    assert!(log.contains("the boot before ended by a panic"), "{log}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
     assert!(kernel.contains("[corten] "), "{kernel}");
     assert!(!kernel.contains("[the kernel's last words"), "{kernel}");
@@ -180,7 +185,6 @@ fn node_with_variables(name: &str) -> Node {
 fn words_of_a_lockup(node: &Node, lock_up: impl FnOnce(&Node)) -> String {
     node.expect_reset(LOCKED_UP, || lock_up(node));
     let last = last_stop(node);
-    let said = |field| last.get(field).and_then(Value::as_str);
-    assert_eq!(said("reason"), Some("panic"), "{last}");
-    said("kernelLog").unwrap().to_owned()
+    assert_eq!(said(&last, "reason"), "panic", "{last}");
+    said(&last, "kernelLog").to_owned()
 }
