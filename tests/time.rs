@@ -1,5 +1,8 @@
 //! Promise: a node has the time its servers tell: set at once, steered later, and a jump is believed when it is said twice.
-#![expect(clippy::indexing_slicing, reason = "a field that is missing is a failing test")]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a field that is missing is a failing test"
+)]
 
 use std::time::Duration;
 
@@ -28,7 +31,7 @@ fn clocks(client: &Client, server: &TimeServer) -> Result<[OffsetDateTime; 2], S
     let said = client.call(&["time", "--check", &server, "-o", "json"])?;
     let said: serde_json::Value = said.parse().map_err(|error| format!("{error}: {said}"))?;
     let read = |name: &str| {
-        let text = said[name].as_str().unwrap_or_default();
+        let text = said[0][name].as_str().unwrap_or_default();
         OffsetDateTime::parse(text, &Rfc3339).map_err(|error| format!("{error}: {said}"))
     };
     Ok([read("nodeTime")?, read("serverTime")?])

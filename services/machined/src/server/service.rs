@@ -239,10 +239,7 @@ impl MachineService for Machine {
         let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
         let sys = self.paths.sys.clone();
-        stream::stream(place, move |sink| {
-            capture::capture(&sys, &request, sink)
-        })
-        .map(Response::new)
+        stream::stream(place, move |sink| capture::capture(&sys, &request, sink)).map(Response::new)
     }
 
     async fn list(&self, request: Request<api::ListRequest>) -> Answer<BoxStream<api::FileInfo>> {
