@@ -21,7 +21,9 @@ struct Entry {
 }
 
 /// Where the kernel shows what it has said in a panic.
-const PSTORE: &str = "/sys/fs/pstore";
+pub const PSTORE: &str = "/sys/fs/pstore";
+/// Where the kernel shows the variables of the firmware.
+pub const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
 
 const STRICT: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
@@ -95,7 +97,7 @@ const TABLE: [Entry; 13] = [
     optional(PSTORE, "pstore", STRICT, ""),
     // A careless write to it can leave a machine that does not start.
     optional(
-        "/sys/firmware/efi/efivars",
+        EFI_VARIABLES,
         "efivarfs",
         STRICT.union(MountFlags::RDONLY),
         "",
@@ -147,11 +149,11 @@ pub fn mount_optional() {
         .for_each(try_make);
 }
 
-/// Makes the one with the kernel's last words, which are read before there is time for all of them.
-pub fn mount_pstore() {
+/// Makes one of them, which is read before there is time for all: [`PSTORE`], [`EFI_VARIABLES`].
+pub fn mount_early(target: &str) {
     TABLE
         .iter()
-        .filter(|entry| entry.target == PSTORE)
+        .filter(|entry| entry.target == target)
         .for_each(try_make);
 }
 

@@ -199,7 +199,7 @@ impl Machine {
         if self.awaits_disk() {
             return;
         }
-        mounts::mount_pstore();
+        mounts::mount_early(mounts::PSTORE);
         let evidence = Evidence::collect(Path::new("/sys"));
         let state = Path::new(STATE.target);
         if durable::is_volume(state) {

@@ -1,5 +1,6 @@
 //! Which disk is the system's, and what its partitions hold.
 
+use std::cell::LazyCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use corten_sys::diskseq;
 use uuid::Uuid;
 
 use super::table::{Extent, Table};
+use crate::boot::mounts;
 use crate::sysfs::read;
 
 /// A whole disk, as the kernel names it (`vda`).
@@ -131,7 +133,11 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
 pub fn system_disk() -> io::Result<Option<Disk>> {
     static CHOICE: Mutex<Choice> = Mutex::new(Choice(None));
     let sysfs = Path::new("/sys");
-    let started_from = started_from(sysfs);
+    // Few machines ever ask for it, and asking the firmware takes its time.
+    let started_from = LazyCell::new(|| {
+        mounts::mount_early(mounts::EFI_VARIABLES);
+        started_from(sysfs)
+    });
     let is_started_from = |disk: &Disk| {
         started_from.is_some_and(|partition| {
             let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
