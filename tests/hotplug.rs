@@ -124,6 +124,9 @@ fn a_disk_of_another_node_changes_nothing() {
     node.ask(&node.admin(), &["version"], BOOT);
 }
 
+/// Of the disk that does not answer, in bytes.
+const LENGTH: u64 = 64 << 20;
+
 #[test]
 #[ignore = "make test-vm"]
 fn a_disk_that_does_not_answer_holds_up_no_other() {
@@ -133,8 +136,7 @@ fn a_disk_that_does_not_answer_holds_up_no_other() {
     let admin = node.admin();
     let qmp = node.vm.qmp();
     let path = workspace::target().join("vm").join("slow.raw");
-    let mut length = 64 << 20;
-    File::create(&path).unwrap().set_len(length).unwrap();
+    File::create(&path).unwrap().set_len(LENGTH).unwrap();
     let file = json!({"driver": "file", "filename": path});
     let slow = json!({"driver": "raw", "node-name": "slow", "file": file});
     qmp.execute("blockdev-add", &slow).unwrap();
@@ -150,10 +152,10 @@ fn a_disk_that_does_not_answer_holds_up_no_other() {
         qmp.execute("block_set_io_throttle", &limit).unwrap();
     };
     throttle(1);
+    // Once: QEMU lets go of what waits at every change of the length.
+    let longer = json!({"node-name": "slow", "size": LENGTH + (1 << 20)});
+    qmp.execute("block_resize", &longer).unwrap();
     node.until("udevd names the disk", SOON, || {
-        length += 1 << 20;
-        let longer = json!({"node-name": "slow", "size": length});
-        qmp.execute("block_resize", &longer).unwrap();
         let said = admin.call(&["logs", "udevd"])?;
         if said.contains("vdb: it does not answer") {
             Ok(())

@@ -47,7 +47,7 @@ pub const TABLES: &[Shown] = &[
     Shown {
         verb: &["usage", "/etc"],
         columns: &[("SIZE", Whole), ("NAME", Text)],
-        row: &[("NAME", "/etc")],
+        row: &[("NAME", ".")],
     },
     Shown {
         verb: &["netstat", "-l", "-t"],
