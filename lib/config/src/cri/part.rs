@@ -2,7 +2,7 @@
 //! wrong with it, and what of it is not for a config to say.
 //!
 //! containerd does not start when a setting is of another type than it knows it, and a plugin that cannot do what it
-//! is told is not there. Which settings there are says containerd itself (`containerd.toml`).
+//! is told is not there. Which settings there are, and of which type, is in `settings.toml`.
 
 use std::sync::LazyLock;
 
@@ -12,27 +12,10 @@ use super::BASE_SPEC_FILE;
 use crate::problem::printable;
 use crate::values::duration;
 
-/// What is in no output of containerd: settings that are empty at first, and of older forms.
-const MORE: &str = "
-[metrics]
-address = ''
-grpc_histogram = false
-[proxy_plugins.any]
-type = ''
-address = ''
-platform = ''
-exports = { any = '' }
-capabilities = []
-[plugins.'io.containerd.cri.v1.images'.runtime_platforms.any]
-platform = ''
-snapshotter = ''
-";
-
 /// Every setting by its path, with a value of its type.
 static KNOWN: LazyLock<Table> = LazyLock::new(|| {
-    let text = format!("{}{MORE}", include_str!("containerd.toml"));
     // A test reads it.
-    let mut known: Table = text.parse().unwrap_or_default();
+    let mut known: Table = include_str!("settings.toml").parse().unwrap_or_default();
     // Older forms say in one table what is in three now.
     if let Some(Value::Table(plugins)) = known.get_mut("plugins") {
         let parts = [CRI_RUNTIME, CRI_IMAGES].map(|name| plugins.get(name).cloned());
@@ -160,16 +143,8 @@ const OURS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Tables whose keys are free names.
-const NAMES: [&str; 7] = [
-    "exports",
-    "pinned_images",
-    "proxy_plugins",
-    "runtime_platforms",
-    "runtimes",
-    "stream_processors",
-    "timeouts",
-];
+/// Stands in the table of settings for a name of one's own.
+const ANY_NAME: &str = "any";
 /// What a proxy can stand for (`cmd/containerd/server/server.go`, `LoadPlugins`); containerd ends at any other.
 const PROXY_TYPES: [&str; 8] = [
     "content",
@@ -239,13 +214,9 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn table(&mut self, table: &'a Table, known: Option<&Table>) {
-        let is_free = self.path.last().is_some_and(|last| NAMES.contains(last));
         for (key, value) in table {
             self.path.push(key);
-            let example = known.and_then(|known| {
-                let first = || known.values().next().filter(|_| is_free);
-                known.get(key).or_else(first)
-            });
+            let example = known.and_then(|known| known.get(key).or_else(|| known.get(ANY_NAME)));
             self.entry(value, example);
             self.path.pop();
         }
