@@ -253,15 +253,19 @@ async fn apply_once(
         .filter(|name| !wanted.contains_key(*name))
         .cloned()
         .collect();
+    // What nobody wants any more, and is not there, has nothing to be tried again.
+    let applied = &memory.applied;
+    let is_known = |name: &String| wanted.contains_key(name) || applied.contains_key(name);
+    memory.failed.retain(|name, _| is_known(name));
     let names = steps::in_order(wanted);
     let gone = gone.iter().map(|name| (name, None));
     let kept = names.iter().map(|name| (*name, wanted.get(*name)));
     for (name, unit) in gone.chain(kept) {
-        let saw = excerpt(memory, name, unit, found);
-        let would_fail = |failure: &&Failure| {
-            failure.saw == saw && failure.again.is_none_or(|again| now < again)
+        let would_fail = |failure: &Failure| {
+            failure.again.is_none_or(|again| now < again)
+                && failure.saw == excerpt(memory, name, unit, found)
         };
-        if memory.failed.get(name).filter(would_fail).is_some() {
+        if memory.failed.get(name).is_some_and(would_fail) {
             continue;
         }
         let before = memory.failed.remove(name);
@@ -332,7 +336,10 @@ async fn apply_unit(
         return Ok(None);
     };
     let Some(before) = before.filter(|before| before.worked) else {
-        remember(memory, name, unit, mtu, false);
+        // What could not be taken away is there still, and known.
+        if unit.is_some() {
+            remember(memory, name, unit, mtu, false);
+        }
         return Ok(Some(what));
     };
     let undone = match steps::steps(name, unit, Some(&before.unit), mtu, found) {

@@ -335,6 +335,28 @@ async fn with_nothing_to_go_back_to_half_is_better_than_none() {
     assert_eq!(fake.look().await.unwrap().addresses.len(), 1);
 }
 
+#[tokio::test]
+async fn what_cannot_be_taken_away_stays_known_and_is_tried_again() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    fake.refuse(&["add the route"]);
+    let wanted = eth0("10.0.0.2/24", "10.6.0.1");
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await.len(), 1);
+    fake.refuse(&["take 10.0.0.2"]);
+    *fake.is_busy.lock().unwrap() = true;
+    let (nothing, mut now) = (Units::new(), Instant::now());
+    // The second in a row.
+    for pause in [10, 20] {
+        let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
+        let what = "cannot take 10.0.0.2/24 from eth0: refused";
+        assert_eq!(all, [format!("{what}; it is tried again in {pause} s")]);
+        now = memory.again().unwrap();
+    }
+    fake.refuse(&[]);
+    let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
+    assert!(all.is_empty() && memory.again().is_none());
+    assert!(fake.look().await.unwrap().addresses.is_empty());
+}
+
 fn bond(mode: corten_config::kinds::BondMode) -> Units {
     let mut specs = Specs::default();
     for member in ["eth0", "eth1"] {
@@ -409,17 +431,13 @@ async fn a_link_goes_before_its_addresses_specs_do() {
 #[tokio::test]
 async fn a_device_is_not_taken_for_a_link_to_be_made() {
     let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
-    let complaints = apply_to(
-        &fake,
-        &mut memory,
-        &bond(corten_config::kinds::BondMode::Lacp),
-    )
-    .await;
-    assert_eq!(
-        complaints,
-        ["cannot make the bond bond0: there is a device's link of that name"]
-    );
+    let wanted = bond(corten_config::kinds::BondMode::Lacp);
+    let why = "cannot make the bond bond0: there is a device's link of that name";
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
     assert!(!fake.taken().iter().any(|step| step.contains("remove")));
+    // Who takes it out of the config and puts it back hears of it again.
+    apply_to(&fake, &mut memory, &Units::new()).await;
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
 }
 
 #[tokio::test]
