@@ -316,16 +316,14 @@ fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
 /// Rules; one without an address is one for each family. Who gives no priority gets, as from the kernel, one before
 /// those that are there: the kernel's own begin at 32766.
 fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
-    let mut taken: BTreeSet<u32> = said.iter().filter_map(|rule| rule.priority).collect();
-    let mut free = || {
-        let first = RULE_PRIORITIES
-            .rev()
-            .find(|number| !taken.contains(number))?;
-        taken.insert(first).then_some(first)
-    };
+    let taken: BTreeSet<u32> = said.iter().filter_map(|rule| rule.priority).collect();
+    let mut free = RULE_PRIORITIES
+        .rev()
+        .filter(|number| !taken.contains(number));
     let mut specs = Vec::new();
     for said in said {
-        let Some(priority) = said.priority.or_else(&mut free) else {
+        // A seed has fewer rules than there are priorities.
+        let Some(priority) = said.priority.or_else(|| free.next()) else {
             break;
         };
         let mark = said.mark.filter(|mark| *mark != 0);
