@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corten_luks::Luks;
 use corten_sys::diskseq;
@@ -126,12 +126,31 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
     )))
 }
 
-/// The disk that carries the node; `None` when there is no such disk.
+/// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
+/// another node's, or a copy.
+static CHOSEN: Mutex<Option<Disk>> = Mutex::new(None);
+
+fn chosen() -> MutexGuard<'static, Option<Disk>> {
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The disk that carries the node, now and as long as it runs; `None` when there is no such disk.
 ///
 /// # Errors
 /// There are several, and nothing says which of them it is: that must not be a guess.
 pub fn system_disk() -> io::Result<Option<Disk>> {
-    static CHOICE: Mutex<Choice> = Mutex::new(Choice(None));
+    let found = likely_system_disk()?;
+    if found.is_some() {
+        chosen().clone_from(&found);
+    }
+    Ok(found)
+}
+
+/// The same for those who only show it: while disks are coming still, the first one that could be it need not be it.
+///
+/// # Errors
+/// As [`system_disk`].
+pub fn likely_system_disk() -> io::Result<Option<Disk>> {
     let sysfs = Path::new("/sys");
     // Few machines ever ask for it, and asking the firmware takes its time.
     let started_from = LazyCell::new(|| {
@@ -144,43 +163,31 @@ pub fn system_disk() -> io::Result<Option<Disk>> {
             table.is_ok_and(|table| table.find_id(partition).is_some())
         })
     };
-    let lock = || CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
     // A disk may take its time to answer, or for ever, and only who asks that one waits for it.
-    let mut choice = lock().clone();
-    let found = choice.of(sysfs, is_started_from)?;
-    *lock() = choice;
-    Ok(found)
+    let before = chosen().clone();
+    choose(before.as_ref(), sysfs, is_started_from)
 }
 
-/// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
-/// another node's, or a copy.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Choice(Option<Disk>);
-
-impl Choice {
-    /// The disk with a partition named META, as the images make it: the one that was found before, or the only one, or
-    /// that which the firmware started the node from.
-    pub(super) fn of(
-        &mut self,
-        sysfs: &Path,
-        is_started_from: impl Fn(&Disk) -> bool,
-    ) -> io::Result<Option<Disk>> {
-        let found = with_meta(sysfs)?;
-        let chosen = match (&self.0, found.as_slice()) {
-            (_, []) => return Ok(None),
-            (Some(chosen), found) if found.contains(chosen) => chosen.clone(),
-            (None, [only]) => only.clone(),
-            (before, found) => {
-                let mut started_from = found.iter().filter(|disk| is_started_from(disk));
-                match (started_from.next(), started_from.next()) {
-                    // Also when it was pulled out and put in again.
-                    (Some(only), None) => only.clone(),
-                    _ => return Err(ambiguous(before.as_ref(), found)),
-                }
+/// The disk with a partition named META, as the images make it: the one that was chosen before, or the only one, or
+/// that which the firmware started the node from.
+pub(super) fn choose(
+    before: Option<&Disk>,
+    sysfs: &Path,
+    is_started_from: impl Fn(&Disk) -> bool,
+) -> io::Result<Option<Disk>> {
+    let found = with_meta(sysfs)?;
+    match (before, found.as_slice()) {
+        (_, []) => Ok(None),
+        (Some(before), found) if found.contains(before) => Ok(Some(before.clone())),
+        (None, [only]) => Ok(Some(only.clone())),
+        (before, found) => {
+            let mut started_from = found.iter().filter(|disk| is_started_from(disk));
+            match (started_from.next(), started_from.next()) {
+                // Also when it was pulled out and put in again.
+                (Some(only), None) => Ok(Some(only.clone())),
+                _ => Err(ambiguous(before, found)),
             }
-        };
-        self.0 = Some(chosen.clone());
-        Ok(Some(chosen))
+        }
     }
 }
 
@@ -334,7 +341,7 @@ mod tests {
         let sysfs = tempfile::tempdir().unwrap();
         fs::create_dir_all(sysfs.path().join("block/sr0/queue")).unwrap();
         let nothing_known = |_: &Disk| false;
-        let system_disk = |sysfs: &Path| Choice::default().of(sysfs, nothing_known);
+        let system_disk = |sysfs: &Path| choose(None, sysfs, nothing_known);
         assert_eq!(system_disk(sysfs.path()).unwrap(), None);
         partition(sysfs.path(), "sda", 1, "EFI");
         assert_eq!(system_disk(sysfs.path()).unwrap(), None);
@@ -362,10 +369,10 @@ mod tests {
         let error = system_disk(sysfs.path()).unwrap_err().to_string();
         assert!(error.contains("sda, vda"), "{error}");
         let from = |name: &'static str| move |disk: &Disk| disk.name == name;
-        let started = Choice::default().of(sysfs.path(), from("sda")).unwrap();
+        let started = choose(None, sysfs.path(), from("sda")).unwrap();
         assert_eq!(started.unwrap().name, "sda");
         // Copies of one disk cannot be told from each other.
-        Choice::default().of(sysfs.path(), |_| true).unwrap_err();
+        choose(None, sysfs.path(), |_| true).unwrap_err();
     }
 
     #[test]
@@ -376,12 +383,16 @@ mod tests {
         };
         partition(sysfs.path(), "vda", 3, "META");
         sequence("vda", "3\n");
-        let mut choice = Choice::default();
+        let mut before = None;
         let mut chosen = |started_from: &str| {
-            let found = choice.of(sysfs.path(), |disk| disk.name == started_from);
-            found
-                .map(|disk| disk.map(|disk| (disk.name, disk.sequence)))
-                .map_err(|error| error.to_string())
+            let found = choose(before.as_ref(), sysfs.path(), |disk| {
+                disk.name == started_from
+            });
+            let found = found.map_err(|error| error.to_string())?;
+            if found.is_some() {
+                before.clone_from(&found);
+            }
+            Ok::<_, String>(found.map(|disk| (disk.name, disk.sequence)))
         };
         let own = || Ok(Some(("vda".to_owned(), 3)));
         assert_eq!(chosen(""), own());

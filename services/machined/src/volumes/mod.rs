@@ -183,10 +183,14 @@ pub fn device(partition: &str) -> io::Result<PathBuf> {
     carrier()?.named(partition)
 }
 
-/// The kernel's name of the disk that carries the node; `None`: there is none, or it is not known which it is.
+/// The kernel's name of the disk that carries the node, for those who only show it; `None`: there is none, or it is
+/// not known which it is.
 #[must_use]
-pub fn system_disk() -> Option<String> {
-    disk::system_disk().ok().flatten().map(|disk| disk.name)
+pub fn likely_system_disk() -> Option<String> {
+    disk::likely_system_disk()
+        .ok()
+        .flatten()
+        .map(|disk| disk.name)
 }
 
 /// The disk that carries the node.

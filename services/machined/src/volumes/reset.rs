@@ -123,7 +123,7 @@ fn writable(system_disk: io::Result<Option<Disk>>) -> Result<Disk, String> {
 mod tests {
     use std::fs;
 
-    use super::super::disk::Choice;
+    use super::super::disk::choose;
     use super::*;
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let sysfs = tempfile::tempdir().unwrap();
         let partition = sysfs.path().join("block/vda/vda3");
         fs::create_dir_all(&partition).unwrap();
-        let writable = || writable(Choice::default().of(sysfs.path(), |_| false));
+        let writable = || writable(choose(None, sysfs.path(), |_| false));
         let none = writable().unwrap_err();
         assert!(none.contains("CD or the network") && none.contains("`wipe disk`"));
         fs::write(partition.join("partition"), "3\n").unwrap();

@@ -20,7 +20,7 @@ use crate::resources::block::{
 };
 use crate::resources::runtime::DevicesStatus;
 use crate::uevents::Told;
-use crate::volumes::system_disk;
+use crate::volumes::likely_system_disk;
 use device::{Found, System};
 
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ async fn look(context: &mut Context, told: Told) -> Result<(), Failure> {
     // A disk may take its time to answer.
     let look = move || {
         let devices = System::of_this_machine().devices(&told);
-        (devices, system_disk())
+        (devices, likely_system_disk())
     };
     let (devices, carrier) = spawn_blocking(look).await?;
     write(context, devices, carrier)?;
