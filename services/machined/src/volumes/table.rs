@@ -338,20 +338,23 @@ impl FirstSector {
     }
 }
 
-/// The library takes at its word what a table says whose checksums are right, and panics when that is not usual.
+/// The library takes at its word what a table says whose checksums are right, and panics when that is not usual. It
+/// looks for the copies in this order, and no further than the first one that is whole.
 fn check_tables<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()> {
-    for sector in [512, 4096] {
+    let copies = [512, 4096].into_iter().flat_map(|sector| {
         let sectors = disk_length / sector;
-        for at in [1, sectors.saturating_sub(1)] {
-            disk.seek(SeekFrom::Start(at * sector))?;
-            // The library passes over one that is damaged, too.
-            let Ok(header) = GPTHeader::read_from(disk) else {
-                continue;
-            };
-            check_header(&header, sector, sectors).map_err(senseless)?;
-            if let Ok(entries) = header.read_partitions(disk, sector) {
-                check_entries(&header, &entries).map_err(senseless)?;
-            }
+        [1, sectors.saturating_sub(1)].map(|at| (sector, sectors, at))
+    });
+    for (sector, sectors, at) in copies {
+        disk.seek(SeekFrom::Start(at * sector))?;
+        // The library passes over one that is damaged, too.
+        let Ok(header) = GPTHeader::read_from(disk) else {
+            continue;
+        };
+        check_header(&header, sector, sectors).map_err(senseless)?;
+        if let Ok(entries) = header.read_partitions(disk, sector) {
+            check_entries(&header, &entries).map_err(senseless)?;
+            break;
         }
     }
     disk.rewind()

@@ -207,6 +207,15 @@ fn a_table_that_says_what_cannot_be_is_named() {
         let why = refusal(&bad);
         assert!(why.contains(what), "{why}");
     }
+    // Behind a copy that is whole nobody looks at the other one.
+    let mut bad = good.clone();
+    bad[512 + 40..512 + 44].copy_from_slice(&3_i32.to_le_bytes());
+    let mut disk = disk_of(&good, 512, false);
+    let end = disk.get_ref().len() - 512;
+    disk.get_mut()[end..].copy_from_slice(&disk_of(&bad, 512, true).get_ref()[end..]);
+    assert_eq!(names(Table::read(&mut disk).unwrap()), ["META", "u-data"]);
+    disk.get_mut()[512..1024].fill(0);
+    assert!(is_senseless(&Table::read(&mut disk).unwrap_err()));
     // What was damaged is no such table.
     let mut damaged = disk_of(&good, 512, false);
     damaged.get_mut()[512 + 40] ^= 1;
