@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::rebind::Bus;
 use crate::mount_table;
+use crate::volumes::user::swapped_to;
 
 /// Devices that lie on others, which lie on others: more than that nobody builds.
 const DEPTH: usize = 8;
@@ -28,7 +29,12 @@ impl PciBus {
         let Ok(path) = fs::canonicalize(self.sysfs.join("class/block").join(name)) else {
             return false;
         };
-        if path.iter().any(|step| step == address) {
+        let mut ways = nvme_controllers(&path);
+        ways.push(path.clone());
+        if ways
+            .iter()
+            .any(|way| way.iter().any(|step| step == address))
+        {
             return true;
         }
         let below = names(&path.join("slaves"));
@@ -37,6 +43,38 @@ impl PciBus {
                 .iter()
                 .any(|name| self.is_behind(name, address, depth - 1))
     }
+
+    /// What the first device is used for, of those with their uses, that is behind a PCI device.
+    fn use_behind(
+        &self,
+        address: &str,
+        mut uses: impl Iterator<Item = (String, String)>,
+    ) -> Option<String> {
+        let found = uses.find(|(device, _)| {
+            // `/dev/mapper` has links.
+            let device = fs::canonicalize(device).unwrap_or_default();
+            let name = device.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| self.is_behind(name, address, DEPTH))
+        });
+        found.map(|(_, purpose)| purpose)
+    }
+}
+
+/// The controllers of an NVMe disk that more than one may lead to: it is below none of them in sysfs, but below its
+/// subsystem, which has links to them (kernel: `nvme_init_subsystem` in drivers/nvme/host/core.c).
+fn nvme_controllers(path: &Path) -> Vec<PathBuf> {
+    let is_subsystem = |above: &&Path| {
+        above
+            .parent()
+            .is_some_and(|all| all.ends_with("nvme-subsystem"))
+    };
+    let Some(subsystem) = path.ancestors().find(is_subsystem) else {
+        return Vec::new();
+    };
+    let links = names(subsystem).into_iter();
+    links
+        .filter_map(|link| fs::canonicalize(subsystem.join(link)).ok())
+        .collect()
 }
 
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -60,14 +98,12 @@ impl Bus for PciBus {
 
     fn carries(&self, address: &str) -> Option<String> {
         let mounts = mount_table::now().into_iter();
-        let mut mounts = mounts.filter(|mount| mount.source.starts_with("/dev/"));
-        let found = mounts.find(|mount| {
-            // `/dev/mapper` has links.
-            let device = fs::canonicalize(&mount.source).unwrap_or_default();
-            let name = device.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| self.is_behind(name, address, DEPTH))
-        });
-        found.map(|mount| mount.target)
+        let mounts = mounts.filter(|mount| mount.source.starts_with("/dev/"));
+        let mounts =
+            mounts.map(|mount| (mount.source, format!("what is mounted at {}", mount.target)));
+        let swaps = swapped_to().into_iter();
+        let swaps = swaps.map(|device| (device, "what is swapped out".to_owned()));
+        self.use_behind(address, mounts.chain(swaps))
     }
 
     fn choose(&self, address: &str, driver: &str) -> io::Result<()> {
@@ -146,5 +182,45 @@ mod tests {
             assert!(!bus.is_behind(name, "0000:00:06.0", DEPTH), "{name}");
         }
         assert!(!bus.is_behind("sda", controller, DEPTH));
+        // What is in use has a name in /dev, or a link to one.
+        let dev = root.join("dev/mapper");
+        fs::create_dir_all(&dev).unwrap();
+        fs::write(root.join("dev/dm-0"), "").unwrap();
+        symlink("../dm-0", dev.join("u-data")).unwrap();
+        let uses = |device: &str| {
+            let device = root.join("dev").join(device).display().to_string();
+            let other = (format!("{device}-2"), "another".to_owned());
+            [other, (device, "swap".to_owned())].into_iter()
+        };
+        for device in ["dm-0", "mapper/u-data"] {
+            let found = bus.use_behind(controller, uses(device));
+            assert_eq!(found.as_deref(), Some("swap"));
+        }
+        assert_eq!(bus.use_behind("0000:00:06.0", uses("dm-0")), None);
+    }
+
+    #[test]
+    fn a_disk_with_two_controllers_is_behind_both() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let bus = PciBus {
+            sysfs: root.to_owned(),
+        };
+        let subsystem = root.join("devices/virtual/nvme-subsystem/nvme-subsys0");
+        let partition = subsystem.join("nvme0n1/nvme0n1p3");
+        fs::create_dir_all(&partition).unwrap();
+        let controllers = ["0000:00:04.0", "0000:80:04.0"];
+        for (name, address) in ["nvme0", "nvme1"].into_iter().zip(controllers) {
+            let controller = root.join(format!("devices/pci/{address}/nvme/{name}"));
+            fs::create_dir_all(&controller).unwrap();
+            symlink(&controller, subsystem.join(name)).unwrap();
+        }
+        let class = root.join("class/block");
+        fs::create_dir_all(&class).unwrap();
+        symlink(&partition, class.join("nvme0n1p3")).unwrap();
+        for address in controllers {
+            assert!(bus.is_behind("nvme0n1p3", address, DEPTH), "{address}");
+        }
+        assert!(!bus.is_behind("nvme0n1p3", "0000:00:05.0", DEPTH));
     }
 }

@@ -82,7 +82,7 @@ pub(super) trait Bus: Clone + Send + Sync + 'static {
     fn driver(&self, address: &str) -> Option<String>;
     /// The drivers that there are.
     fn drivers(&self) -> BTreeSet<String>;
-    /// Where something is mounted that lies on the device.
+    /// What lies on the device and is in use.
     fn carries(&self, address: &str) -> Option<String>;
     /// Lets the device have this driver alone; empty: any that knows it.
     fn choose(&self, address: &str, driver: &str) -> io::Result<()>;
@@ -183,7 +183,9 @@ impl Memory {
         for address in &released {
             self.chosen.remove(address);
             match release(bus, address) {
-                Ok(()) => console::say(&format!("PCI device {address} has its own driver again")),
+                Ok(()) => console::say(&format!(
+                    "PCI device {address}: the kernel chooses its driver again"
+                )),
                 Err(error) => console::warn(&format!(
                     "PCI device {address} cannot get its own driver back: {error}"
                 )),
@@ -236,10 +238,8 @@ impl Memory {
                 "there is no driver {target}; it is waited for: a KernelModuleConfig loads its module"
             ));
         }
-        if let Some(place) = bus.carries(address) {
-            return Err(format!(
-                "it keeps the driver {driver}: what is mounted at {place} lies on it"
-            ));
+        if let Some(what) = bus.carries(address) {
+            return Err(format!("it keeps the driver {driver}: {what} lies on it"));
         }
         let Err(error) = take(bus, address, &driver, target) else {
             self.refused.remove(address);

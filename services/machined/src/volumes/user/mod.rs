@@ -27,7 +27,7 @@ use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, Volume, WIPED};
 pub use choose::Facts;
 pub use known::forget;
 pub use opened::OpenedVolumes;
-pub use swap::{areas, stop_swapping};
+pub use swap::{areas, stop_swapping, swapped_to};
 pub use whole_disk::Signature;
 pub use world::World;
 

@@ -54,11 +54,17 @@ pub(super) fn stop(device: &Path) -> Result<(), String> {
     }
 }
 
+/// The paths of what is swapped to; none when the kernel cannot be asked.
+#[must_use]
+pub fn swapped_to() -> Vec<String> {
+    let list = fs::read_to_string(IN_USE).unwrap_or_default();
+    areas(&list).map(|area| area.device.to_owned()).collect()
+}
+
 /// Swaps to nothing any more.
 pub fn stop_swapping() {
-    for area in areas(&fs::read_to_string(IN_USE).unwrap_or_default()) {
-        let device = area.device;
-        if let Err(why) = stop(Path::new(device)) {
+    for device in swapped_to() {
+        if let Err(why) = stop(Path::new(&device)) {
             console::warn(&format!("{device}: {why}"));
         }
     }
