@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("corten-config", &["corten-corpus"]),
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
+    ("corten-dial", &[]),
     ("corten-extension", &["corten-corpus"]),
     ("corten-luks", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -35,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-api",
             "corten-config",
             "corten-corpus",
+            "corten-dial",
             "corten-extension",
             "corten-luks",
             "corten-meta",
@@ -45,7 +47,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "apid",
-        &["corten-api", "corten-daemon", "corten-pki", "corten-sys"],
+        &[
+            "corten-api",
+            "corten-daemon",
+            "corten-dial",
+            "corten-pki",
+            "corten-sys",
+        ],
     ),
     (
         "registryd",
@@ -75,7 +83,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // The host. Nothing here links a program of the node.
-    ("cortenctl", &["corten-api", "corten-config", "corten-pki"]),
+    (
+        "cortenctl",
+        &["corten-api", "corten-config", "corten-dial", "corten-pki"],
+    ),
     (
         "mkimage",
         &["corten-config", "corten-extension", "corten-meta"],

@@ -1,16 +1,11 @@
 //! Connections to nodes: the first endpoint that answers carries the call.
 
-use std::convert::Infallible;
-use std::error::Error as _;
 use std::fmt;
 use std::future::ready;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::AsyncBufReadExt as _;
@@ -21,7 +16,6 @@ use tokio_rustls::client::TlsStream;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint as Http, Uri};
-use tower::ServiceExt as _;
 
 use crate::cli::Global;
 use crate::clientconfig::{Identity, Search};
@@ -293,7 +287,7 @@ async fn dial(
         )
     })?
     .map_err(|error| refused(&error))?;
-    let tcp = tcp(found.collect())
+    let tcp = corten_dial::one_of(found.collect(), CONNECT)
         .await
         .map_err(|error| refused(&error))?;
     keep_alive(&tcp).map_err(|error| error.to_string())?;
@@ -315,27 +309,6 @@ async fn dial(
     }
     accepted(&mut stream, endpoint.host()).await?;
     Ok(stream)
-}
-
-/// Connects to one of a host's addresses. Each of a family has the same share of
-/// [`CONNECT`], and the other family begins 0.3 s after the first (RFC 8305): one
-/// address where nobody is must not take the time of those that answer.
-async fn tcp(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let resolved =
-        tower::service_fn(move |_: Name| ready(Ok::<_, Infallible>(addresses.clone().into_iter())));
-    let mut connector = HttpConnector::new_with_resolver(resolved);
-    connector.set_connect_timeout(Some(CONNECT));
-    // The port is that of the addresses.
-    let connected = connector.oneshot(Uri::from_static("http://endpoint")).await;
-    connected.map(TokioIo::into_inner).map_err(|error| {
-        match error
-            .source()
-            .and_then(|below| below.downcast_ref::<io::Error>())
-        {
-            Some(below) => io::Error::new(below.kind(), below.to_string()),
-            None => io::Error::other(error),
-        }
-    })
 }
 
 /// With TLS 1.3 a node refuses our certificate after our side of the handshake
@@ -407,47 +380,17 @@ async fn channel(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpSocket};
-
     use super::*;
 
-    /// An address that answers nobody any more: connections wait there for one who accepts them, and there
-    /// is no room for another (listen(2)).
-    async fn silent() -> (TcpListener, Vec<TcpStream>) {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut waiting = Vec::new();
-        while let Ok(Ok(stream)) =
-            timeout(Duration::from_secs(1), TcpStream::connect(address)).await
-        {
-            waiting.push(stream);
+    #[test]
+    fn who_does_not_answer_is_told_in_a_sentence() {
+        for (kind, sentence) in [
+            (io::ErrorKind::TimedOut, "no answer within 5 s; "),
+            (io::ErrorKind::ConnectionRefused, "connection refused; "),
+            (io::ErrorKind::HostUnreachable, "host unreachable"),
+        ] {
+            let told = refused(&kind.into());
+            assert!(told.starts_with(sentence), "{told}");
         }
-        (listener, waiting)
-    }
-
-    #[tokio::test]
-    async fn addresses_where_nobody_answers_leave_time_for_the_next() {
-        let (silent, _waiting) = silent().await;
-        // Nobody listens there, and no test is given it.
-        let refusing = SocketAddr::from(([127, 0, 0, 1], 1));
-        let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (silent, good) = (silent.local_addr().unwrap(), good.local_addr().unwrap());
-        let stream = tcp(vec![silent, refusing, good]).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), good);
-        let refusal = tcp(vec![refusing]).await.unwrap_err();
-        assert_eq!(refusal.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[tokio::test]
-    async fn a_silent_address_and_no_other_is_told_in_a_sentence() {
-        let (silent, _waiting) = silent().await;
-        let error = tcp(vec![silent.local_addr().unwrap()]).await.unwrap_err();
-        assert!(
-            refused(&error).starts_with("no answer within 5 s;"),
-            "{error}"
-        );
-        tcp(Vec::new()).await.unwrap_err();
     }
 }

@@ -1,26 +1,19 @@
 //! The way to other nodes: TLS to their apid, with this node's own certificate as the client's.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::error::Error as _;
 use std::fmt;
-use std::future::ready;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response, Uri};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::TokioIo;
+use http::{Request, Response};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Status;
-use tower::ServiceExt as _;
 
 use crate::answer::Answer;
 use crate::connection::{ANOTHER_NODES, Connection};
@@ -176,63 +169,15 @@ pub(crate) fn network() -> Dial {
                 let text = format!("{error}; an IP address needs no name server");
                 io::Error::new(error.kind(), text)
             })?;
-            one_of(addresses.collect()).await
+            corten_dial::one_of(addresses.collect(), TCP).await
         })
-    })
-}
-
-/// Connects to one of a name's addresses. Each of a family has the same share of [`TCP`], and the other family begins
-/// 0.3 s after the first (RFC 8305): an address where nobody is must not take the time of those that answer.
-async fn one_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let resolved =
-        tower::service_fn(move |_: Name| ready(Ok::<_, Infallible>(addresses.clone().into_iter())));
-    let mut connector = HttpConnector::new_with_resolver(resolved);
-    connector.set_connect_timeout(Some(TCP));
-    // The port is that of the addresses.
-    let connected = connector.oneshot(Uri::from_static("http://node")).await;
-    connected.map(TokioIo::into_inner).map_err(|error| {
-        let below = error
-            .source()
-            .and_then(|below| below.downcast_ref::<io::Error>());
-        match below {
-            Some(below) if below.kind() == io::ErrorKind::TimedOut => io::Error::new(
-                below.kind(),
-                format!("no answer within {} s", TCP.as_secs()),
-            ),
-            Some(below) => io::Error::new(below.kind(), below.to_string()),
-            None => io::Error::other(error),
-        }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpSocket};
-    use tokio::time::timeout;
-
     use super::*;
     use crate::tests::client::tls;
-
-    #[tokio::test]
-    async fn a_name_whose_first_address_is_silent_leads_to_the_second() {
-        // Connections wait there for one who accepts them, until there is no room for another (listen(2)).
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let silent = listener.local_addr().unwrap();
-        let mut waiting = Vec::new();
-        while let Ok(Ok(stream)) = timeout(Duration::from_secs(1), TcpStream::connect(silent)).await
-        {
-            waiting.push(stream);
-        }
-        let accepting = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let good = accepting.local_addr().unwrap();
-        let stream = one_of(vec![silent, good]).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), good);
-        let error = one_of(vec![silent]).await.unwrap_err();
-        assert_eq!(error.to_string(), "no answer within 3 s");
-        one_of(Vec::new()).await.unwrap_err();
-    }
 
     #[test]
     fn as_many_nodes_are_kept_as_are_busy_or_were_called_last() {

@@ -3,15 +3,17 @@
 //! The key is made here and never leaves the node. Whom trustd answers for is believed of the config alone
 //! (`machine.ca`, `machine.acceptedCAs`), not of trustd's answer.
 
+use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use corten_api::securityapi::CertificateRequest;
 use corten_api::securityapi::security_service_client::SecurityServiceClient;
 use corten_pki::{CertificateAndKey, PkiError};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::Request;
-use tonic::transport::{Certificate, ClientTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Uri};
 
 /// For one control plane node to be reached and to answer (the reference's number).
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,9 +116,11 @@ async fn ask_one(
         .ca_certificate(Certificate::from_pem(&asked.authorities))
         .domain_name(endpoint);
     let uri = format!("https://{}", authority(endpoint, asked.port));
+    let (host, port) = (endpoint.to_owned(), asked.port);
+    let connector = tower::service_fn(move |_: Uri| connect(host.clone(), port));
     let channel = tonic::transport::Endpoint::from_shared(uri)?
         .tls_config(tls)?
-        .connect_with_connector(sharing(HttpConnector::new()))
+        .connect_with_connector(connector)
         .await?;
     let answer = SecurityServiceClient::new(channel)
         .certificate(request)
@@ -131,13 +135,12 @@ async fn ask_one(
     Ok(issued)
 }
 
-/// Connects to one of a name's addresses. Each of a family has the same share of [`CONNECT`], and the other family
-/// begins 0.3 s after the first (RFC 8305): a node that is gone must not keep a worker from the others of its name.
-fn sharing<R>(mut connector: HttpConnector<R>) -> HttpConnector<R> {
-    connector.set_connect_timeout(Some(CONNECT));
-    // TLS is begun on the connection afterwards.
-    connector.enforce_http(false);
-    connector
+/// A connection to one of the host's addresses, on which TLS is begun afterwards: a node that is gone must not keep
+/// a worker from the others of its name.
+async fn connect(host: String, port: u16) -> io::Result<TokioIo<TcpStream>> {
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let stream = corten_dial::one_of(addresses.collect(), CONNECT).await?;
+    Ok(TokioIo::new(stream))
 }
 
 /// Host and port as a URL has them.
@@ -150,38 +153,7 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-    use std::future::ready;
-
-    use hyper_util::client::legacy::connect::dns::Name;
-    use tokio::net::{TcpListener, TcpSocket, TcpStream};
-    use tokio::time::timeout;
-    use tower::ServiceExt as _;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_name_whose_first_address_is_silent_leads_to_the_second() {
-        // Connections wait there for one who accepts them, until there is no room for another (listen(2)).
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let silent = listener.local_addr().unwrap();
-        let mut waiting = Vec::new();
-        while let Ok(Ok(stream)) = timeout(Duration::from_secs(1), TcpStream::connect(silent)).await
-        {
-            waiting.push(stream);
-        }
-        let accepting = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let good = accepting.local_addr().unwrap();
-        let resolver = tower::service_fn(move |_: Name| {
-            ready(Ok::<_, Infallible>([silent, good].into_iter()))
-        });
-        let connector = sharing(HttpConnector::new_with_resolver(resolver));
-        let uri = http::Uri::from_static("https://cp.example.com");
-        let stream = connector.oneshot(uri).await.unwrap();
-        assert_eq!(stream.inner().peer_addr().unwrap(), good);
-    }
 
     #[test]
     fn ipv6_addresses_stand_in_brackets() {

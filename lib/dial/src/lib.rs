@@ -1,0 +1,112 @@
+//! TCP connections to hosts that have several addresses: the client's to an endpoint, apid's to other nodes, a
+//! joining node's to trustd.
+//!
+//! Owns: which address of a host is tried when, and for how long.
+//! Never does: ask name servers, or say anything on a connection.
+//! Talks to: the addresses it is given.
+//! On a laptop: `cargo test -p corten-dial`.
+
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::future::ready;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower::ServiceExt as _;
+
+/// Connects to one of a host's addresses. Each of a family has the same share of `within`, and the other family
+/// begins 0.3 s after the first (RFC 8305): an address where nobody is must not take the time of those that answer.
+///
+/// # Errors
+/// What came of the first address of the family that failed last; [`io::ErrorKind::TimedOut`] when it did not answer
+/// in its share. Also when there is no address.
+pub async fn one_of(addresses: Vec<SocketAddr>, within: Duration) -> io::Result<TcpStream> {
+    let resolved =
+        tower::service_fn(move |_: Name| ready(Ok::<_, Infallible>(addresses.clone().into_iter())));
+    let mut connector = HttpConnector::new_with_resolver(resolved);
+    connector.set_connect_timeout(Some(within));
+    // The port is that of the addresses.
+    let connected = connector.oneshot(Uri::from_static("http://host")).await;
+    connected.map(TokioIo::into_inner).map_err(|error| {
+        let below = error
+            .source()
+            .and_then(|below| below.downcast_ref::<io::Error>());
+        match below {
+            Some(below) if below.kind() == io::ErrorKind::TimedOut => io::Error::new(
+                below.kind(),
+                format!("no answer within {} s", within.as_secs()),
+            ),
+            Some(below) => io::Error::new(below.kind(), below.to_string()),
+            None => io::Error::other(error),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Nobody listens there, and no test is given it.
+    const REFUSING: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
+
+    /// An address that answers nobody any more: connections wait there for one who accepts them, and there is no
+    /// room for another (listen(2)).
+    struct Silent {
+        listener: TcpListener,
+        _waiting: Vec<TcpStream>,
+    }
+
+    impl Silent {
+        async fn new() -> Silent {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(0).unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut waiting = Vec::new();
+            while let Ok(Ok(stream)) =
+                timeout(Duration::from_secs(1), TcpStream::connect(address)).await
+            {
+                waiting.push(stream);
+            }
+            Silent {
+                listener,
+                _waiting: waiting,
+            }
+        }
+
+        fn address(&self) -> SocketAddr {
+            self.listener.local_addr().unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn addresses_where_nobody_answers_leave_time_for_the_next() {
+        let silent = Silent::new().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good = listener.local_addr().unwrap();
+        let all = vec![silent.address(), REFUSING.into(), good];
+        let stream = one_of(all, Duration::from_secs(3)).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+    }
+
+    #[tokio::test]
+    async fn it_is_told_why_there_is_no_connection() {
+        let silent = Silent::new().await;
+        let within = Duration::from_secs(1);
+        let error = one_of(vec![silent.address()], within).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "no answer within 1 s");
+        let error = one_of(vec![REFUSING.into()], within).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        one_of(Vec::new(), within).await.unwrap_err();
+    }
+}
