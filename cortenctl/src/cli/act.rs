@@ -304,11 +304,8 @@ pub(crate) struct Applying {
 #[derive(Debug, Args)]
 pub(crate) struct RotateCa {
     /// Every control plane node
-    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// A control plane node, too
-    #[arg(long, hide = true, value_name = "HOST")]
-    pub(crate) init_node: Option<String>,
     /// Every worker
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,

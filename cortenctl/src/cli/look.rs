@@ -243,11 +243,8 @@ pub(crate) struct Health {
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
     /// Nodes of the control plane to check; without any name only the nodes that are called
-    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// A control plane node to check, too
-    #[arg(long, hide = true, value_name = "HOST")]
-    pub(crate) init_node: Option<String>,
     /// Workers to check; without any name only the nodes that are called
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,

@@ -170,6 +170,24 @@ fn forms_of_output() {
 }
 
 #[test]
+fn the_first_control_plane_node_is_one_of_them() {
+    let Verb::Health(health) = parse("health --init-node a --control-plane-nodes b,c")
+        .unwrap()
+        .verb
+    else {
+        panic!("no health");
+    };
+    assert_eq!(health.control_plane_nodes, ["a", "b", "c"]);
+    let Verb::RotateCa(rotate) = parse("rotate-ca --control-plane-nodes b --init-node a")
+        .unwrap()
+        .verb
+    else {
+        panic!("no rotate-ca");
+    };
+    assert_eq!(rotate.control_plane_nodes, ["b", "a"]);
+}
+
+#[test]
 fn what_is_usual_needs_no_flag() {
     let Verb::Reboot(reboot) = parse("reboot").unwrap().verb else {
         panic!("no reboot");

@@ -29,18 +29,12 @@ pub(crate) async fn run(global: &Global, args: &Health) -> Result<(), Failure> {
     finish(&failed)
 }
 
-/// The control plane nodes that are named, by whichever flag.
-fn control_plane(args: &Health) -> Vec<String> {
-    let others = args.control_plane_nodes.iter();
-    args.init_node.iter().chain(others).cloned().collect()
-}
-
 /// The node that is called checks those that are named, or itself.
 async fn by_one(global: &Global, args: &Health) -> Result<Failed, Failure> {
     let body = HealthCheckRequest {
         wait_timeout: prost_types::Duration::try_from(args.wait_timeout).ok(),
         cluster_info: Some(ClusterInfo {
-            control_plane_nodes: control_plane(args),
+            control_plane_nodes: args.control_plane_nodes.clone(),
             worker_nodes: args.worker_nodes.clone(),
             force_endpoint: args.k8s_endpoint.clone(),
         }),
@@ -53,7 +47,7 @@ async fn by_one(global: &Global, args: &Health) -> Result<Failed, Failure> {
 /// Each node that is named, or called, checks itself. One that is away is waited for.
 async fn themselves(global: &Global, args: &Health) -> Result<Failed, Failure> {
     let mut target = Target::of(global)?;
-    let named = [control_plane(args), args.worker_nodes.clone()].concat();
+    let named = [&*args.control_plane_nodes, &*args.worker_nodes].concat();
     if !named.is_empty() {
         target.nodes = named;
     }

@@ -86,9 +86,7 @@ pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure>
         ));
     }
     let mut target = Target::of(global)?;
-    let control_plane = args.init_node.iter().chain(&args.control_plane_nodes);
-    let named = control_plane.chain(&args.worker_nodes);
-    let named: Vec<String> = named.cloned().collect();
+    let named = [&*args.control_plane_nodes, &*args.worker_nodes].concat();
     if !named.is_empty() {
         target.nodes = named;
     }
