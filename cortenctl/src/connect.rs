@@ -76,6 +76,12 @@ pub(crate) struct Route {
     pub(crate) session: Result<Session, String>,
 }
 
+/// Those of the routes that are open: what is said of the others need not be said again.
+pub(crate) fn opened(routes: &[Route]) -> Vec<Route> {
+    let open = routes.iter().filter(|route| route.session.is_ok());
+    open.cloned().collect()
+}
+
 /// How many nodes will answer.
 pub(crate) fn count(routes: &[Route]) -> usize {
     let nodes = |route: &Route| {

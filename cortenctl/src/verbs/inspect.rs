@@ -3,20 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use corten_api::inspect::{ControllerRuntimeDependency, DependencyEdgeType};
+use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
+use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
+use corten_api::inspect::{
+    ControllerDependencyEdge, ControllerRuntimeDependency, DependencyEdgeType,
+};
 use tonic::Code;
 
 use crate::answers::{Answers, ask};
 use crate::cli::Dependencies;
 use crate::clients::Inspect;
-use crate::connect::Route;
+use crate::connect::{Route, opened};
 use crate::failure::Failure;
 use crate::resources;
 use crate::stream::{Failed, Trouble, each};
 use crate::table::{print, printable};
 
 /// The ids of resources by node and type.
-type Resources = BTreeMap<String, BTreeMap<String, Vec<String>>>;
+type Resources = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Result<(), Failure> {
     let call = |mut client: Inspect, request| async move {
@@ -25,7 +29,7 @@ pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Res
     let mut answers = ask(routes.clone(), (), call).await?;
     let mut resources = Resources::new();
     if args.with_resources {
-        let late = resources_of(routes, &answers, &mut resources).await?;
+        let late = resources_of(opened(&routes), &answers, &mut resources).await?;
         answers.failed.extend(late);
     }
     for (node, message) in &answers.good {
@@ -35,7 +39,7 @@ pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Res
     answers.finish()
 }
 
-/// Lists the resources of every type in the nodes' graphs. A type that may not be read has none.
+/// Lists the resources of every type in the nodes' graphs. A type with secrets that may not be read has none.
 async fn resources_of(
     routes: Vec<Route>,
     answers: &Answers<ControllerRuntimeDependency>,
@@ -45,14 +49,16 @@ async fn resources_of(
         let Some((_, message)) = answers.good.iter().find(|(name, _)| *name == node.name) else {
             return Ok(());
         };
-        let edges = message.edges.iter();
-        let kinds: BTreeSet<(&str, &str)> = edges
-            .map(|edge| (&*edge.resource_namespace, &*edge.resource_type))
-            .collect();
+        let definitions = resources::definitions(node).await?;
         let of_node = found.entry(node.name.clone()).or_default();
-        for (namespace, kind) in kinds {
+        for ((namespace, kind), sensitivity) in places(&message.edges, &definitions) {
+            let is_secret = sensitivity == Sensitivity::Sensitive;
             let listed = match resources::list(node, namespace, kind).await {
-                Err(Trouble::Call(status)) if status.code() == Code::PermissionDenied => continue,
+                Err(Trouble::Call(status))
+                    if is_secret && status.code() == Code::PermissionDenied =>
+                {
+                    continue;
+                }
                 listed => listed?,
             };
             let ids = listed.into_iter().filter_map(|one| one.metadata);
@@ -64,13 +70,34 @@ async fn resources_of(
     .await
 }
 
+/// Where the resources of a graph are: namespaces and types. An edge of a controller that writes names no namespace,
+/// which is that of the type then; of a type that the node does not define, nobody knows it.
+fn places<'a>(
+    edges: &'a [ControllerDependencyEdge],
+    definitions: &'a [ResourceDefinitionSpec],
+) -> BTreeMap<(&'a str, &'a str), Sensitivity> {
+    let definitions: BTreeMap<&str, &ResourceDefinitionSpec> = definitions
+        .iter()
+        .map(|one| (&*one.resource_type, one))
+        .collect();
+    let place = |edge: &'a ControllerDependencyEdge| {
+        let definition = definitions.get(&*edge.resource_type)?;
+        let namespace = match &*edge.resource_namespace {
+            "" => &*definition.default_namespace,
+            named => named,
+        };
+        Some(((namespace, &*edge.resource_type), definition.sensitivity()))
+    };
+    edges.iter().filter_map(place).collect()
+}
+
 /// A graph in the language of Graphviz: boxes are controllers, ellipses are
 /// types of resources, and arrows point where the data goes. Notes are resources, at
 /// a dotted line to their type.
 fn graph(
     node: &str,
     message: &ControllerRuntimeDependency,
-    resources: &BTreeMap<String, Vec<String>>,
+    resources: &BTreeMap<String, BTreeSet<String>>,
 ) -> String {
     let mut text = format!("digraph {} {{\n", quoted(node));
     let mut controllers: BTreeSet<&str> = BTreeSet::new();
@@ -148,14 +175,48 @@ mod tests {
 }
 "#;
         assert_eq!(graph("n", &message, &BTreeMap::new()), expected);
-        let resources = BTreeMap::from([("Out".to_owned(), vec!["a".to_owned(), "\"".to_owned()])]);
-        let notes = r#"    "Out/a" [shape=note, label="a"];
-    "Out" -> "Out/a" [style=dotted, arrowhead=none];
-    "Out/\"" [shape=note, label="\""];
+        let ids = ["a", "\""].map(str::to_owned);
+        let resources = BTreeMap::from([("Out".to_owned(), BTreeSet::from(ids))]);
+        let notes = r#"    "Out/\"" [shape=note, label="\""];
     "Out" -> "Out/\"" [style=dotted, arrowhead=none];
+    "Out/a" [shape=note, label="a"];
+    "Out" -> "Out/a" [style=dotted, arrowhead=none];
 }
 "#;
         let expected = expected.replace("}\n", notes);
         assert_eq!(graph("n", &message, &resources), expected);
+    }
+
+    #[test]
+    fn resources_are_looked_for_where_they_are_read_and_in_their_types_namespace() {
+        let edge = |namespace: &str, resource: &str| ControllerDependencyEdge {
+            resource_namespace: namespace.into(),
+            resource_type: resource.into(),
+            ..Default::default()
+        };
+        let edges = [
+            edge("", "Links"),
+            edge("layers", "Links"),
+            edge("net", "Links"),
+            edge("", "Keys"),
+            edge("", "Strangers"),
+        ];
+        let definition = |name: &str, namespace: &str, sensitivity| ResourceDefinitionSpec {
+            resource_type: name.into(),
+            default_namespace: namespace.into(),
+            sensitivity: i32::from(sensitivity),
+            ..Default::default()
+        };
+        let definitions = [
+            definition("Links", "net", Sensitivity::NonSensitive),
+            definition("Keys", "secrets", Sensitivity::Sensitive),
+            definition("Others", "net", Sensitivity::NonSensitive),
+        ];
+        let expected = [
+            (("layers", "Links"), Sensitivity::NonSensitive),
+            (("net", "Links"), Sensitivity::NonSensitive),
+            (("secrets", "Keys"), Sensitivity::Sensitive),
+        ];
+        assert_eq!(places(&edges, &definitions), BTreeMap::from(expected));
     }
 }

@@ -2,20 +2,20 @@
 
 use corten_api::machine::connect_record::{State, TimerActive};
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
-use corten_api::machine::{ConnectRecord, ContainersRequest, Netstat as Answer, NetstatRequest};
+use corten_api::machine::{ConnectRecord, Netstat as Answer, NetstatRequest};
 use serde_json::{Value, json};
 
 use crate::answers::{Answers, ask};
 use crate::cli::{Kubernetes, Netstat};
 use crate::clients::Machine;
-use crate::connect::Route;
+use crate::connect::{Route, opened};
 use crate::failure::Failure;
 use crate::output::show;
-use crate::stream::{Node, Trouble, each};
+use crate::stream::{Failed, each};
 use crate::table::{Table, printable};
 use crate::verbs::containers;
 
-/// Which pod a network namespace of a node belongs to.
+/// Nodes, network namespaces there, and the pods they belong to.
 type Pods = Vec<(String, String, String)>;
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failure> {
@@ -23,11 +23,15 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
     if args.verbose {
         eprintln!("asking for {}", asked(&body));
     }
-    let pods = if args.pods {
-        pods(routes.clone()).await?
-    } else {
-        Pods::new()
-    };
+    let mut names = Pods::new();
+    if args.pods {
+        let (pods, failed) = pods(routes.clone()).await?;
+        names = pods;
+        for (node, why) in &failed {
+            let (node, why) = (printable(node), printable(why));
+            eprintln!("{node}: its pods have no names here: {why}");
+        }
+    }
     let answers = match &args.pod {
         Some(pod) => of_pod(routes, &body, pod).await?,
         None => {
@@ -38,7 +42,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
     show(
         answers,
         &args.output,
-        |messages| table(messages, args, &pods).render(),
+        |messages| table(messages, args, &names).render(),
         fields,
     )
 }
@@ -49,15 +53,17 @@ async fn of_pod(
     body: &NetstatRequest,
     pod: &str,
 ) -> Result<Answers<Answer>, Failure> {
+    let (pods, mut failed) = pods(routes.clone()).await?;
     let mut good = Vec::new();
-    let failed = each(routes, async |node| {
-        let Some(namespace) = network_namespace(node, pod).await? else {
+    let late = each(opened(&routes), async |node| {
+        let mut here = pods.iter().filter(|(of, _, _)| *of == node.name);
+        let Some((_, namespace, _)) = here.find(|(_, _, name)| name == pod) else {
             return Ok(());
         };
         let body = NetstatRequest {
             netns: Some(NetNs {
                 hostnetwork: false,
-                netns: vec![namespace],
+                netns: vec![namespace.clone()],
                 allnetns: false,
             }),
             ..body.clone()
@@ -68,29 +74,13 @@ async fn of_pod(
         Ok(())
     })
     .await?;
+    failed.extend(late);
     if good.is_empty() && failed.is_empty() {
         return Err(Failure::call(format!(
             "{pod:?} is no pod with a network of its own on the nodes asked; `containers -k` lists pods as NAMESPACE/POD"
         )));
     }
     Ok(Answers { good, failed })
-}
-
-/// The network namespace of a pod, if it is on the node and has one.
-async fn network_namespace(node: &Node, pod: &str) -> Result<Option<String>, Trouble> {
-    let (namespace, driver) = containers::namespace(Kubernetes { kubernetes: true });
-    let body = ContainersRequest {
-        namespace,
-        driver: driver.into(),
-    };
-    let answer = node
-        .client::<Machine>()
-        .containers(node.brief(body))
-        .await?;
-    let messages = answer.into_inner().messages.into_iter();
-    let mut all = messages.flat_map(|message| message.containers);
-    let found = all.find(|one| one.pod_id == pod && !one.network_namespace.is_empty());
-    Ok(found.map(|one| one.network_namespace))
 }
 
 /// No protocol means all of them, and so does no family.
@@ -144,14 +134,9 @@ fn asked(body: &NetstatRequest) -> String {
     names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which pods there are. Without them the sockets are still shown, and it is
-/// said why they have no names.
-async fn pods(routes: Vec<Route>) -> Result<Pods, Failure> {
+/// Which pods with a network of their own there are, and which nodes do not tell.
+async fn pods(routes: Vec<Route>) -> Result<(Pods, Failed), Failure> {
     let answers = containers::all(routes, Kubernetes { kubernetes: true }).await?;
-    for (node, why) in &answers.failed {
-        let (node, why) = (printable(node), printable(why));
-        eprintln!("{node}: its pods have no names here: {why}");
-    }
     let mut pods = Pods::new();
     for (node, message) in answers.good {
         let with_pods = message.containers.into_iter();
@@ -161,7 +146,7 @@ async fn pods(routes: Vec<Route>) -> Result<Pods, Failure> {
                 .map(|one| (node.clone(), one.network_namespace, one.pod_id)),
         );
     }
-    Ok(pods)
+    Ok((pods, answers.failed))
 }
 
 fn table(messages: &[(String, Answer)], args: &Netstat, pods: &Pods) -> Table {

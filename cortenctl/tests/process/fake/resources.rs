@@ -12,6 +12,10 @@ use tonic::{Request, Response, Status};
 
 use super::{Fake, frames, up};
 
+const DEFINITIONS: &str = "ResourceDefinitions.meta.cosi.dev";
+/// The one type with secrets that they define.
+pub(super) const CONFIGS: &str = "MachineConfigs.config.talos.dev";
+
 fn definition(kind: &str, namespace: &str, alias: &str, columns: &[(&str, &str)]) -> api::Resource {
     let spec = ResourceDefinitionSpec {
         resource_type: kind.to_owned(),
@@ -30,7 +34,7 @@ fn definition(kind: &str, namespace: &str, alias: &str, columns: &[(&str, &str)]
                 json_path: (*path).to_owned(),
             })
             .collect(),
-        sensitivity: i32::from(kind.starts_with("MachineConfigs")),
+        sensitivity: i32::from(kind == CONFIGS),
         ..Default::default()
     };
     api::Resource {
@@ -70,10 +74,33 @@ fn resource(namespace: &str, kind: &str, id: &str, yaml: &str) -> api::Resource 
 }
 
 impl Fake {
+    /// What a node shows of a type. `reader` takes everybody for one, and `closed` shows what there is and no more.
+    fn shown(&self, node: &str, namespace: &str, kind: &str) -> Result<Vec<api::Resource>, Status> {
+        if namespace.is_empty() {
+            let why = "namespace \"\" is not supported";
+            return Err(Status::permission_denied(why));
+        }
+        let is_refused = match node {
+            "reader" => kind == CONFIGS,
+            "closed" => kind != DEFINITIONS,
+            _ => false,
+        };
+        if is_refused {
+            let why = format!("resource type {kind:?} holds secrets");
+            return Err(Status::permission_denied(why));
+        }
+        let mut all = self.all(node, kind);
+        all.retain(|one| {
+            let metadata = one.metadata.as_ref();
+            metadata.is_none_or(|metadata| metadata.namespace == namespace)
+        });
+        Ok(all)
+    }
+
     fn all(&self, node: &str, kind: &str) -> Vec<api::Resource> {
         let boot = format!("bootID: boot-{}\n", self.boots.load(Ordering::Relaxed));
         match kind {
-            "ResourceDefinitions.meta.cosi.dev" => vec![
+            DEFINITIONS => vec![
                 definition(
                     "Hostnames.net",
                     "network",
@@ -83,7 +110,7 @@ impl Fake {
                         ("Ready", r#"{.list[?(@.type=="Ready")].ok}"#),
                     ],
                 ),
-                definition("MachineConfigs.config.talos.dev", "config", "mc", &[]),
+                definition(CONFIGS, "config", "mc", &[]),
                 definition(
                     "Bads.x",
                     "x",
@@ -100,7 +127,7 @@ impl Fake {
                 vec![resource("network", kind, "hostname", &yaml)]
             }
             "Bads.x" => vec![resource("x", kind, "bad", "a: [1]\nc: [2, 3]\n")],
-            "MachineConfigs.config.talos.dev" => {
+            CONFIGS => {
                 let scalar = serde_json::Value::from(&*self.config).to_string();
                 vec![resource("config", kind, "v1alpha1", &scalar)]
             }
@@ -144,8 +171,10 @@ impl State for Fake {
     ) -> Result<Response<api::GetResponse>, Status> {
         let node = up(&request)?;
         let asked = request.into_inner();
-        let found = self.all(&node, &asked.r#type).into_iter();
-        let mut found = found.filter(|one| one.metadata.as_ref().is_some_and(|m| m.id == asked.id));
+        let found = self.shown(&node, &asked.namespace, &asked.r#type)?;
+        let mut found = found
+            .into_iter()
+            .filter(|one| one.metadata.as_ref().is_some_and(|m| m.id == asked.id));
         match found.next() {
             Some(resource) => Ok(Response::new(api::GetResponse {
                 resource: Some(resource),
@@ -159,8 +188,9 @@ impl State for Fake {
         request: Request<api::ListRequest>,
     ) -> Result<Response<BoxStream<api::ListResponse>>, Status> {
         let node = up(&request)?;
-        let found = self.all(&node, &request.get_ref().r#type).into_iter();
-        let found = found.map(|resource| api::ListResponse {
+        let asked = request.into_inner();
+        let found = self.shown(&node, &asked.namespace, &asked.r#type)?;
+        let found = found.into_iter().map(|resource| api::ListResponse {
             resource: Some(resource),
         });
         Ok(frames(found.collect()))
@@ -172,7 +202,8 @@ impl State for Fake {
     ) -> Result<Response<BoxStream<api::WatchResponse>>, Status> {
         let node = up(&request)?;
         let asked = request.into_inner();
-        let resource = self.all(&node, &asked.r#type).into_iter().next();
+        let found = self.shown(&node, &asked.namespace, &asked.r#type)?;
+        let resource = found.into_iter().next();
         let event = |event_type: api::EventType, error: Option<&str>| api::WatchResponse {
             event: vec![api::Event {
                 resource: resource.clone(),

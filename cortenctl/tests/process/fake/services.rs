@@ -7,6 +7,7 @@ use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{HealthCheckProgress, HealthCheckRequest};
 use corten_api::common::Metadata;
 use corten_api::google::rpc;
+use corten_api::inspect::DependencyEdgeType as EdgeType;
 use corten_api::inspect::inspect_service_server::InspectService;
 use corten_api::inspect::{
     ControllerDependencyEdge, ControllerRuntimeDependenciesResponse, ControllerRuntimeDependency,
@@ -24,6 +25,7 @@ use prost_types::Timestamp;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::resources::CONFIGS;
 use super::{Fake, answer, each, frames, names, up};
 
 fn at(seconds: i64) -> Option<Timestamp> {
@@ -120,14 +122,20 @@ impl InspectService for Fake {
             &request,
             |_, metadata| ControllerRuntimeDependency {
                 metadata,
-                edges: [("", "LinkStatuses.net"), ("network", "Hostnames.net")]
-                    .map(|(namespace, kind)| ControllerDependencyEdge {
-                        controller_name: "network.LinkController".into(),
-                        resource_namespace: namespace.into(),
-                        resource_type: kind.into(),
-                        ..Default::default()
-                    })
-                    .to_vec(),
+                // Who writes does not say where, as on a node.
+                edges: [
+                    (EdgeType::OutputExclusive, "", "LinkStatuses.net"),
+                    (EdgeType::OutputExclusive, "", "Hostnames.net"),
+                    (EdgeType::InputWeak, "config", CONFIGS),
+                ]
+                .map(|(edge_type, namespace, kind)| ControllerDependencyEdge {
+                    controller_name: "network.LinkController".into(),
+                    edge_type: edge_type.into(),
+                    resource_namespace: namespace.into(),
+                    resource_type: kind.into(),
+                    ..Default::default()
+                })
+                .to_vec(),
             },
             |metadata| ControllerRuntimeDependency {
                 metadata,
