@@ -121,6 +121,21 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     Target::of(global)?.open().await
 }
 
+/// Other routes to nodes of which none answered: a connection that ended stays so. While no endpoint answers, the old
+/// ones.
+///
+/// # Errors
+/// It is not endpoints that `open` fails for.
+pub(crate) async fn anew(
+    old: Vec<Route>,
+    open: impl AsyncFnOnce() -> Result<Vec<Route>, Failure>,
+) -> Result<Vec<Route>, Failure> {
+    match open().await {
+        Err(Failure::Call(_)) => Ok(old),
+        opened => opened,
+    }
+}
+
 /// A cluster's nodes, and as whom they are asked.
 pub(crate) struct Target {
     /// The name of the context.

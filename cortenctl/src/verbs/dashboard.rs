@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::cli::{Dashboard, Global};
-use crate::connect::{Route, routes};
+use crate::connect::{self, Route, routes};
 use crate::failure::Failure;
 
 use sample::Sample;
@@ -74,8 +74,8 @@ async fn show(
     }
 }
 
-/// Asks the nodes. A connection that ended stays so: when no node answers, the
-/// next look goes over new ones, if there are any.
+/// Asks the nodes. When none answers, the next look goes over new connections, if
+/// there are any.
 async fn look(
     ways: Vec<Route>,
     chosen: String,
@@ -85,11 +85,7 @@ async fn look(
     if !sample.versions.good.is_empty() {
         return Ok((ways, sample));
     }
-    match anew().await {
-        Ok(new) => Ok((new, sample)),
-        Err(Failure::Call(_)) => Ok((ways, sample)),
-        Err(other) => Err(other),
-    }
+    Ok((connect::anew(ways, anew).await?, sample))
 }
 
 /// Keys, read by a thread of their own: nodes may be slow, keys must not.

@@ -71,7 +71,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, &args.output).await,
         Verb::DiskFree(args) => diskfree::run(routes(&global).await?, &args).await,
-        Verb::Processes(args) => processes::run(routes(&global).await?, &args).await,
+        Verb::Processes(args) => processes::run(&global, &args).await,
         Verb::List(args) => list::run(routes(&global).await?, &args).await,
         Verb::Usage(args) => usage::run(routes(&global).await?, &args).await,
         Verb::Read(args) => copy::read(routes(&global).await?, &args).await,

@@ -11,10 +11,10 @@ use crossterm::terminal::{Clear, ClearType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::answers::ask;
-use crate::cli::{Processes, Sort};
+use crate::answers::{Answers, ask};
+use crate::cli::{Global, Processes, Sort};
 use crate::clients::Machine;
-use crate::connect::Route;
+use crate::connect::{Route, anew, routes};
 use crate::failure::Failure;
 use crate::output::show;
 use crate::table::Table;
@@ -27,21 +27,33 @@ const HEADER: &[&str] = &[
 /// With --watch: until the next look.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, args: &Processes) -> Result<(), Failure> {
+    let mut opened = routes(global).await?;
     if !args.watch {
-        return once(routes, args).await;
+        return tell(look(opened, args).await?, args);
     }
     loop {
+        let answers = look(opened.clone(), args).await?;
+        let nobody = answers.good.is_empty();
+        // The last ones are read while the nodes are asked.
         if stdout().is_terminal() {
             let begun = execute!(stdout(), Clear(ClearType::All), MoveTo(0, 0));
             begun.context("the terminal")?;
         }
-        once(routes.clone(), args).await?;
+        match tell(answers, args) {
+            // A node that failed may answer the next time.
+            Ok(()) | Err(Failure::Told) => {}
+            ended => return ended,
+        }
         sleep(PAUSE).await;
+        if nobody {
+            opened = anew(opened, async || routes(global).await).await?;
+        }
     }
 }
 
-async fn once(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
+/// Asks once, and sorts.
+async fn look(routes: Vec<Route>, args: &Processes) -> Result<Answers<Process>, Failure> {
     let mut answers = ask(routes, (), |mut client: Machine, request| async move {
         client.processes(request).await
     })
@@ -49,6 +61,10 @@ async fn once(routes: Vec<Route>, args: &Processes) -> Result<(), Failure> {
     for (_, message) in &mut answers.good {
         sort(&mut message.processes, args.sort);
     }
+    Ok(answers)
+}
+
+fn tell(answers: Answers<Process>, args: &Processes) -> Result<(), Failure> {
     show(
         answers,
         &args.output.output,

@@ -1,6 +1,6 @@
 //! A made-up node. It answers for itself and for whom it is asked to forward to:
-//! `down` is unreachable, `evil` answers what no node should, every other name is
-//! a healthy node.
+//! `down` is unreachable, `evil` answers what no node should, `silent` does not say what
+//! runs; every other name is a healthy node.
 
 mod etcd;
 mod files;
@@ -13,7 +13,7 @@ mod system;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use corten_api::cluster::cluster_service_server::ClusterServiceServer;
 use corten_api::common::Metadata;
@@ -57,14 +57,26 @@ use answer;
 pub(crate) struct Fake {
     /// How often they were rebooted.
     boots: Arc<AtomicU32>,
-    /// How often they were asked what their disks do.
+    /// How often they were asked what their disks do, or what runs.
     looks: Arc<AtomicU32>,
     /// Their machine config.
     config: Arc<str>,
 }
 
+impl Fake {
+    /// How often the nodes were asked what their disks do, or what runs.
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
+    }
+}
+
 /// Serves with what `gen config` wrote to a directory.
 pub(crate) async fn serve(directory: &Path) -> SocketAddr {
+    start(directory).await.0
+}
+
+/// The same, with what the nodes have in common.
+pub(crate) async fn start(directory: &Path) -> (SocketAddr, Fake) {
     let config = std::fs::read_to_string(directory.join("worker.yaml")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,10 +95,10 @@ pub(crate) async fn serve(directory: &Path) -> SocketAddr {
         .add_service(ClusterServiceServer::new(fake.clone()))
         .add_service(StorageServiceServer::new(fake.clone()))
         .add_service(FileSystemServiceServer::new(fake.clone()))
-        .add_service(TimeServiceServer::new(fake))
+        .add_service(TimeServiceServer::new(fake.clone()))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(server);
-    address
+    (address, fake)
 }
 
 fn names<T>(request: &Request<T>, key: &str) -> Vec<String> {

@@ -14,12 +14,24 @@ const CLEAR: &str = "\r\u{1b}[K";
 /// The screen that programs draw on, and back (xterm's 1049).
 const SCREEN: &str = "\u{1b}[?1049h";
 const SCREEN_LEFT: &str = "\u{1b}[?1049l";
+/// All of the screen is cleared, and what follows begins at its top (ECMA-48, ED and CUP).
+const CLEAR_ALL: &str = "\u{1b}[2J";
+const TOP: &str = "\u{1b}[1;1H";
+/// The key that ends a program on a terminal.
+const INTERRUPT: &str = "\u{3}";
 /// A program that has not ended by then is a failure, whatever it writes meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often is looked whether keys are to be pressed.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs a command line on a terminal of its own, made by `script` (util-linux).
-/// Keys are pressed once the output has `until`.
-fn on_terminal(line: &str, directory: &Path, until: &str, keys: &str) -> (ExitStatus, String) {
+/// Keys are pressed once `ready` is true of the output.
+fn on_terminal(
+    line: &str,
+    directory: &Path,
+    ready: impl Fn(&str) -> bool,
+    keys: &str,
+) -> (ExitStatus, String) {
     let mut child = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", line])
         .arg("/dev/null")
@@ -37,17 +49,16 @@ fn on_terminal(line: &str, directory: &Path, until: &str, keys: &str) -> (ExitSt
     let mut pressed = keys.is_empty();
     let end = Instant::now() + PATIENCE;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        match output.recv_timeout(left) {
+        match output.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Disconnected) => break,
-            // What waits already is handed over without a look at the time.
-            Ok(bytes) if !left.is_zero() => seen.extend(bytes),
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {
-                child.kill().and_then(|()| child.wait()).unwrap();
-                panic!("{line}: no end after {:?}", String::from_utf8_lossy(&seen));
-            }
+            Ok(bytes) => seen.extend(bytes),
+            Err(RecvTimeoutError::Timeout) => {}
         }
-        if !pressed && String::from_utf8_lossy(&seen).contains(until) {
+        if Instant::now() > end {
+            child.kill().and_then(|()| child.wait()).unwrap();
+            panic!("{line}: no end after {:?}", String::from_utf8_lossy(&seen));
+        }
+        if !pressed && ready(&String::from_utf8_lossy(&seen)) {
             stdin.write_all(keys.as_bytes()).unwrap();
             stdin.flush().unwrap();
             pressed = true;
@@ -79,10 +90,50 @@ fn command(endpoint: &str, arguments: &str) -> String {
 
 /// A directory with configs, and a node that serves with them.
 async fn node() -> (tempfile::TempDir, String) {
+    let (directory, address, _) = shared_node().await;
+    (directory, address)
+}
+
+/// The same, with what the made-up nodes have in common.
+async fn shared_node() -> (tempfile::TempDir, String, fake::Fake) {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
-    let address = fake::serve(directory.path()).await.to_string();
-    (directory, address)
+    let (address, fake) = fake::start(directory.path()).await;
+    (directory, address.to_string(), fake)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_are_shown_anew_though_a_node_fails() {
+    let (directory, address) = node().await;
+    let run = move || {
+        let line = command(&address, "processes -w -n n1,down");
+        let twice = |seen: &str| seen.matches("machined").count() >= 2;
+        on_terminal(&line, directory.path(), twice, INTERRUPT)
+    };
+    let (_, seen) = tokio::task::spawn_blocking(run).await.unwrap();
+    let mut pictures = seen.split(CLEAR_ALL);
+    assert_eq!(pictures.next(), Some(""), "{seen:?}");
+    let pictures: Vec<&str> = pictures.take(2).collect();
+    assert_eq!(pictures.len(), 2, "{seen:?}");
+    for picture in pictures {
+        assert!(picture.starts_with(&format!("{TOP}NODE ")), "{seen:?}");
+        assert!(picture.contains("machined"), "{seen:?}");
+    }
+    // Below the first one; the second may have been interrupted before that.
+    let (first, _) = seen.rsplit_once(CLEAR_ALL).unwrap();
+    assert!(first.contains("error: down: no route to host"), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_screen_stays_until_there_is_another_to_show() {
+    let (directory, address, fake) = shared_node().await;
+    let run = move || {
+        let line = command(&address, "processes -w -n silent");
+        let asked = |_: &str| fake.looks() > 0;
+        on_terminal(&line, directory.path(), asked, INTERRUPT)
+    };
+    let (_, seen) = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(!seen.contains(CLEAR_ALL), "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +142,7 @@ async fn the_dashboard_starts_and_ends() {
     let run = move || {
         let line = command(&address, "dashboard -n n1,n2");
         // Its first picture has the nodes.
-        on_terminal(&line, directory.path(), "n2", "q")
+        on_terminal(&line, directory.path(), |seen| seen.contains("n2"), "q")
     };
     let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
     assert!(status.success(), "{status}: {seen:?}");
@@ -116,7 +167,7 @@ async fn long_transfers_count_their_bytes_on_a_terminal_only() {
         ];
         let shown = verbs.map(|(arguments, label)| {
             let line = command(&address, &arguments);
-            let (status, seen) = on_terminal(&line, directory.path(), "", "");
+            let (status, seen) = on_terminal(&line, directory.path(), |_| false, "");
             assert!(status.success(), "{status}: {seen:?}");
             (label, seen)
         });
@@ -147,7 +198,7 @@ async fn zeros_are_counted_where_a_node_writes_them() {
     let (directory, address) = node().await;
     let run = move || {
         let line = command(&address, "wipe disk /dev/vdb --method ZEROES -n slow");
-        on_terminal(&line, directory.path(), "", "")
+        on_terminal(&line, directory.path(), |_| false, "")
     };
     let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
     assert!(status.success(), "{status}: {seen:?}");
