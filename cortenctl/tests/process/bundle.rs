@@ -57,6 +57,7 @@ async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
         ("n1/dmesg.log", "Linux"),
         ("n1/events.log", "machine.NewEvent"),
         ("n1/logs/apid.log", "started\ntoken ****** refused\n"),
+        ("n1/logs/audit.log", "started"),
         ("n1/resources/Hostnames.net.yaml", "hostname: n1"),
         ("n1/machineconfig.yaml", "type: worker"),
         ("evil/logs/_.._x.log", "started"),

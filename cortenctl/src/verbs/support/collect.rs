@@ -53,7 +53,7 @@ pub(super) async fn node(
     sources.put("processes.txt", process_table(node)).await?;
     sources.put("mounts.txt", mount_table(node)).await?;
     sources.put("machineconfig.yaml", config(node)).await?;
-    match limited(services(node)).await {
+    match limited(logs(node)).await {
         Ok(ids) => {
             for id in ids {
                 let name = format!("logs/{}.log", part(&id));
@@ -240,14 +240,14 @@ async fn mount_table(node: &Node) -> Result<String, Trouble> {
     Ok(mounts::table(&named).render())
 }
 
-async fn services(node: &Node) -> Result<Vec<String>, Trouble> {
+/// Every log there is: those of services, and others such as `audit`.
+async fn logs(node: &Node) -> Result<Vec<String>, Trouble> {
     let answer = node
         .client::<Machine>()
-        .service_list(node.brief(()))
+        .logs_containers(node.brief(()))
         .await?;
     let messages = answer.into_inner().messages.into_iter();
-    let services = messages.flat_map(|message| message.services);
-    Ok(services.map(|service| service.id).collect())
+    Ok(messages.flat_map(|message| message.ids).collect())
 }
 
 /// The machine config with its secrets hidden; one that cannot be read cannot

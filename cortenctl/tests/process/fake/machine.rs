@@ -45,6 +45,13 @@ impl MachineService for Fake {
         system::logs(&request)
     }
 
+    async fn logs_containers(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<api::LogsContainersResponse>, Status> {
+        system::logs_containers(&request)
+    }
+
     async fn dmesg(
         &self,
         request: Request<api::DmesgRequest>,
