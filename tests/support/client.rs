@@ -264,7 +264,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A table as the client prints it: columns start where their headers do.
+/// A table as the client prints it: columns are as wide as their widest cell, three blanks apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The headers.
@@ -274,16 +274,30 @@ pub struct Table {
 }
 
 impl Table {
-    /// Splits at runs of two or more spaces, as column headers may hold one.
+    /// Splits where the headers start, which may have single blanks: a cell may be empty, or have more of them.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let mut lines = text
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .map(cells);
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let mut lines = lines.map(|line| line.chars().collect::<Vec<char>>());
+        let header = lines.next().unwrap_or_default();
+        let blank = |at: usize| header.get(at).is_none_or(|c| *c == ' ');
+        let starts_one = |at: &usize| {
+            let first = *at == 0 || (*at > 1 && blank(*at - 1) && blank(*at - 2));
+            first && !blank(*at)
+        };
+        let starts: Vec<usize> = (0..header.len()).filter(starts_one).collect();
+        let cells = |line: &Vec<char>| -> Vec<String> {
+            let ends = starts.iter().skip(1).copied().chain([line.len()]);
+            let cells = starts.iter().zip(ends).map(|(start, end)| {
+                let cell = line.get(*start..end.min(line.len()).max(*start));
+                let cell: String = cell.unwrap_or_default().iter().collect();
+                cell.trim_end().to_owned()
+            });
+            cells.collect()
+        };
         Self {
-            headers: lines.next().unwrap_or_default(),
-            rows: lines.collect(),
+            headers: cells(&header),
+            rows: lines.map(|line| cells(&line)).collect(),
         }
     }
 
@@ -304,15 +318,6 @@ impl Table {
             .map(String::as_str)
             .collect()
     }
-}
-
-fn cells(line: &str) -> Vec<String> {
-    line.trim_end()
-        .split("  ")
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 #[cfg(test)]
@@ -375,5 +380,22 @@ mod tests {
         assert_eq!(table.headers, ["NODE", "TOTAL", "LAST CHANGE"]);
         assert_eq!(table.column("TOTAL"), ["972"]);
         assert_eq!(table.column("LAST CHANGE"), ["2m ago"]);
+        assert_eq!(table.rows.len(), 1);
+    }
+
+    #[test]
+    fn a_cell_may_be_empty_or_have_blanks() {
+        let text = "\
+NODE        LABEL     NAME
+127.0.0.1             └─ a
+127.0.0.1   a  b  c   d
+127.0.0.1
+";
+        let table = Table::parse(text);
+        assert_eq!(table.column("NODE"), ["127.0.0.1"; 3]);
+        assert_eq!(table.column("LABEL"), ["", "a  b  c", ""]);
+        assert_eq!(table.column("NAME"), ["└─ a", "d", ""]);
+        let none = Table::parse("");
+        assert!(none.headers.is_empty() && none.rows.is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! What tables of a node look like, cell by cell: the parts that are the same on every machine as they are, the others
 //! by their form.
 
+use tests::client::Table;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -87,39 +88,20 @@ impl Cell {
     }
 }
 
-/// The cells of a table: columns are as wide as their widest cell, three blanks apart, and a cell may be empty.
-fn cells(text: &str) -> Vec<Vec<String>> {
-    let header: Vec<char> = text.lines().next().unwrap_or_default().chars().collect();
-    let starts_one = |at: usize| {
-        let blank = |at: usize| header.get(at).is_none_or(|c| *c == ' ');
-        !blank(at) && (at == 0 || (at > 1 && blank(at - 1) && blank(at - 2)))
-    };
-    let starts: Vec<usize> = (0..header.len()).filter(|at| starts_one(*at)).collect();
-    let row = |line: &str| {
-        let line: Vec<char> = line.chars().collect();
-        let ends = starts.iter().skip(1).copied().chain([line.len()]);
-        let cells = starts.iter().zip(ends).map(|(start, end)| {
-            let cell = line.get(*start..end.min(line.len()).max(*start));
-            let cell: String = cell.unwrap_or_default().iter().collect();
-            cell.trim_end().to_owned()
-        });
-        cells.collect()
-    };
-    text.lines().map(row).collect()
-}
-
 impl Shown {
     /// What is wrong with what the verb printed.
     pub fn problems(&self, text: &str) -> Vec<String> {
-        let mut rows = cells(text).into_iter();
-        let header = rows.next().unwrap_or_default();
+        let table = Table::parse(text);
         let headers: Vec<&str> = self.columns.iter().map(|(header, _)| *header).collect();
-        if header != headers {
-            return vec![format!("headers {header:?} instead of {headers:?}")];
+        if table.headers != headers {
+            return vec![format!(
+                "headers {:?} instead of {headers:?}",
+                table.headers
+            )];
         }
         let mut problems = Vec::new();
         let mut is_there = self.row.is_empty();
-        for row in rows {
+        for row in table.rows {
             for ((header, cell), text) in self.columns.iter().zip(&row) {
                 if !cell.fits(text) {
                     problems.push(format!("{header}: {text:?} is no {cell:?}"));
@@ -139,7 +121,7 @@ impl Shown {
 }
 
 #[test]
-fn tables_are_read_by_the_places_of_their_headers() {
+fn what_is_wrong_with_a_table_is_told() {
     let shown = Shown {
         verb: &["list"],
         columns: &[
