@@ -143,8 +143,7 @@ fn verbs_that_look_are_answered_by_a_node() {
         "{refused}"
     );
 
-    let graph = node.ask(&admin, &["inspect", "dependencies"], SOON);
-    assert!(graph.starts_with("digraph "), "{graph}");
+    controllers_are_drawn(&node);
     let release = node.ask(&admin, &["read", "/etc/os-release"], SOON);
     assert!(release.contains("corten"), "{release}");
     let copied = node.vm.dir().join("copied");
@@ -157,11 +156,32 @@ fn verbs_that_look_are_answered_by_a_node() {
     let link = fs::read_link(copied.join("os-release"));
     assert_eq!(link.expect("a link"), Path::new("../usr/lib/os-release"));
 
+    everything_is_collected(&node);
+}
+
+/// As a graph, also with the resources there are.
+fn controllers_are_drawn(node: &Node) {
+    let admin = node.admin();
+    let graph = node.ask(&admin, &["inspect", "dependencies"], SOON);
+    assert!(graph.starts_with("digraph "), "{graph}");
+    // Of a type that controllers write and none reads.
+    let drawn = ["inspect", "dependencies", "--with-resources"];
+    let drawn = admin.call_within(SOON, &drawn);
+    let drawn = drawn.unwrap_or_else(|error| panic!("{error}"));
+    let note = r#""MachineTypes.config.talos.dev/machine-type" [shape=note"#;
+    assert!(drawn.contains(note), "{drawn}");
+}
+
+/// In a zip file.
+fn everything_is_collected(node: &Node) {
     let bundle = node.vm.dir().join("support.zip");
     let bundle_path = bundle.display().to_string();
-    node.ask(&admin, &["support", "-O", &bundle_path], SOON);
+    node.ask(&node.admin(), &["support", "-O", &bundle_path], SOON);
     let zip = fs::read(&bundle).expect("the bundle");
     assert!(zip.starts_with(b"PK"), "no zip");
+    // Names of files are plain in it (APPNOTE.TXT, section 4.3.7).
+    let audit = b"127.0.0.1/logs/audit.log";
+    assert!(zip.windows(audit.len()).any(|part| part == audit));
 }
 
 /// The first line of a verb that goes on for ever.
