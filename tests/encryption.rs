@@ -1,12 +1,7 @@
 //! Promise: an encrypted volume is opened by its keys on its machine, and by nothing else.
 
-use std::time::Duration;
-
 use tests::disk::NodeDisk;
-use tests::node::{BOOT, Node, SOON};
-
-/// From a reboot's reset to the next, or a power-off.
-const ORDERLY: Duration = Duration::from_secs(120);
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 
 /// Both volumes under the machine's own key, and EPHEMERAL under a passphrase too.
 const ENCRYPTED: &str = "\
@@ -42,7 +37,8 @@ fn encrypted(node: &Node) -> f64 {
     // udevd looks at the disks after the node does.
     node.until("two LUKS partitions", SOON, || {
         let found = node.admin().call(&["get", "discoveredvolumes"])?;
-        match found.matches("luks").count() {
+        let luks = |row: &&str| row.split_whitespace().any(|word| word == "luks");
+        match found.lines().filter(luks).count() {
             2 => Ok(()),
             _ => Err(found),
         }

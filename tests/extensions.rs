@@ -18,11 +18,9 @@ use serde_json::json;
 use tests::chaos::{self, Agent};
 use tests::client::Table;
 use tests::disk::NodeDisk;
-use tests::node::{BOOT, Node, SOON};
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 use tests::{images, workspace};
 
-/// From a reboot's reset to the next.
-const ORDERLY: Duration = Duration::from_secs(120);
 /// A registry that nobody can reach: what is named after it is on the node.
 const REGISTRY: &str = "registry.example.org/team/tool:v1";
 const LABEL: &str = "EXTRA";

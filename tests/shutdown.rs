@@ -1,15 +1,10 @@
 //! Promise: the power button, ctrl-alt-del, SIGTERM, and the API's reboot and shutdown, end a node in
 //! good order and in time.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tests::chaos::{self, Agent};
-use tests::node::{Node, SOON};
+use tests::node::{Node, ORDERLY, SOON};
 use tests::{images, workspace};
-
-/// Stopping all services, unmounting and syncing; the rest is for a slow host.
-const ORDERLY: Duration = Duration::from_secs(120);
 
 #[test]
 #[ignore = "make test-vm"]

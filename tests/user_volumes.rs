@@ -5,15 +5,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use qemu::{Disk, DiskMode, Machine};
 use tests::disk::NodeDisk;
-use tests::node::{BOOT, Node, SOON};
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 use tests::workspace;
 
-/// From a reboot's reset to the next, or a power-off.
-const ORDERLY: Duration = Duration::from_secs(120);
 const GIB: u64 = 1 << 30;
 
 /// A partition, an encrypted one, one without a file system, one for swapping, a directory; two whole disks, one of

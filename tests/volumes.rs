@@ -1,13 +1,8 @@
 //! Promise: what a node must remember is on its disk, and no power cut costs it.
 
-use std::time::Duration;
-
 use tests::client::Table;
 use tests::disk::NodeDisk;
-use tests::node::{BOOT, Node, SOON};
-
-/// From a reboot's reset to the next, or a power-off.
-const ORDERLY: Duration = Duration::from_secs(120);
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 
 /// How an XFS and the parts of one begin.
 const XFS: &[u8] = b"XFSB";

@@ -13,6 +13,9 @@ use crate::{images, workspace};
 pub const BOOT: Duration = Duration::from_secs(400);
 /// For anything a running node does within seconds on real hardware.
 pub const SOON: Duration = Duration::from_secs(120);
+/// From the word to reboot or to power off to the machine's own end: all services stop, volumes are unmounted and
+/// synced. The rest is for a slow host.
+pub const ORDERLY: Duration = Duration::from_secs(120);
 
 /// A machine that runs one of our images.
 #[derive(Debug)]
