@@ -2,23 +2,39 @@
 //! they are pulled out; a disk that looks like another node's changes nothing, and one that does not answer holds up no
 //! other.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use qemu::Firmware;
 use serde_json::json;
 use tests::disk::NodeDisk;
-use tests::node::{BOOT, Node, SOON};
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 use tests::workspace;
-
-/// From a reboot's reset to the next.
-const ORDERLY: Duration = Duration::from_secs(120);
 
 const SERIAL: &str = "corten-plugged";
 const MAC: &str = "52:54:00:c0:37:e2";
 /// The link udevd makes for a disk with a serial number.
 const LINK: &str = "virtio-corten-plugged";
+
+/// A file that the config has written on EPHEMERAL.
+const LEFT: &str = "/var/left";
+const WRITTEN: &str = "machine: {files: [{path: /var/left, content: of before, op: create}]}\n";
+
+/// The serial number of the disk that the node takes for its own, and has STATE on.
+fn system_disk(node: &Node) -> String {
+    let (admin, of) = (node.admin(), "jsonpath={.spec.diskID}");
+    let id = node.ask(
+        &admin,
+        &["get", "systemdisk", "system-disk", "-o", of],
+        SOON,
+    );
+    let id = id.trim();
+    let (state, _) = node.mount("/system/state");
+    let disk = format!("/dev/{id}");
+    assert!(state.starts_with(&disk), "STATE is on {state}, not on {id}");
+    let serial = ["get", "disks", id, "-o", "jsonpath={.spec.serial}"];
+    node.ask(&admin, &serial, SOON).trim().to_owned()
+}
 
 /// Waits until the node's answer has the text, or has it no more.
 fn until(node: &Node, call: &[&str], text: &str, is_there: bool) -> String {
@@ -81,9 +97,8 @@ fn a_disk_of_another_node_changes_nothing() {
     let disk = NodeDisk::new("stranger", 4);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi).sockets(1));
     node.configure();
-    let (state, _) = node.mount("/system/state");
-    let system_disk = ["get", "systemdisk", "system-disk", "-o", "yaml"];
-    let own = node.ask(&node.admin(), &system_disk, SOON);
+    let own = system_disk(&node);
+    assert!(!own.is_empty());
 
     let stick = workspace::target().join("vm").join("stranger.raw");
     File::create(&stick).unwrap().set_len(64 << 20).unwrap();
@@ -93,6 +108,7 @@ fn a_disk_of_another_node_changes_nothing() {
     let table = "size=1MiB, name=META\nname=STATE\n";
     std::io::Write::write_all(&mut sfdisk.stdin.take().unwrap(), table.as_bytes()).unwrap();
     assert!(sfdisk.wait().unwrap().success());
+    let strangers = fs::read(&stick).unwrap();
     let qmp = node.vm.qmp();
     let file = json!({"driver": "file", "filename": stick});
     let plugged = json!({"driver": "raw", "node-name": "plugged", "file": file});
@@ -100,21 +116,25 @@ fn a_disk_of_another_node_changes_nothing() {
     let device = json!({"driver": "virtio-blk-pci", "id": "disk", "bus": "socket1", "drive": "plugged", "serial": SERIAL});
     qmp.device_add(&device).unwrap();
     until(&node, &["get", "discoveredvolumes"], "vdb1", true);
-    assert_eq!(node.ask(&node.admin(), &system_disk, SOON), own);
+    assert_eq!(system_disk(&node), own);
     node.ask(&node.admin(), &["meta", "write", "0x4d", "kept"], SOON);
 
     // The firmware says which of them the node was started from, and it knows its owner still.
+    let staged = ["--mode", "staged"];
+    node.apply_patch_as(&node.admin(), WRITTEN, &staged);
     node.expect_reset(ORDERLY, || {
         let asked = node.admin().call(&["reboot", "--wait=false"]);
         asked.unwrap_or_else(|error| panic!("{error}"));
     });
     node.ask(&node.admin(), &["version"], BOOT);
     until(&node, &["get", "disks", "-o", "yaml"], SERIAL, true);
-    let (again, _) = node.mount("/system/state");
-    assert!(again.starts_with("/dev/vd"), "{state} -> {again}");
+    assert_eq!(system_disk(&node), own);
+    let left = node.ask(&node.admin(), &["read", LEFT], SOON);
+    assert_eq!(left.trim_end(), "of before");
     let values = ["get", "meta", "-o", "jsonpath={.spec.value}"];
     until(&node, &values, "kept", true);
-    // A reset knows what to wipe.
+    // A reset knows what to wipe. What the config no longer has stays where it is otherwise.
+    node.apply_patch_as(&node.admin(), "machine: {}\n", &staged);
     node.expect_reset(ORDERLY, || {
         let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
         let labels = ["--system-labels-to-wipe", "EPHEMERAL"];
@@ -122,6 +142,18 @@ fn a_disk_of_another_node_changes_nothing() {
         asked.unwrap_or_else(|error| panic!("{error}"));
     });
     node.ask(&node.admin(), &["version"], BOOT);
+    until(&node, &["get", "disks", "-o", "yaml"], SERIAL, true);
+    assert_eq!(system_disk(&node), own);
+    // It starts once EPHEMERAL is there.
+    node.until_running("containerd");
+    node.mount("/var");
+    let gone = node.admin().call(&["read", LEFT]).unwrap_err();
+    assert!(gone.contains("(NotFound)"), "{gone}");
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+    let now = fs::read(&stick).unwrap();
+    assert!(now == strangers, "the other node's disk was written to");
 }
 
 /// Of the disk that does not answer, in bytes.
