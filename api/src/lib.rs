@@ -12,6 +12,8 @@
 //! spoken inside a node. This crate does not opt in to the workspace's lint
 //! table, because generated code trips it.
 
+#[cfg(test)]
+mod contract;
 pub mod parameters;
 pub mod requests;
 pub mod roles;

@@ -61,31 +61,9 @@ mod tests {
 
     #[test]
     fn every_method_whose_request_is_a_stream_comes_in_parts_and_no_other_does() {
-        let mut streams = Vec::new();
-        for directory in [
-            "proto/machine",
-            "proto/cosi",
-            "proto/storage",
-            "proto/cluster",
-        ] {
-            for file in std::fs::read_dir(directory).unwrap() {
-                let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-                let (mut package, mut service) = (String::new(), String::new());
-                for line in text.lines().map(str::trim) {
-                    if let Some(rest) = line.strip_prefix("package ") {
-                        package = rest.trim_end_matches(';').to_owned();
-                    } else if let Some(rest) = line.strip_prefix("service ") {
-                        service = rest.split([' ', '{']).next().unwrap().to_owned();
-                    } else if let Some((method, request)) = line
-                        .strip_prefix("rpc ")
-                        .and_then(|rest| rest.split_once('('))
-                        && request.starts_with("stream ")
-                    {
-                        streams.push(format!("/{package}.{service}/{method}"));
-                    }
-                }
-            }
-        }
+        let streams = crate::contract::methods().into_iter();
+        let streams = streams.filter(|method| method.takes_stream);
+        let mut streams: Vec<_> = streams.map(|method| method.path).collect();
         streams.sort();
         let parts = NOT_SMALL.iter().filter(|(_, request)| *request == Parts);
         let mut parts: Vec<_> = parts.map(|(path, _)| *path).collect();
