@@ -50,7 +50,7 @@ pub struct ResourceDefinition {
     pub display_type: String,
     /// Where its resources are unless said otherwise.
     pub default_namespace: String,
-    /// Short names: declared ones, the singular, the capitals.
+    /// Short names: declared ones; the singular and the capitals, unless they are those of another type.
     pub aliases: Vec<String>,
     /// Everything a client may call it by but its full name.
     pub all_aliases: Vec<String>,
