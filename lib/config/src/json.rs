@@ -1,13 +1,15 @@
 //! A tree as JSON, by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2).
 
-use serde_json::Value as Json;
+use serde_json::{Number, Value as Json};
 
 use crate::emit::reads_as_text;
 use crate::tree::{Content, Node};
 
-/// The value of a tree. JSON has no word for infinity and for what is no number: they are null.
+/// The value of a tree. What JSON has no word for (infinity, what is no number, hexadecimal numbers of more than 64
+/// bits) stays text: null would ask for nothing.
 pub(crate) fn of(node: &Node) -> Json {
     match &node.content {
+        _ if node.is_null() => Json::Null,
         Content::Scalar { text, plain: true } if !reads_as_text(text) => scalar(text),
         Content::Scalar { text, .. } => Json::String(text.clone()),
         Content::List(items) => Json::Array(items.iter().map(of).collect()),
@@ -39,7 +41,8 @@ fn scalar(text: &str) -> Json {
     if let Ok(number) = text.parse::<u64>() {
         return Json::from(number);
     }
-    text.parse::<f64>().map_or(Json::Null, Json::from)
+    let number = text.parse().ok().and_then(Number::from_f64);
+    number.map_or_else(|| Json::from(text), Json::Number)
 }
 
 #[cfg(test)]
@@ -64,14 +67,14 @@ mod tests {
             ("[18446744073709551615]", json!([u64::MAX])),
             ("[1.5, 1e3, .5, 10.]", json!([1.5, 1000.0, 0.5, 10.0])),
             (
-                "[~, null, '', .inf, -.nan]",
-                json!([null, null, "", null, null]),
+                "[~, null, '', .inf, -.nan, 1e999]",
+                json!([null, null, "", ".inf", "-.nan", "1e999"]),
             ),
             (
                 "['1', \"true\", yes, 1.2.3]",
                 json!(["1", "true", "yes", "1.2.3"]),
             ),
-            ("[0xfffffffffffffffff]", json!([null])),
+            ("[0xfffffffffffffffff]", json!(["0xfffffffffffffffff"])),
         ] {
             assert_eq!(read(text), value, "{text}");
         }
