@@ -99,11 +99,14 @@ const SAME: &[(&str, &str)] = &[
     ("UnattendedInstallConfig", "machine.install"),
 ];
 
+/// Links that are part of others: which the other is, if it has a name, and where that is said.
+type Members<'a> = HashMap<&'a str, (Option<&'a str>, Mark)>;
+
 /// Notes every document that contradicts one before it.
 pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut documents = HashMap::new();
     let mut links: HashMap<&str, Mark> = HashMap::new();
-    let mut members: HashMap<&str, Mark> = HashMap::new();
+    let mut members = Members::new();
     let mut mounted: HashMap<&str, Mark> = HashMap::new();
     let root = trees.iter().find(|node| node.get("kind").is_none());
     if let Some(root) = root {
@@ -151,38 +154,48 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
 }
 
 /// The links that the old form makes part of others.
-fn members_in_root<'a>(root: &'a Node, members: &mut HashMap<&'a str, Mark>, notes: &mut Notes) {
+fn members_in_root<'a>(root: &'a Node, members: &mut Members<'a>, notes: &mut Notes) {
     let path = ["machine", "network", "interfaces"];
     let links = path.iter().try_fold(root, |node, step| node.get(step));
     let links = links.map(Node::items).unwrap_or_default();
     for (index, link) in links.iter().enumerate() {
+        let path = format!("machine.network.interfaces[{index}]");
+        let name = link.get("interface");
         for kind in ["bond", "bridge"] {
             let parts = link.get(kind).and_then(|made| made.get("interfaces"));
-            let what = format!("machine.network.interfaces[{index}].{kind}.interfaces: the link");
+            let what = format!("{path}.{kind}.interfaces: the link");
             for member in parts.map(Node::items).unwrap_or_default() {
-                part_of(link.get("interface"), member, &what, members, notes);
+                part_of(name, member, &what, members, notes);
             }
+        }
+        if let (Some(name), Some(port)) = (name, link.get("bridgePort")) {
+            let what = format!("{path}.bridgePort: the link");
+            part_of(port.get("master"), name, &what, members, notes);
         }
     }
 }
 
-/// A link is part of one other at most.
+/// A link is part of one other at most; that it is can be said by both.
 fn part_of<'a>(
-    other: Option<&Node>,
+    other: Option<&'a Node>,
     member: &'a Node,
     what: &str,
-    members: &mut HashMap<&'a str, Mark>,
+    members: &mut Members<'a>,
     notes: &mut Notes,
 ) {
-    once(member, what, "belongs to two others", members, notes);
     let Some(name) = member.text() else { return };
-    if other.and_then(Node::text) == Some(name) {
-        let name = printable(name);
-        notes.add(
-            member.mark,
-            "",
-            format!("{what} {name} is part of itself; take it out"),
-        );
+    let shown = printable(name);
+    let other = other.and_then(Node::text);
+    if let Some((before, first)) = members.insert(name, (other, member.mark))
+        && (before.is_none() || before != other)
+    {
+        let line = first.line;
+        let why = format!("{what} {shown} belongs to two others; first on line {line}");
+        notes.add(member.mark, "", why);
+    }
+    if other == Some(name) {
+        let why = format!("{what} {shown} is part of itself; take it out");
+        notes.add(member.mark, "", why);
     }
 }
 

@@ -280,6 +280,25 @@ fn a_link_is_part_of_one_other_whatever_form_says_so() {
     let expected = "[1].bridge.interfaces: the link c is part of itself; take it out";
     assert_eq!(bridge, &format!("{path}{expected}"));
 
+    let bridge = "{interface: br, bridge: {interfaces: [a]}}";
+    let port = "{interface: a, bridgePort: {master: MASTER}}";
+    for (master, expected) in [
+        ("br", None),
+        ("other", Some("the link a belongs to two others; first on")),
+        ("a", Some("the link a belongs to two others; first on")),
+    ] {
+        let port = port.replace("MASTER", master);
+        for items in [format!("{bridge}, {port}"), format!("{port}, {bridge}")] {
+            let found = in_interfaces(&items);
+            let is_told = |what: &str| found.iter().any(|told| told.contains(what));
+            assert!(expected.is_none_or(is_told), "{items}: {found:?}");
+            assert_eq!(found.is_empty(), expected.is_none(), "{items}: {found:?}");
+        }
+    }
+    let found = in_interfaces(&port.replace("MASTER", "a"));
+    let expected = "[0].bridgePort: the link a is part of itself; take it out";
+    assert_eq!(found, [format!("{path}{expected}")]);
+
     let found = in_document("BondConfig", "name: b\nlinks: [a, b]\nbondMode: balance-rr");
     assert_eq!(found, ["the link b is part of itself; take it out"]);
     // The two forms together.
