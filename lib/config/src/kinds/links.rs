@@ -45,7 +45,7 @@ pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) 
 }
 
 /// Complains of a number that is given and out of bounds.
-fn check_number(
+pub(crate) fn check_number(
     field: &str,
     number: Option<u32>,
     bounds: RangeInclusive<u32>,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::check_number;
 use crate::read::{Reader, choices, section};
 use crate::table::Support;
 use crate::tree::Node;
@@ -205,6 +206,9 @@ choices! {
 
 /// Priorities that rules may have: 0 and those above are the kernel's own.
 pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
+/// Tables that rules may name: of 0 the kernel makes an empty one of its own choice (net/ipv4/fib_rules.c,
+/// `fib_empty_table`), or refuses it (IPv6).
+pub(crate) const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
 
 section! {
     /// Which packets look into which routing table.
@@ -225,8 +229,11 @@ fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader
     if node.get("name").is_some() && !RULE_PRIORITIES.contains(&rule.priority) {
         reader.wrong_in(node, "name", "must be a priority from 1 to 32765");
     }
-    if rule.action == RuleAction::Unicast && rule.table.is_none() {
-        reader.wrong_in(node, "table", "is required with action unicast");
+    if rule.action == RuleAction::Unicast {
+        if rule.table.is_none() {
+            reader.wrong_in(node, "table", "is required with action unicast");
+        }
+        check_number("table", rule.table, RULE_TABLES, node, reader);
     }
     let is_v4 = |cidr: &Option<Cidr>| cidr.map(|cidr| cidr.address.is_ipv4());
     if is_v4(&rule.src).is_some_and(|src| is_v4(&rule.dst).is_some_and(|dst| src != dst)) {

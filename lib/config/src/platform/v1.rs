@@ -209,10 +209,12 @@ section! {
 }
 
 fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
+    // That of the two names by which it counts.
+    let name = |first, other| if node.given(first) { first } else { other };
     let names = BondNames {
         miimon: "bond-miimon",
-        updelay: "bond-updelay",
-        downdelay: "bond-downdelay",
+        updelay: name("bond-updelay", "up-delay"),
+        downdelay: name("bond-downdelay", "down-delay"),
         arp_interval: "bond-arp-interval",
         min_links: "bond-min-links",
         ..BondNames::OF_CONFIG

@@ -9,7 +9,8 @@ use super::cloud::{Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 use crate::kinds::{
     AdSelect, BondConfig, BondMode, BondNames, FailOverMac, LacpRate, LinkRoute, PrimaryReselect,
-    RULE_PRIORITIES, XmitHashPolicy, check_mtu, check_routes_fit, check_vlan,
+    RULE_PRIORITIES, RULE_TABLES, XmitHashPolicy, check_mtu, check_number, check_routes_fit,
+    check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -175,7 +176,7 @@ section! {
     pub struct Rule [check_rule] {
         Acted "from" from: Option<Place> = "From whom";
         Acted "to" to: Option<Place> = "To whom";
-        Acted "table" table: u32 = "Where they look", required;
+        Acted "table" table: Option<u32> = "Where they look", required;
         Acted "priority" priority: Option<u32> = "1 to 32765; lower comes first";
         Acted "mark" mark: Option<u32> = "The mark they have";
         Later "type-of-service" service: Option<u32> = "Their type of service";
@@ -190,12 +191,8 @@ fn check_rule(rule: &Rule, node: &Node, reader: &mut Reader<'_>) {
     if is_v4(rule.from).is_some_and(|from| is_v4(rule.to).is_some_and(|to| from != to)) {
         reader.wrong_in(node, "to", "must be of the family of from");
     }
-    if rule
-        .priority
-        .is_some_and(|priority| !RULE_PRIORITIES.contains(&priority))
-    {
-        reader.wrong_in(node, "priority", "must be from 1 to 32765");
-    }
+    check_number("table", rule.table, RULE_TABLES, node, reader);
+    check_number("priority", rule.priority, RULE_PRIORITIES, node, reader);
 }
 
 impl Rule {
@@ -211,7 +208,7 @@ impl Rule {
             families,
             from: network(self.from),
             to: network(self.to),
-            table: self.table,
+            table: self.table.unwrap_or_default(),
             priority: self.priority,
             mark: self.mark,
         }

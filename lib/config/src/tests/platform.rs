@@ -189,6 +189,10 @@ const WRONG: &[(&str, &str)] = &[
         "routing-policy[0] needs from or to",
     ),
     (
+        "version: 2\nethernets: {a: {routing-policy: [{from: 10.0.0.1, table: 0}]}}",
+        "routing-policy[0].table must be from 1 to 4294967295",
+    ),
+    (
         "version: 2\nethernets: {a: {routing-policy: [{from: 10.0.0.1, to: 'fd00::1', table: 5}]}}",
         "routing-policy[0].to must be of the family of from",
     ),
@@ -331,6 +335,10 @@ const WRONG: &[(&str, &str)] = &[
     (
         "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a], params: {bond-updelay: 2147483648}}]",
         "params.bond-updelay must be from 0 to 2147483647",
+    ),
+    (
+        "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a], params: {up-delay: 2147483648}}]",
+        "params.up-delay must be from 0 to 2147483647",
     ),
     (
         "version: 1\nconfig: [{type: bond, name: b, bond_interfaces: [a, b]}]",

@@ -138,6 +138,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "name must be a priority from 1 to 32765",
     ),
     ("RoutingRuleConfig", "name: '5'", "table is required"),
+    ("RoutingRuleConfig", "name: '5'\ntable: 0", "table must be"),
     (
         "TimeSyncConfig",
         "ntp: {servers: [a]}\nptp: {devices: [/dev/ptp0]}",
