@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Document;
 use crate::kinds::{
     BondConfig, BridgeConfig, DHCPv4Config, DHCPv6Config, DummyLinkConfig, Link, LinkConfig,
-    LinkRoute, VLANConfig, VRFConfig, VethConfig, WireguardConfig,
+    LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
 };
-use crate::v1alpha1::{Interface, LegacyRoute};
+use crate::problem::printable;
+use crate::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
 use crate::values::{Cidr, LinkName, Mac};
 
 /// What documents say of a link; several can speak of one.
 #[derive(Debug, Default)]
 pub(super) struct Described {
     pub(super) addresses: Vec<Cidr>,
+    /// As [`normal`] has them.
     pub(super) routes: Vec<LinkRoute>,
     /// It is left down.
     pub(super) down: bool,
@@ -36,6 +39,10 @@ pub(super) type Links = BTreeMap<String, Described>;
 /// Every link that is described.
 pub(super) fn links(document: &Document) -> Links {
     let mut all = Links::new();
+    // First, as the node reads it: of a link in both forms the document counts.
+    for interface in &document.machine.network.interfaces {
+        old_form(interface, &mut all);
+    }
     for config in document.all::<LinkConfig>() {
         common(&mut all, &config.name, &config.link).physical = true;
     }
@@ -47,17 +54,13 @@ pub(super) fn links(document: &Document) -> Links {
     for config in document.all::<BondConfig>() {
         let link = common(&mut all, &config.name, &config.link);
         link.hardware_addr = config.hardware_addr;
-        link.members = names(&config.links);
-        link.made = settings(&BondConfig {
-            link: Link::default(),
-            links: Vec::new(),
-            ..config.clone()
-        });
+        link.members.extend(names(&config.links));
+        link.made = bond(config.clone(), None, &[]);
     }
     for config in document.all::<BridgeConfig>() {
         let link = common(&mut all, &config.name, &config.link);
         link.hardware_addr = config.hardware_addr;
-        link.members = names(&config.links);
+        link.members.extend(names(&config.links));
         link.made = bridge(config.stp.enabled, config.vlan.filtering);
     }
     for config in document.all::<VLANConfig>() {
@@ -67,24 +70,31 @@ pub(super) fn links(document: &Document) -> Links {
     for config in document.all::<VRFConfig>() {
         let link = common(&mut all, &config.name, &config.link);
         link.hardware_addr = config.hardware_addr;
-        link.members = names(&config.links);
+        link.members.extend(names(&config.links));
         link.made = format!("table {}", config.table);
     }
     for config in document.all::<VethConfig>() {
         let link = common(&mut all, &config.name, &config.link);
         link.made = format!("peer {}", config.peer.name);
+        let peer = common(&mut all, &config.peer.name, &config.peer.link);
+        peer.made = format!("peer {}", config.name);
     }
     for config in document.all::<WireguardConfig>() {
         common(&mut all, &config.name, &config.link);
     }
-    for interface in &document.machine.network.interfaces {
-        old_form(interface, &mut all);
-    }
     for config in document.all::<DHCPv4Config>() {
-        asks(&mut all, &config.name, settings(config));
+        let how = DHCPv4Config {
+            name: LinkName::default(),
+            ..config.clone()
+        };
+        asks(&mut all, &config.name, settings(&how));
     }
     for config in document.all::<DHCPv6Config>() {
-        asks(&mut all, &config.name, settings(config));
+        let how = DHCPv6Config {
+            name: LinkName::default(),
+            ..config.clone()
+        };
+        asks(&mut all, &config.name, settings(&how));
     }
     all
 }
@@ -92,6 +102,18 @@ pub(super) fn links(document: &Document) -> Links {
 /// For comparing: nobody reads it.
 fn settings(config: &impl Debug) -> String {
     format!("{config:?}")
+}
+
+/// How a bond works. Its last two settings only the old form has.
+fn bond(config: BondConfig, system: Option<Mac>, selectors: &[DeviceSelector]) -> String {
+    let config = BondConfig {
+        name: LinkName::default(),
+        hardware_addr: None,
+        links: Vec::new(),
+        link: Link::default(),
+        ..config
+    };
+    settings(&(config, system, selectors))
 }
 
 fn vlan(parent: &str, id: u16, mode: &impl Debug) -> String {
@@ -106,6 +128,24 @@ fn names(links: &[LinkName]) -> Vec<String> {
     links.iter().map(ToString::to_string).collect()
 }
 
+/// A route as the node makes it, where it can be written in several ways.
+fn normal(route: LinkRoute) -> LinkRoute {
+    let everywhere = |gateway: IpAddr| Cidr {
+        address: match gateway {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        },
+        prefix: 0,
+    };
+    let destination = route.destination.map(|network| network.network());
+    LinkRoute {
+        destination: destination.or(route.gateway.map(everywhere)),
+        metric: asked(route.metric),
+        table: asked(route.table),
+        ..route
+    }
+}
+
 fn asks(all: &mut Links, name: &LinkName, how: String) {
     let link = all.entry(name.to_string()).or_insert_with(|| Described {
         physical: true,
@@ -118,55 +158,36 @@ fn common<'a>(all: &'a mut Links, name: &LinkName, config: &Link) -> &'a mut Des
     let link = all.entry(name.to_string()).or_default();
     let addresses = config.addresses.iter().map(|address| address.address);
     link.addresses.extend(addresses);
-    link.routes.extend(config.routes.iter().cloned());
-    link.down = config.up == Some(false);
+    link.routes
+        .extend(config.routes.iter().cloned().map(normal));
+    link.down |= config.up == Some(false);
     link.mtu = config.mtu;
     link
 }
 
 /// A link of `machine.network.interfaces`, and the VLANs on it.
 fn old_form(interface: &Interface, all: &mut Links) {
-    let name = match &interface.interface {
-        Some(name) => name.to_string(),
-        None => "the selected link".to_owned(),
+    let name = match (&interface.interface, &interface.device_selector) {
+        (Some(name), _) => name.to_string(),
+        (None, selector) => selector.as_ref().map(selected).unwrap_or_default(),
     };
-    let routes = |routes: &[LegacyRoute]| routes.iter().map(LinkRoute::from).collect::<Vec<_>>();
-    let dhcp = |asks: bool, options: &dyn Debug| {
-        let how = asks.then(|| format!("{options:?}"));
-        how.into_iter().collect::<Vec<_>>()
-    };
-    for said in &interface.vlans {
-        let link = all.entry(format!("{name}.{}", said.vlan_id)).or_default();
-        link.addresses
-            .extend(said.addresses.iter().chain(&said.cidr));
-        link.routes.extend(routes(&said.routes));
-        link.dhcp = dhcp(said.dhcp, &said.dhcp_options);
-        link.made = vlan(&name, said.vlan_id, &crate::kinds::VlanMode::default());
-        link.mtu = said.mtu;
-    }
-    if let Some(port) = &interface.bridge_port {
-        let bridge = all.entry(port.master.to_string()).or_default();
-        bridge.members.push(name.clone());
-    }
-    let link = all.entry(name).or_default();
+    let link = all.entry(name.clone()).or_default();
+    link.down |= interface.ignore;
     link.addresses
         .extend(interface.addresses.iter().chain(&interface.cidr));
     link.routes.extend(routes(&interface.routes));
-    link.down |= interface.ignore;
-    link.dhcp
-        .extend(dhcp(interface.dhcp == Some(true), &interface.dhcp_options));
-    link.mtu = interface.mtu;
+    if interface.dhcp == Some(true) {
+        link.dhcp.extend(ways(&interface.dhcp_options));
+    }
+    link.mtu = asked(interface.mtu);
     let mut is_made = interface.dummy || interface.wireguard.is_some();
     if interface.dummy {
         "a dummy".clone_into(&mut link.made);
     }
-    if let Some(bond) = &interface.bond {
+    if let Some(said) = &interface.bond {
         is_made = true;
-        link.members.extend(names(&bond.interfaces));
-        link.made = settings(&crate::v1alpha1::LegacyBond {
-            interfaces: Vec::new(),
-            ..bond.clone()
-        });
+        link.members.extend(names(&said.interfaces));
+        link.made = bond(said.config(), said.ad_actor_system, &said.device_selectors);
     }
     if let Some(said) = &interface.bridge {
         is_made = true;
@@ -174,4 +195,63 @@ fn old_form(interface: &Interface, all: &mut Links) {
         link.made = bridge(said.stp.enabled, said.vlan.vlan_filtering);
     }
     link.physical |= !is_made;
+    for said in &interface.vlans {
+        let link = all.entry(format!("{name}.{}", said.vlan_id)).or_default();
+        link.addresses
+            .extend(said.addresses.iter().chain(&said.cidr));
+        link.routes.extend(routes(&said.routes));
+        if said.dhcp {
+            link.dhcp.extend(ways(&said.dhcp_options));
+        }
+        link.down |= interface.ignore;
+        link.made = vlan(&name, said.vlan_id, &VlanMode::default());
+        link.mtu = asked(said.mtu);
+    }
+    if let Some(port) = interface.bridge_port.as_ref().filter(|_| !interface.ignore) {
+        let bridge = all.entry(port.master.to_string()).or_default();
+        bridge.members.push(name);
+    }
+}
+
+/// The link that a selector chooses, by what it asks for: with another selector it is another link.
+fn selected(selector: &DeviceSelector) -> String {
+    let patterns = [
+        ("busPath", &selector.bus_path),
+        ("hardwareAddr", &selector.hardware_addr),
+        ("permanentAddr", &selector.permanent_addr),
+        ("pciID", &selector.pci_id),
+        ("driver", &selector.driver),
+    ];
+    let given = patterns.iter();
+    let given = given.filter_map(|(field, pattern)| Some((*field, printable(pattern.as_ref()?))));
+    let physical = selector
+        .physical
+        .map(|physical| ("physical", physical.to_string()));
+    let said: Vec<String> = given
+        .chain(physical)
+        .map(|(field, pattern)| format!("{field} {pattern}"))
+        .collect();
+    format!("the link with {}", said.join(", "))
+}
+
+fn routes(said: &[LegacyRoute]) -> impl Iterator<Item = LinkRoute> {
+    said.iter().map(LinkRoute::from).map(normal)
+}
+
+/// The ways to ask for addresses, as documents of their kinds have them.
+fn ways(options: &DhcpOptions) -> impl Iterator<Item = String> {
+    let v4 = DHCPv4Config {
+        route_metric: options.route_metric,
+        ..DHCPv4Config::default()
+    };
+    let v6 = DHCPv6Config {
+        route_metric: options.route_metric,
+        duid_raw: options.duidv6.clone(),
+        ..DHCPv6Config::default()
+    };
+    let asks = [
+        (options.ipv4 != Some(false)).then(|| settings(&v4)),
+        (options.ipv6 == Some(true)).then(|| settings(&v6)),
+    ];
+    asks.into_iter().flatten()
 }

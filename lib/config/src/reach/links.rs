@@ -25,6 +25,9 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
             ];
             let told = differs.iter().filter(|(differs, _)| *differs);
             risks.extend(told.map(|(_, what)| format!("{name} {what}")));
+            let members = was.members.iter();
+            let left = members.filter(|member| !is.members.contains(member));
+            risks.extend(left.map(|member| format!("{member} is no longer a part of {name}")));
         } else if !was.made.is_empty() {
             risks.push(format!("{name} goes"));
         }
@@ -90,20 +93,15 @@ fn competes(route: &LinkRoute, name: &str, before: &Links) -> bool {
     let had = before
         .get(name)
         .is_some_and(|link| link.routes.contains(route));
-    let leads_there = |other: &LinkRoute| {
-        (other.destination, other.table) == (route.destination, route.table)
-            && other.gateway.map(|gateway| gateway.is_ipv4())
-                == route.gateway.map(|gateway| gateway.is_ipv4())
-    };
+    let leads_there =
+        |other: &LinkRoute| (other.destination, other.table) == (route.destination, route.table);
     let mut others = before.values().flat_map(|link| &link.routes);
     !had && others.any(leads_there)
 }
 
 fn said(route: &LinkRoute) -> String {
-    let place = match route.destination {
-        Some(network) => network.to_string(),
-        None => "everywhere".to_owned(),
-    };
+    let network = route.destination.filter(|network| !network.is_default());
+    let place = network.map_or_else(|| "everywhere".to_owned(), |network| network.to_string());
     match route.gateway {
         Some(gateway) => format!("the route to {place} through {gateway}"),
         None => format!("the route to {place}"),

@@ -17,6 +17,7 @@ mod patch;
 mod plan;
 mod platform;
 mod platform_meta;
+mod reach;
 mod registries;
 mod senseless;
 mod volumes;

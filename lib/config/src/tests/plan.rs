@@ -3,11 +3,11 @@ use crate::{Document, Plan, diff};
 use base64::Engine as _;
 
 /// On a node with these services.
-fn plan(old: Option<&Document>, new: &Document) -> Plan {
+pub(super) fn plan(old: Option<&Document>, new: &Document) -> Plan {
     crate::plan(old, new, &["apid", "containerd", "ext-ups", "ext-ups-2"])
 }
 
-fn with(documents: &str) -> Document {
+pub(super) fn with(documents: &str) -> Document {
     let plain = good().replace(
         "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
         "        hostname:\n",
@@ -149,7 +149,7 @@ fn documents_that_come_and_go_are_changes() {
     );
 }
 
-fn told(old: &str, new: &str, risk: &str) {
+pub(super) fn told(old: &str, new: &str, risk: &str) {
     let plan = plan(Some(&with(old)), &with(new));
     assert!(
         plan.risks.iter().any(|text| text.contains(risk)),
@@ -157,7 +157,7 @@ fn told(old: &str, new: &str, risk: &str) {
     );
 }
 
-fn address_of_eth0() -> String {
+pub(super) fn address_of_eth0() -> String {
     let fields = "name: eth0\naddresses: [{address: 10.0.0.5/24}]\nroutes: [{gateway: 10.0.0.1}]";
     doc("LinkConfig", fields)
 }

@@ -48,8 +48,8 @@ section! {
     }
 }
 
-/// A number that the old form may give as 0, by which it asks for nothing.
-fn asked(number: Option<u32>) -> Option<u32> {
+/// A number that may be given as 0, by which it asks for nothing.
+pub(crate) fn asked(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number != 0)
 }
 

@@ -1,0 +1,137 @@
+//! Links that lead elsewhere after a change of config, or nowhere.
+
+use super::plan::{address_of_eth0, plan, told, with};
+use super::{doc, document, good};
+
+#[test]
+fn what_leaves_a_link_and_both_ends_of_a_pair_are_told() {
+    let bridge = doc("BridgeConfig", "name: br0\nlinks: [eth0, eth1]");
+    let pair = "name: v0\npeer: {name: v1, addresses: [{address: 10.9.0.5/24}]}";
+    let pair = doc("VethConfig", pair);
+    for (old, new, risk) in [
+        (
+            bridge.clone(),
+            bridge.replace("eth0, eth1", "eth1"),
+            "eth0 is no longer a part of br0",
+        ),
+        (
+            pair.clone(),
+            pair.replace("10.9.0.5", "10.9.0.6"),
+            "v1 loses the address 10.9.0.5/24",
+        ),
+        (pair, doc("HostnameConfig", "hostname: x"), "v1 goes"),
+    ] {
+        told(&old, &new, risk);
+    }
+}
+
+#[test]
+fn a_route_to_one_place_competes_however_it_is_written() {
+    let two = format!(
+        "{}{}",
+        address_of_eth0(),
+        doc("LinkConfig", "name: eth1\nroutes: [ROUTE]")
+    );
+    let without = two.replace("ROUTE", "");
+    for route in [
+        "{gateway: 10.1.0.1, metric: 5}",
+        "{gateway: 10.1.0.1, destination: 0.0.0.0/0}",
+        "{gateway: 10.1.0.1, table: 0}",
+        "{destination: 0.0.0.0/0}",
+    ] {
+        let risk = "packets go another way: eth1 gets the route to everywhere";
+        told(&without, &two.replace("ROUTE", route), risk);
+    }
+    let other = two.replace("ROUTE", "{gateway: 'fd00::1'}");
+    assert_eq!(risks(&with(&without), &with(&other)), [""; 0]);
+}
+
+fn risks(old: &crate::Document, new: &crate::Document) -> Vec<String> {
+    plan(Some(old), new).risks
+}
+
+/// A config with this item of `machine.network.interfaces`.
+fn interface(item: &str) -> crate::Document {
+    let network = "    network:\n";
+    let interfaces = format!("{network}        interfaces: [{item}]\n");
+    document(&good().replace(network, &interfaces))
+}
+
+#[test]
+fn a_link_that_is_said_in_the_other_form_is_the_same_link() {
+    for (kind, fields, item) in [
+        (
+            "LinkConfig",
+            "name: eth0\naddresses: [{address: 10.0.0.5/24}]\nroutes: [{gateway: 10.0.0.1}]",
+            "{interface: eth0, mtu: 0, addresses: [10.0.0.5/24], routes: [{network: 0.0.0.0/0, gateway: 10.0.0.1}]}",
+        ),
+        (
+            "DHCPv4Config",
+            "name: eth0\nrouteMetric: 5",
+            "{interface: eth0, dhcp: true, dhcpOptions: {routeMetric: 5}}",
+        ),
+        (
+            "DHCPv6Config",
+            "name: eth0\nduidRaw: '00010203'",
+            "{interface: eth0, dhcp: true, dhcpOptions: {ipv4: false, ipv6: true, duidv6: '00010203'}}",
+        ),
+        (
+            "BondConfig",
+            "name: b\nlinks: [a]\nbondMode: 802.3ad\nmiimon: 100",
+            "{interface: b, bond: {interfaces: [a], mode: 802.3ad, miimon: 100}}",
+        ),
+        (
+            "VLANConfig",
+            "name: eth0.5\nvlanID: 5\nparent: eth0",
+            "{interface: eth0, vlans: [{vlanId: 5, mtu: 0}]}",
+        ),
+    ] {
+        let document = document(&(good() + &doc(kind, fields)));
+        let interface = interface(item);
+        assert_eq!(risks(&interface, &document), [""; 0], "{kind}");
+    }
+}
+
+#[test]
+fn what_the_old_form_no_longer_says_is_told() {
+    let chosen = "{deviceSelector: {driver: e1000}, addresses: [10.0.0.5/24]}";
+    let ignored = "{interface: eth0, vlans: [{vlanId: 5}], ignore: true}";
+    let bond = "{interface: b, bond: {interfaces: [a], adActorSystem: '02:00:00:00:00:01'}}";
+    for (old, new, risk) in [
+        (
+            chosen.to_owned(),
+            chosen.replace("e1000", "igb"),
+            "the address 10.0.0.5/24 moves from the link with driver e1000 to the link with driver igb",
+        ),
+        (
+            ignored.replace("true", "false"),
+            ignored.to_owned(),
+            "eth0.5 is switched off",
+        ),
+        (
+            bond.to_owned(),
+            bond.replace("00:01", "00:02"),
+            "b is made in another way",
+        ),
+        (
+            "{interface: eth0, dhcp: true}".to_owned(),
+            "{interface: eth0, dhcp: true, dhcpOptions: {ipv4: false}}".to_owned(),
+            "eth0 no longer asks for addresses by DHCP",
+        ),
+    ] {
+        let risks = risks(&interface(&old), &interface(&new));
+        assert!(risks.iter().any(|told| told == risk), "{risk}: {risks:?}");
+    }
+}
+
+/// As the node reads it: a document's word on a link counts over the old form's.
+#[test]
+fn of_a_link_in_both_forms_the_document_counts() {
+    let both = |mtu: &str| {
+        let network = "    network:\n";
+        let item = format!("{{interface: eth0, mtu: {mtu}}}");
+        let text = good().replace(network, &format!("{network}        interfaces: [{item}]\n"));
+        document(&(text + &doc("LinkConfig", "name: eth0\nmtu: 1400")))
+    };
+    assert_eq!(risks(&both("1300"), &both("1200")), [""; 0]);
+}
