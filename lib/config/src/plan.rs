@@ -194,10 +194,10 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
 
 /// Whether the part of containerd's configuration differs, and whether other files do.
 fn differing_files(old: &Document, new: &Document) -> (bool, bool) {
-    let split = |document: &Document| -> (Vec<MachineFile>, Vec<MachineFile>) {
-        let files = document.machine.files.iter().cloned();
-        files.partition(cri::is_part)
-    };
+    fn split(document: &Document) -> (Vec<&MachineFile>, Vec<&MachineFile>) {
+        let files = document.machine.files.iter();
+        files.partition(|file| cri::is_part(file))
+    }
     let ((old_part, old_files), (new_part, new_files)) = (split(old), split(new));
     (old_part != new_part, old_files != new_files)
 }
