@@ -94,7 +94,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
             info!("settled: {handled} events in {time} ms");
             corten_daemon::ready("udevd");
         }
-        daemon.wait(true, false)?;
+        daemon.wait(false)?;
     }
 }
 
@@ -189,9 +189,10 @@ impl<S: Source> Daemon<S> {
         }
     }
 
-    /// Whether another event may be taken off the socket. As many may wait for late ones.
-    fn has_room(&self) -> bool {
-        self.waiting() < QUEUE_BOUND && self.queue.len() < 2 * QUEUE_BOUND
+    /// How many more events may be taken off the socket. As many may wait for late ones.
+    fn room(&self) -> usize {
+        let room = QUEUE_BOUND.saturating_sub(self.waiting());
+        room.min((2 * QUEUE_BOUND).saturating_sub(self.queue.len()))
     }
 
     /// Deals with what happened, waiting for it unless there is more to ask
@@ -209,7 +210,7 @@ impl<S: Source> Daemon<S> {
             rules,
             written,
             asked,
-        } = self.wait(self.has_room(), more || quiet)?;
+        } = self.wait(more || quiet)?;
         if asked {
             // Hanging up is the answer.
             while self.health.accept().is_ok() {}
@@ -238,7 +239,9 @@ impl<S: Source> Daemon<S> {
                 self.handled += 1;
             }
         }
-        while events && self.has_room() {
+        // Counted once: behind a late event there may be many.
+        let room = if events { self.room() } else { 0 };
+        for _ in 0..room {
             match self.monitor.receive().context("receive uevents")? {
                 Received::Event(event) => self.queue.push(event),
                 Received::Broken => {}
@@ -257,7 +260,7 @@ impl<S: Source> Daemon<S> {
     }
 
     /// Waits, or only looks.
-    fn wait(&self, room: bool, only_look: bool) -> anyhow::Result<Happened> {
+    fn wait(&self, only_look: bool) -> anyhow::Result<Happened> {
         let mut files = vec![
             PollFd::new(&self.pool, PollFlags::IN),
             PollFd::new(&self.rule_watch, PollFlags::IN),
@@ -270,7 +273,7 @@ impl<S: Source> Daemon<S> {
                 files.len() - 1
             })
         };
-        let events = add(self.monitor.as_fd(), room);
+        let events = add(self.monitor.as_fd(), self.room() > 0);
         let asked = add(self.health.as_fd(), !self.pool.is_held_up());
         let at_once = Timespec {
             tv_sec: 0,

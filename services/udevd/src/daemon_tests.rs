@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::event::Event;
+use crate::pool::LATE;
 use crate::testing::Tree;
 use corten_corpus::{sample, samples};
 use rustix::event::{EventfdFlags, eventfd};
@@ -12,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
 
 /// Messages that wait at most: what coldplug asks for at once has room, and a stick pulled out and put in seven times.
 const ROOM: usize = 105;
@@ -177,6 +180,15 @@ struct Running {
 
 impl Running {
     fn on(machine: &Machine) -> Self {
+        Self::with(machine, |handler| {
+            Box::new(move || {
+                let handler = handler.clone();
+                Box::new(move |event| drop(handler.handle(event, None)))
+            })
+        })
+    }
+
+    fn with(machine: &Machine, work: impl FnOnce(Arc<Handler>) -> Box<Work>) -> Self {
         let [dev, run, proc] = [(); 3].map(|()| tempfile::tempdir().unwrap());
         // Interfaces of the machine the test runs on have these numbers, too.
         fs::write(proc.path().join("cmdline"), "net.ifnames=0").unwrap();
@@ -185,12 +197,6 @@ impl Running {
             dev: dev.path().into(),
             run: run.path().into(),
             proc: proc.path().into(),
-        };
-        let work = |handler: Arc<Handler>| -> Box<Work> {
-            Box::new(move || {
-                let handler = handler.clone();
-                Box::new(move |event| drop(handler.handle(event, None)))
-            })
         };
         Self {
             daemon: Daemon::new(machine.wire.clone(), roots, &[], 3, work).unwrap(),
@@ -322,4 +328,35 @@ fn who_asks_whether_it_works_is_answered() {
         assert!(running.daemon.step().unwrap());
         assert_eq!(caller.read(&mut [0]).unwrap(), 0);
     }
+}
+
+#[test]
+fn what_has_no_room_behind_a_device_that_hangs_is_waited_for_in_peace() {
+    let (go_on, held) = channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let machine = Machine::new();
+    let mut running = Running::with(&machine, |_| {
+        Box::new(move || {
+            let held = held.clone();
+            Box::new(move |_| held.lock().unwrap().recv().unwrap_or_default())
+        })
+    });
+    let message = b"add@/devices/a\0ACTION=add\0DEVPATH=/devices/a\0SUBSYSTEM=a\0SEQNUM=1\0";
+    let daemon = &mut running.daemon;
+    machine.wire.send(message);
+    assert!(!daemon.step().unwrap());
+    while daemon.pool.late().is_empty() {
+        daemon.pool.replace_late(Instant::now() + 2 * LATE);
+        thread::yield_now();
+    }
+    while daemon.room() > 0 {
+        for _ in 0..daemon.room() {
+            daemon.queue.push(Event::parse(message).unwrap());
+        }
+    }
+    machine.wire.send(message);
+    assert!(daemon.step().unwrap(), "nothing else is left to do");
+    go_on.send(()).unwrap();
+    let happened = daemon.wait(false).unwrap();
+    assert!(happened.done && !happened.events);
 }
