@@ -22,11 +22,13 @@ pub(crate) const STREAMS: usize = 100;
 pub(crate) const MACHINEDS: u32 = 32 * 1024;
 /// And another node, which is further away.
 pub(crate) const ANOTHER_NODES: u32 = 64 * 1024;
-/// No limit to all streams together, so that one nobody reads does not hold up the others.
+/// No limit to all streams together, so that one nobody reads does not hold up the others. HTTP/2's budget for small
+/// frames is half of it, and what frames of calls that were given up took of that is never given back: so it must be
+/// large. What bounds small frames is that they are taken as they come ([`Turns`]).
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// What frames with less than 256 bytes lack of them, until they are taken out of HTTP/2, in bytes; it takes as much
-/// memory for them. They are taken as they come ([`Turns`]): only who sends more at once than a turn has is cut off.
-const SMALL_FRAMES: usize = 1024 * 1024;
+/// Calls that were given up of late (a second), of which more may come; each costs half a KiB. What comes of others is
+/// an error, and a thousand of those end the connection, with all calls that are on it.
+const GIVEN_UP: usize = 10 * STREAMS;
 /// What of a stream waits to be sent.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Headers of an answer, in bytes.
@@ -63,8 +65,8 @@ impl Connection {
         let (sender, mut driver) = Builder::new()
             .initial_window_size(window)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .data_frame_budget(SMALL_FRAMES)
             .initial_max_send_streams(STREAMS)
+            .max_concurrent_reset_streams(GIVEN_UP)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(HEADERS)
             .enable_push(false)
@@ -129,19 +131,22 @@ async fn silence(mut ping: PingPong, calls: watch::Sender<usize>, heard: Arc<Ato
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::io;
 
-    use http::Request;
+    use h2::RecvStream;
+    use http::{Request, Response};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
 
     const WINDOW: u32 = 64 * 1024;
 
-    async fn call(connection: &Connection) -> (Result<(), h2::Error>, Slot) {
+    async fn call(connection: &Connection) -> (Result<RecvStream, h2::Error>, Slot) {
         let (sender, slot) = connection.slot().unwrap();
         let mut sender = sender.ready().await.unwrap();
         let request = Request::get("http://node/").body(()).unwrap();
         let (response, _) = sender.send_request(request, true).unwrap();
-        (response.await.map(drop), slot)
+        (response.await.map(Response::into_body), slot)
     }
 
     #[tokio::test(start_paused = true)]
@@ -165,15 +170,82 @@ mod tests {
             let (_, mut respond) = server.accept().await.unwrap().unwrap();
             tokio::spawn(async move {
                 sleep(100 * PING_EVERY).await;
-                respond.send_response(http::Response::new(()), true)
+                respond.send_response(Response::new(()), true)
             });
             // Answers pings, and sends what is to be sent.
             poll_fn(|context| server.poll_closed(context)).await
         });
         let (answered, slot) = call(&connection).await;
-        answered.unwrap();
+        drop(answered.unwrap());
         assert_eq!(connection.calls(), 1);
         drop(slot);
         assert_eq!(connection.calls(), 0);
+    }
+
+    /// Kinds and flags of frames (RFC 9113, section 6), and a client's first bytes (section 3.4).
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const END_HEADERS: u8 = 4;
+    const PREFACE: usize = 24;
+
+    fn frame(kind: u8, flags: u8, [a, b, c, d]: [u8; 4], payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, a, b, c, d], payload].concat()
+    }
+
+    /// Answers calls, each with a head (RFC 7541, section 6.1), and sends so many bytes one by one when it is given
+    /// up, as if they had been on their way. Counts those that were.
+    async fn be_late(
+        mut stream: DuplexStream,
+        bytes: usize,
+        given_up: watch::Sender<usize>,
+    ) -> io::Result<()> {
+        stream.read_exact(&mut [0; PREFACE]).await?;
+        stream.write_all(&frame(SETTINGS, 0, [0; 4], b"")).await?;
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await?;
+            let [high, middle, low, kind, _, id @ ..] = head;
+            let length = u32::from_be_bytes([0, high, middle, low]);
+            stream
+                .read_exact(&mut vec![0; usize::try_from(length).unwrap()])
+                .await?;
+            match kind {
+                HEADERS => {
+                    let head = frame(HEADERS, END_HEADERS, id, b"\x88");
+                    stream.write_all(&head).await?;
+                }
+                RST_STREAM => {
+                    let data = frame(DATA, 0, id, b"x").repeat(bytes);
+                    stream.write_all(&data).await?;
+                    given_up.send_modify(|calls| *calls += 1);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_still_comes_of_calls_that_were_given_up_harms_no_other() {
+        const LATE: usize = 100;
+        let (stream, far) = tokio::io::duplex(1 << 16);
+        let (counts, mut given_up) = watch::channel(0);
+        tokio::spawn(be_late(far, LATE, counts));
+        let connection = Connection::begin(stream, WINDOW).await.unwrap();
+        let (stays, slot) = call(&connection).await;
+        let stays = stays.unwrap();
+        let mut calls = Vec::new();
+        while calls.len() < STREAMS - 1 {
+            let (answered, slot) = call(&connection).await;
+            calls.push((answered.unwrap(), slot));
+        }
+        let number = calls.len();
+        drop(calls);
+        given_up.wait_for(|calls| *calls == number).await.unwrap();
+        // This one's head comes behind all that.
+        let (last, _) = call(&connection).await;
+        drop((last.unwrap(), stays, slot));
     }
 }
