@@ -23,15 +23,20 @@ pub(crate) const PIECE: usize = 16 * 1024;
 
 /// Work that ends with this value.
 #[derive(Debug)]
-pub(crate) struct Task(JoinHandle<()>);
+pub(crate) struct Task<T = ()>(JoinHandle<T>);
 
-impl Task {
-    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Task {
+impl<T: Send + 'static> Task<T> {
+    pub(crate) fn spawn(work: impl Future<Output = T> + Send + 'static) -> Task<T> {
         Task(tokio::spawn(work))
+    }
+
+    /// What came of it; `None` when it panicked.
+    pub(crate) async fn done(mut self) -> Option<T> {
+        (&mut self.0).await.ok()
     }
 }
 
-impl Drop for Task {
+impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Task};
 use crate::audit::Nodes;
 use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
@@ -41,7 +41,7 @@ const CHANGE: Duration = Duration::from_secs(30 * 60);
 pub(crate) const FIELDS: usize = 64 * 1024;
 
 /// A node of those asked, as the caller named it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) node: String,
     pub(crate) answerer: Answerer,
@@ -91,8 +91,8 @@ impl FanOut {
     ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let Intake { body, failure } = intake;
         let answer = async move {
-            self.nodes.asked(rows.len());
             let rows = self.with_bodies(rows, body).await?;
+            self.nodes.asked(rows.len());
             match reply {
                 Reply::One(is_reply) => {
                     let frame = self.unary(rows, is_reply).await;
@@ -103,7 +103,7 @@ impl FanOut {
                     let streams = rows
                         .into_iter()
                         .map(|(row, body)| this.clone().stream(row, body, is_message).boxed());
-                    // Nothing runs but what the caller's reading drives, so nothing outlives the call.
+                    // All ends with the call. What is read, the caller's reading drives.
                     Ok(success(stream::select_all(streams)))
                 }
             }
@@ -219,17 +219,17 @@ impl FanOut {
     }
 
     async fn next(
-        &self,
+        self: &Arc<Self>,
         row: &Row,
         progress: Progress,
         is_message: fn(&[u8]) -> bool,
     ) -> Result<Option<(Message, Box<Frames<Answer>>)>, Status> {
         let mut frames = match progress {
             Progress::Asking(body) => {
-                self.reach(row).await?;
-                // What comes on a stream, and when, is its own affair; that it begins is not.
-                let opened = timeout(self.proxy.patience, self.open(row, body)).await;
-                Box::new(opened.unwrap_or_else(|_| Err(too_late()))?)
+                // Not driven by the caller's reading: others wait for the same connection, and the node's time runs.
+                let begun = Task::spawn(self.clone().begin(row.clone(), body));
+                let begun = begun.done().await;
+                begun.unwrap_or_else(|| Err(Status::internal("asking it broke off")))?
             }
             Progress::Reading(frames) => frames,
         };
@@ -242,10 +242,21 @@ impl FanOut {
         }
     }
 
-    /// Connects to a node, when it is its turn.
+    /// Begins a node's stream.
+    async fn begin(self: Arc<Self>, row: Row, body: Body) -> Result<Box<Frames<Answer>>, Status> {
+        self.reach(&row).await?;
+        // What comes on a stream, and when, is its own affair; that it begins is not.
+        let opened = timeout(self.proxy.patience, self.open(&row, body)).await;
+        opened.unwrap_or_else(|_| Err(too_late())).map(Box::new)
+    }
+
+    /// Connects to a node, when it is its turn. machined is on this machine.
     async fn reach(&self, row: &Row) -> Result<(), Status> {
+        let Answerer::Node(node, config) = &row.answerer else {
+            return Ok(());
+        };
         let _one_of_few = self.connecting.acquire().await;
-        self.proxy.reach(&row.answerer).await
+        self.proxy.peers.reach(node, config).await
     }
 
     /// Asks a node, and waits for the head of its answer.

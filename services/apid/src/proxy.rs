@@ -23,7 +23,7 @@ use crate::identity::{Current, Identity};
 use crate::intake::Intake;
 use crate::local;
 use crate::peers::Peers;
-use crate::quota::{Holder, Quota, Taken};
+use crate::quota::{Quota, Taken};
 use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
@@ -110,20 +110,28 @@ impl Proxy {
         let targets = targets::of(&head.headers, path, self.maintenance)?;
         let forward = Forward::of(&head, &roles, caller, line.as_ref().map(Line::who))?;
         let holder = caller.holder(&roles);
+        let calls = match &targets {
+            Targets::Here | Targets::One(_) => 1,
+            Targets::Many(nodes, _) => nodes.len(),
+        };
+        let share = self
+            .calls
+            .take(&holder, calls)
+            .ok_or_else(|| Status::resource_exhausted("too many calls at once: try again later"))?;
         let intake = Intake::new(body, path, self.requests.begin(&holder))?;
         if let Some(line) = line {
             line.is_handed_on();
         }
         let answerer = |node: &str| answerer(node, caller, &head, &current);
-        match targets {
+        let response = match targets {
             Targets::Here => {
                 drop(head);
-                self.one(&holder, Answerer::Here, forward, intake).await
+                self.one(Answerer::Here, forward, intake).await?
             }
             Targets::One(node) => {
                 let answerer = answerer(&node)?;
                 drop(head);
-                self.one(&holder, answerer, forward, intake).await
+                self.one(answerer, forward, intake).await?
             }
             Targets::Many(nodes, reply) => {
                 let rows = nodes.into_iter().map(|node| {
@@ -132,41 +140,24 @@ impl Proxy {
                 });
                 let rows: Vec<_> = rows.collect::<Result<_, Status>>()?;
                 drop(head);
-                let share = self.share(&holder, rows.len())?;
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
                 let fan_out = FanOut::new(self, forward, holder, nodes.unwrap_or_default());
-                Ok((fan_out.ask(rows, reply, intake).await?, share))
+                fan_out.ask(rows, reply, intake).await?
             }
-        }
+        };
+        Ok((response, share))
     }
 
     /// Hands the call on as it is, and the answer back as it is.
     async fn one(
         &self,
-        holder: &Holder,
         answerer: Answerer,
         forward: Forward,
         intake: Intake,
-    ) -> Result<(Response<Body>, Taken), Status> {
-        let share = self.share(holder, 1)?;
+    ) -> Result<Response<Body>, Status> {
         let sent = self.send(answerer, &forward, intake.body);
         let response = intake.failure.or(sent).await?;
-        let response = response.map(|body| body.map_err(BoxError::from).boxed_unsync());
-        Ok((response, share))
-    }
-
-    fn share(&self, holder: &Holder, calls: usize) -> Result<Taken, Status> {
-        let share = self.calls.take(holder, calls);
-        share.ok_or_else(|| Status::resource_exhausted("too many calls at once: try again later"))
-    }
-
-    /// Connects to an answerer unless there is a connection.
-    pub(crate) async fn reach(&self, answerer: &Answerer) -> Result<(), Status> {
-        match answerer {
-            // machined is on this machine.
-            Answerer::Here => Ok(()),
-            Answerer::Node(node, config) => self.peers.reach(node, config).await,
-        }
+        Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
     }
 
     /// Sends a call to its answerer and waits for the head of the answer.

@@ -1,15 +1,20 @@
 //! How long is waited: for nodes that say nothing, and for streams whose certificate is accepted no more.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use corten_api::common::Data;
 use corten_api::machine as api;
 use http_body_util::BodyExt as _;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use super::client::full;
 use super::routing::{node, rows};
-use super::support::{Cluster, Manner, Setup, write_identity};
+use super::support::{Cluster, Manner, Setup, data, write_identity};
 use crate::frames::framed;
 
 const MEMORY: &str = "/machine.MachineService/Memory";
@@ -32,6 +37,68 @@ async fn nodes_that_say_nothing_keep_none_behind_them_waiting() {
     assert_eq!(rows[0].1, Err(Code::DeadlineExceeded));
     assert_eq!(rows[150], ("good".to_owned(), Ok(2)));
     for node in [&entry, &good, &slow] {
+        node.is_quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn this_node_answers_before_those_that_cannot_be_connected_to() {
+    let cluster = Cluster::new();
+    let entry = node(&cluster, "entry", Manner::Answer(1)).await;
+    // Takes connections, and says nothing of TLS.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    cluster.name("mute", mute.local_addr().unwrap());
+    let reader = cluster.client(&entry, &["os:reader"]).await;
+    // More than are connected to at once, and less time than connecting has.
+    let mut asked = vec![("nodes", "mute"); 130];
+    asked.push(("nodes", "127.0.0.1"));
+    asked.push(("grpc-timeout", "3S"));
+    let reply: Vec<api::MemoryResponse> = reader.call(MEMORY, &asked, &[]).await.messages();
+    let rows = rows(&reply[0]);
+    assert_eq!(rows[0].1, Err(Code::DeadlineExceeded));
+    assert_eq!(rows[130], ("127.0.0.1".to_owned(), Ok(1)));
+}
+
+/// A way to `address` that goes no further than itself until it may.
+async fn detour(address: SocketAddr, may_go_on: watch::Receiver<bool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut may_go_on = may_go_on.clone();
+            tokio::spawn(async move {
+                may_go_on.wait_for(|may| *may).await.unwrap();
+                let mut far = TcpStream::connect(address).await.unwrap();
+                copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    here
+}
+
+#[tokio::test]
+async fn a_caller_who_does_not_read_keeps_no_other_from_a_node() {
+    let cluster = Cluster::new();
+    let line = data(&[b'x'; 1000]).into();
+    let entry = node(&cluster, "entry", Manner::Endless(line)).await;
+    let far = node(&cluster, "far", Manner::Answer(2)).await;
+    let may_go_on = watch::Sender::new(false);
+    let detour = detour(far.address, may_go_on.subscribe()).await;
+    cluster.name("far", detour);
+    let idle = cluster.client(&entry, &["os:reader"]).await;
+    let nodes = [("nodes", "127.0.0.1,far")];
+    let unread = idle.send(DMESG, &nodes, full(framed(&[]))).await.unwrap();
+    // Until this node's lines have filled the way to him, while the other is still connected to.
+    sleep(Duration::from_millis(500)).await;
+    may_go_on.send_replace(true);
+    let other = cluster.client(&entry, &["os:reader"]).await;
+    let asked = other.call(MEMORY, &[("node", "far")], &[]);
+    let answered = timeout(Duration::from_secs(60), asked).await.unwrap();
+    let reply: Vec<api::MemoryResponse> = answered.messages();
+    assert_eq!(reply[0].messages[0].meminfo.as_ref().unwrap().memtotal, 2);
+    drop(unread);
+    for node in [&entry, &far] {
         node.is_quiet().await;
     }
 }
