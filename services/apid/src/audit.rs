@@ -3,7 +3,7 @@
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
 //! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call that another node hands on has the serial number of whose it
 //! is, too: `for=1c2d`. What a caller sent beside its metadata is never in it. Calls that were refused, and so changed
-//! nothing, share lines when they repeat: `repeated=17` (`refusals.rs`).
+//! nothing, share lines when they repeat: `repeated=17` (`refusals.rs`); those that came through one node share theirs.
 //!
 //! machined keeps these lines in a log of their own, `audit`, by how they begin.
 
@@ -94,14 +94,13 @@ impl Audit {
         }
         // Names that nobody knows are many: they count as one.
         let counted = if is_listed(path) { path } else { "" };
-        let behind = behind(headers, caller);
-        let serial = behind.as_ref().unwrap_or(&caller.serial);
         Some(Line {
             audit: self.clone(),
-            key: (serial.clone(), counted.to_owned()),
+            // Not by whose it is: nobody has verified that yet, and there would be a line for each that is made up.
+            key: (caller.serial.clone(), counted.to_owned()),
             handed_on: false,
             method: shown(path.as_bytes(), PATH_SHOWN),
-            who: who(headers, roles, caller, behind.as_deref()),
+            who: who(headers, roles, caller),
             named: named(headers, NODES_SHOWN.0),
             named_if_refused: named(headers, NODES_SHOWN.1),
             result: None,
@@ -144,13 +143,14 @@ fn named(headers: &HeaderMap, room: usize) -> String {
 }
 
 /// Who calls: `roles=... serial=... from=... via=...`, and whose call it is when that is another's: `for=...`.
-fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller, behind: Option<&str>) -> String {
+fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
     let roles = list(roles.iter().map(|role| role.name()));
     let via = headers.get(PROXY_FROM).map_or_else(
         || "-".to_owned(),
         |value| shown(value.as_bytes(), TEXT_SHOWN),
     );
     let Caller { serial, from, .. } = caller;
+    let behind = behind(headers, caller);
     let behind = behind.map_or_else(String::new, |behind| format!(" for={behind}"));
     format!("roles={roles} serial={serial} from={from} via={via}{behind}")
 }

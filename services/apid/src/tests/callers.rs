@@ -2,19 +2,16 @@
 
 use std::time::Instant;
 
+use tonic::Code;
+use tonic::metadata::BinaryMetadataValue;
+
+use super::client::full;
+use super::routing::node;
 use super::support::{Cluster, Manner, Node, Setup};
+use crate::frames::framed;
 
 const MEMORY: &str = "/machine.MachineService/Memory";
 const REBOOT: &str = "/machine.MachineService/Reboot";
-
-async fn node(cluster: &Cluster, name: &'static str, manner: Manner) -> Node {
-    let setup = Setup {
-        name,
-        manner,
-        ..Setup::default()
-    };
-    cluster.node(setup).await
-}
 
 #[tokio::test]
 async fn machined_gets_the_callers_certificate_through_any_node_and_no_other() {
@@ -100,4 +97,56 @@ async fn calls_that_are_refused_again_and_again_share_a_line() {
     let lines = a.audit.lock().unwrap().clone();
     let counted = lines.iter().filter(|line| is_for(line, " repeated=49"));
     assert_eq!(counted.count(), 2, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn certificates_that_are_made_up_have_no_lines_of_their_own() {
+    let cluster = Cluster::new();
+    let a = node(&cluster, "a", Manner::Answer(1)).await;
+    let another = cluster.client(&a, &["os:impersonator"]).await;
+    for _ in 0..10 {
+        let own = Cluster::new().certificate(&["os:reader"]);
+        let der = corten_pki::certificates_from_pem(own.crt.as_bytes()).unwrap();
+        let shown = BinaryMetadataValue::from_bytes(&der[0]);
+        let shown = str::from_utf8(shown.as_encoded_bytes()).unwrap();
+        let claims = [
+            ("talos-role", "os:reader"),
+            ("corten-certificate-bin", shown),
+        ];
+        let refused = another.call(REBOOT, &claims, &[]).await.status;
+        assert_eq!(refused.code(), Code::PermissionDenied);
+    }
+    a.is_quiet().await;
+    let lines = a.audit.lock().unwrap().clone();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(lines[0].contains(" for="), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn calls_beyond_the_quota_share_a_line_and_what_is_no_call_asked_nobody() {
+    let cluster = Cluster::new();
+    let none = Setup {
+        calls: (1, 1, 0),
+        ..Setup::default()
+    };
+    let a = cluster.node(none).await;
+    let operator = cluster.client(&a, &["os:operator"]).await;
+    let several = [("nodes", "127.0.0.1,node")];
+    for _ in 0..3 {
+        let refused = operator.call(REBOOT, &several, &[]).await.status;
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+    }
+    a.is_quiet().await;
+    let lines = a.audit.lock().unwrap().clone();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+
+    let b = node(&cluster, "b", Manner::Answer(1)).await;
+    let operator = cluster.client(&b, &["os:operator"]).await;
+    let two = [framed(&[]), framed(&[])].concat();
+    let refused = operator.send(REBOOT, &several, full(two.into())).await;
+    assert_eq!(refused.unwrap().headers()["grpc-status"], "3");
+    b.is_quiet().await;
+    let lines = b.audit.lock().unwrap().clone();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(lines[0].ends_with("result=InvalidArgument"), "{lines:#?}");
 }
