@@ -1,5 +1,5 @@
-//! What the daemons of a node share: apid, registryd and trustd all of it, syslogd and udevd the word to the
-//! supervisor.
+//! What the daemons of a node share: apid and trustd all of it, registryd its start and its port, syslogd and udevd
+//! the word to the supervisor.
 //!
 //! Owns: their start and end, the port they listen on, the word to the supervisor, files that are read again
 //! when they change, which addresses are one peer, and places for connections.

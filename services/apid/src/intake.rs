@@ -87,7 +87,7 @@ struct Counted {
     request: Request,
     /// Bytes that came.
     length: usize,
-    /// Set while there is nothing to pass on.
+    /// Set when there was nothing to pass on; a part of a request in parts has its time anew.
     waiting: Option<Pin<Box<Sleep>>>,
     share: Share,
     failed: Option<oneshot::Sender<Status>>,
