@@ -152,6 +152,11 @@ fn told(error: &ureq::Error) -> String {
         ureq::Error::BadUri(_) => {
             "this, or where it leads to, is no URL of the form http://HOST/PATH".to_owned()
         }
+        // One of these has the answer's `location`.
+        ureq::Error::Protocol(_) => {
+            "the answer is not HTTP/1.1, or it leads to what is no URL".to_owned()
+        }
+        ureq::Error::RequireHttpsOnly(_) => "it leads to what is not https://".to_owned(),
         other => other.to_string(),
     }
 }
@@ -266,10 +271,24 @@ mod tests {
                 assert!(!error.contains("secret"), "{url}: {error}");
             }
         }
-        let answer =
-            "HTTP/1.1 302 Found\r\nlocation: http:///x?token=secret\r\ncontent-length: 0\r\n\r\n";
-        let error = get(&server(answer)).unwrap_err();
-        assert!(!error.contains("secret"), "{error}");
+        for (location, expected) in [
+            ("http:///x?token=secret", ""),
+            ("http://a b/?token=secret", "what is no URL"),
+            ("http://a/\u{f6}?token=secret", "what is no URL"),
+            ("//a b/?token=secret", "what is no URL"),
+            ("/a b?token=secret", "what is no URL"),
+            ("../../a?token=secret", "what is no URL"),
+        ] {
+            let answer =
+                format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+            for error in [
+                get(&server(&answer)).unwrap_err(),
+                get_if_there(&server(&answer)).unwrap_err(),
+            ] {
+                assert!(!error.contains("secret"), "{location}: {error}");
+                assert!(error.contains(expected), "{location}: {error}");
+            }
+        }
     }
 
     #[test]
@@ -283,7 +302,8 @@ mod tests {
     }
 
     /// Answers one request.
-    fn server(answer: &'static str) -> String {
+    fn server(answer: &str) -> String {
+        let answer = answer.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/config", listener.local_addr().unwrap());
         std::thread::spawn(move || {
