@@ -38,7 +38,8 @@ struct Record {
     /// The last of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kills: Vec<Kill>,
-    /// The kernel's last words that this boot has found, until they could be told.
+    /// The kernel's last words that this boot has found, or one before it that could not tell them, until they are
+    /// told.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     words: String,
 }
@@ -110,14 +111,13 @@ pub fn begin(state: &Path, boot: &str, evidence: &Evidence) -> (Option<LastStop>
         (Some(before), Some(words)) => before.words == *words,
         _ => false,
     };
-    let mut record = Record::of(boot);
     let last = before.map(LastStop::of);
-    let last = if are_old {
-        last
-    } else {
-        record.words = evidence.kernel_log.clone().unwrap_or_default();
-        amend(last, evidence)
-    };
+    let last = if are_old { last } else { amend(last, evidence) };
+    let mut record = Record::of(boot);
+    // Also those that the boot before could not tell: this one may be cut off as early.
+    record.words = last
+        .as_ref()
+        .map_or_else(String::new, |last| last.kernel_log.clone());
     let kept = write(state, &record);
     if kept.is_ok() {
         evidence.forget();
@@ -362,21 +362,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         begun(state, "a", Evidence::default());
-        // Boot b finds it, and is cut off before it has told it, and before or after the machine has forgotten it.
-        for forgotten in [false, true] {
-            let last = begun(state, "b", panicked("one")).unwrap();
+        // Boot b finds it, and is cut off before it has told it, and before or after the machine has forgotten it; so
+        // are the two after it. Words of a newer panic come in their place.
+        for (why, forgotten) in [("zero", false), ("one", true)] {
+            let last = begun(state, "b", panicked(why)).unwrap();
             assert_eq!(last.stop.reason, Reason::Panic);
-            let again = if forgotten {
-                Evidence::default()
-            } else {
-                panicked("one")
-            };
-            let last = begun(state, "c", again).unwrap();
-            assert_eq!(last.stop.reason, Reason::CutOff);
-            assert_eq!(last.boot, "b");
-            let detail = "before it, a panic: Kernel panic - not syncing: one";
-            assert_eq!(last.stop.detail, detail);
-            assert!(last.kernel_log.ends_with("one\n"));
+            for (before, boot) in [("b", "b2"), ("b2", "b3"), ("b3", "c")] {
+                let again = if forgotten {
+                    Evidence::default()
+                } else {
+                    panicked(why)
+                };
+                let last = begun(state, boot, again).unwrap();
+                assert_eq!(last.stop.reason, Reason::CutOff);
+                assert_eq!(last.boot, before);
+                let detail = format!("before it, a panic: Kernel panic - not syncing: {why}");
+                assert_eq!(last.stop.detail, detail);
+                assert!(last.kernel_log.ends_with(&format!("{why}\n")));
+            }
         }
         // Boot c has told all, and is cut off; boot d panics itself.
         told(state, "c").unwrap();
