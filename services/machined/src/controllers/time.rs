@@ -1,6 +1,7 @@
 //! The clock: asks the servers in turn, and sets or steers it by what they say.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
@@ -147,13 +148,14 @@ struct Servers {
 }
 
 impl Servers {
-    /// Takes a new list; returns whether it is one.
+    /// Takes a new list; returns whether it is one. Whose addresses want to be left alone may stand in it again.
     fn take(&mut self, names: Vec<String>) -> bool {
         if self.names == names {
             return false;
         }
         *self = Servers {
             names,
+            resting: mem::take(&mut self.resting),
             source: self.source.take(),
             ..Servers::default()
         };
@@ -316,6 +318,18 @@ mod tests {
         assert!(servers.complained.contains("a"));
         assert!(servers.take(vec!["b".to_owned()]));
         assert!(servers.complained.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_wants_to_be_left_alone_is_so_by_a_new_list_too() {
+        let mut servers = Servers::default();
+        let rate = serve(Some(b"RATE")).await.to_string();
+        servers.take(vec![rate.clone()]);
+        let mut clock = Discipline::default();
+        assert!(servers.first_answer(&mut clock).await.is_none());
+        assert!(servers.take(vec![rate.clone(), "b".to_owned()]));
+        let again = ask(&rate, &NAMES, &mut servers.resting).await;
+        assert!(matches!(again, Err(AskError::Rests)), "{again:?}");
     }
 
     #[tokio::test]
