@@ -144,9 +144,7 @@ impl History {
             }
         }
     }
-}
 
-impl History {
     /// Where what came after `id` begins. The clock may have been set back since, and then later ids are the lesser ones:
     /// the order of the history counts, and only an id of another run is looked up by its time.
     fn after(&self, id: Id) -> u64 {
