@@ -31,6 +31,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const KILL: Duration = Duration::from_secs(2);
 /// A step that makes no progress for so long waits for what is dead: a server, a disk.
 const STUCK: Duration = Duration::from_secs(60);
+/// The same for a mount once another one has hung: a dead server has many.
+const STUCK_LATER: Duration = Duration::from_secs(5);
 /// The same for wiping, which has a sign of life every 64 MiB.
 const WIPE_STUCK: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(50);
@@ -88,8 +90,16 @@ fn enter() {
 }
 
 fn leave(ending: &Ending) -> ! {
-    // What is left undone is no reason to stay; the next boot repairs what was mounted.
-    let end = panics::caught_here(|| clear_up(ending)).unwrap_or(End::Restart);
+    // Who fed them is gone.
+    let watchdogs = || watchdog::running(Path::new(watchdog::CLASS), Path::new("/dev"));
+    let steps = Steps::new(panics::caught_here(watchdogs).unwrap_or_default());
+    let end = and_write_back(
+        || clear_up(&steps, ending),
+        || {
+            let what = "writing back what is in memory";
+            let _ = steps.run(what, STUCK, |_| power::sync());
+        },
+    );
     console::say(match end {
         End::Restart => "restarting",
         End::PowerOff => "switching off",
@@ -100,33 +110,35 @@ fn leave(ending: &Ending) -> ! {
     wait_for_ever()
 }
 
-/// All that is done before the machine ends, and how it shall.
-fn clear_up(Ending { end, stop, wipe }: &Ending) -> End {
-    // Who fed them is gone.
-    let steps = Steps::new(watchdog::running(
-        Path::new(watchdog::CLASS),
-        Path::new("/dev"),
-    ));
+/// Does both, also the second after a bug in the first. What is left undone is no reason to stay; the next boot repairs
+/// what was mounted.
+fn and_write_back(clear_up: impl FnOnce() -> End, write_back: impl FnOnce()) -> End {
+    let end = panics::caught_here(clear_up).unwrap_or(End::Restart);
+    let _ = panics::caught_here(write_back);
+    end
+}
+
+/// All that is done before the machine ends but to flush, and how it shall.
+fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
     // What fails is told, and no reason to stay.
     let _ = steps.run("ending all processes", STUCK, |_| end_processes());
     let (stop, targets) = (stop.clone(), wipe.clone());
     let _ = steps.run("writing down why this boot ends", STUCK, move |_| {
         write_down(&stop, &targets);
     });
-    for target in mounted_by_us(mount_table::now()) {
+    unmount_all(mounted_by_us(mount_table::now()), |target, limit| {
         let what = format!("unmounting {}", target.display());
-        let _ = steps.run(&what, STUCK, move |_| {
+        steps.run(&what, limit, move |_| {
             if mount::unmount(&target).is_err() {
                 let _ = mount::detach(&target);
             }
-        });
-    }
+        })
+    });
     let _ = steps.run("closing volumes", STUCK, |_| volumes::close());
     let is_wiped = wipe_all(wipe, |target| {
         let (what, target) = (format!("wiping {target}"), target.clone());
         steps.run(&what, WIPE_STUCK, move |alive| target.empty(alive))?
     });
-    let _ = steps.run("writing back what is in memory", STUCK, |_| power::sync());
     // Who is switched off cannot be told again.
     if is_wiped { *end } else { End::Restart }
 }
@@ -141,6 +153,20 @@ fn write_down(stop: &Stop, wipe: &[Target]) {
     }
     let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();
     volumes::user::forget(state, &ends);
+}
+
+/// Takes down each, within the time it is given.
+fn unmount_all(
+    targets: Vec<PathBuf>,
+    mut unmount: impl FnMut(PathBuf, Duration) -> io::Result<()>,
+) {
+    let mut limit = STUCK;
+    for target in targets {
+        let is_stuck = |error: io::Error| error.kind() == io::ErrorKind::TimedOut;
+        if unmount(target, limit).is_err_and(is_stuck) {
+            limit = STUCK_LATER;
+        }
+    }
 }
 
 /// What is the node's own stays when a disk could not be wiped: nobody else can be told to do it again. Whether
@@ -224,6 +250,41 @@ mod tests {
             assert_eq!(seen, targets[..reached]);
             assert_eq!(is_wiped, broken == "none");
         }
+    }
+
+    #[test]
+    fn what_a_bug_left_in_memory_is_written_back_too() {
+        for (has_bug, end) in [(false, End::PowerOff), (true, End::Restart)] {
+            let mut is_written = false;
+            let clear_up = || {
+                assert!(!has_bug, "a bug");
+                End::PowerOff
+            };
+            assert_eq!(and_write_back(clear_up, || is_written = true), end);
+            assert!(is_written);
+        }
+        let restarts = and_write_back(|| End::Restart, || panic!("a bug"));
+        assert_eq!(restarts, End::Restart);
+    }
+
+    #[test]
+    fn only_behind_a_mount_that_hangs_the_others_have_less_time() {
+        let failed = |kind: io::ErrorKind| Err(kind.into());
+        let ends = [
+            Ok(()),
+            failed(io::ErrorKind::Other),
+            failed(io::ErrorKind::TimedOut),
+            Ok(()),
+            failed(io::ErrorKind::Other),
+        ];
+        let mut limits = Vec::new();
+        let targets = vec![PathBuf::from("/a"); ends.len()];
+        let mut ends = ends.into_iter();
+        unmount_all(targets, |_, limit| {
+            limits.push(limit);
+            ends.next().unwrap()
+        });
+        assert_eq!(limits, [STUCK, STUCK, STUCK, STUCK_LATER, STUCK_LATER]);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A step of the machine's end. What it waits for may be a disk or a server that is dead, and then it never ends; the
 //! machine does.
 
-use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -16,14 +15,11 @@ use crate::proc::memory;
 
 /// Between two signs of life to the watchdogs: few take a shorter timeout than 2 s.
 const FEED: Duration = Duration::from_secs(1);
-/// What hangs behind another thing that hangs has this part of its time: a dead server has many mounts.
-const LATER: u32 = 12;
 
 /// Who ends the machine, step by step.
 #[derive(Debug)]
 pub(super) struct Steps {
     watchdogs: Vec<Watchdog>,
-    has_hung: Cell<bool>,
 }
 
 /// What a step tells.
@@ -35,17 +31,14 @@ enum Sign<T> {
 impl Steps {
     /// Feeds these watchdogs while a step gets on, and not otherwise.
     pub(super) fn new(watchdogs: Vec<Watchdog>) -> Steps {
-        Steps {
-            watchdogs,
-            has_hung: Cell::new(false),
-        }
+        Steps { watchdogs }
     }
 
     /// Does the work in a thread of its own and waits until it has ended, or has made no progress for `limit`. What it
     /// calls is progress, and that less in memory waits to be written.
     ///
     /// # Errors
-    /// It hangs, has broken off or could not begin; this is told already.
+    /// It hangs ([`io::ErrorKind::TimedOut`]), has broken off or could not begin; this is told already.
     pub(super) fn run<T: Send + 'static>(
         &self,
         what: &str,
@@ -64,11 +57,6 @@ impl Steps {
             console::error(&format!("{what}: {error}"));
             return Err(error);
         }
-        let limit = if self.has_hung.get() {
-            limit / LATER
-        } else {
-            limit
-        };
         let mut patience = Patience::new(limit, Instant::now(), unwritten());
         loop {
             self.feed();
@@ -82,7 +70,6 @@ impl Steps {
                 }
             }
             if patience.is_over(Instant::now(), unwritten()) {
-                self.has_hung.set(true);
                 console::error(&format!("{what} hangs; the machine ends without it"));
                 return Err(io::ErrorKind::TimedOut.into());
             }
