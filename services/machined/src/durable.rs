@@ -1,7 +1,8 @@
 //! Files that are replaced whole: those that a power cut leaves as they were or as they shall be, and those in
 //! memory, whose readers see the one or the other.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
@@ -74,6 +75,11 @@ impl Access {
         uid: None,
         gid: None,
     };
+    /// Root alone.
+    pub const PRIVATE: Access = Access {
+        mode: 0o600,
+        ..Access::ALL
+    };
 }
 
 /// Makes a file hold this text, at once for who reads it. For files in memory: nothing waits for a disk.
@@ -102,6 +108,48 @@ pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
         let _ = remove_if_there(&new);
     }
     replaced
+}
+
+/// Makes a directory hold these files, each with its name and text, and no others; it is made if need be. They are
+/// replaced in this order, and what else is there is removed after them. What fails keeps nobody from the rest. For
+/// files in memory, as [`replace_now`].
+///
+/// # Errors
+/// The first; what failed is what it was.
+pub fn replace_all<'a>(
+    directory: &Path,
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    access: Access,
+) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let mut names = BTreeSet::new();
+    let mut done = Ok(());
+    for (name, text) in files {
+        names.insert(OsStr::new(name));
+        done = done.and(replace_now(&directory.join(name), text, access));
+    }
+    let is_wanted = |name: &OsStr| names.contains(name);
+    done.and(remove_others(directory, is_wanted, remove_if_there))
+}
+
+/// Removes what else is in a directory, in a way of the caller's. What fails keeps nobody from the rest.
+///
+/// # Errors
+/// The first.
+pub fn remove_others(
+    directory: &Path,
+    is_wanted: impl Fn(&OsStr) -> bool,
+    remove: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut done = Ok(());
+    for entry in fs::read_dir(directory)? {
+        let removed = entry.and_then(|entry| match is_wanted(&entry.file_name()) {
+            true => Ok(()),
+            false => remove(&entry.path()),
+        });
+        done = done.and(removed);
+    }
+    done
 }
 
 /// Removes a file; that there is none is no error.
@@ -154,13 +202,9 @@ mod tests {
     fn a_file_is_replaced_whole_with_its_permissions_whatever_was_left_behind() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("99-a.rules");
-        let private = Access {
-            mode: 0o600,
-            ..Access::ALL
-        };
         // Of a write that was cut off.
         fs::write(directory.path().join(".99-a.rules.new"), "half").unwrap();
-        for (text, access) in [("one", Access::ALL), ("two", private)] {
+        for (text, access) in [("one", Access::ALL), ("two", Access::PRIVATE)] {
             replace_now(&path, text, access).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, access.mode);
@@ -168,7 +212,37 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         remove_if_there(&path).unwrap();
         remove_if_there(&path).unwrap();
-        replace_now(&directory.path().join("no/such"), "x", private).unwrap_err();
+        replace_now(&directory.path().join("no/such"), "x", Access::PRIVATE).unwrap_err();
+    }
+
+    #[test]
+    fn a_directory_holds_its_files_and_no_others_as_far_as_that_can_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("conf.d");
+        let text = |name: &str| fs::read_to_string(place.join(name)).ok();
+        replace_all(&place, [("old", "1"), ("b", "1")], Access::PRIVATE).unwrap();
+        let mode = fs::metadata(place.join("old")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // Neither a file's name can be given to what is a directory, nor can one be in a directory that is not there,
+        // nor a directory be removed as a file.
+        for name in ["a", "other"] {
+            fs::create_dir(place.join(name)).unwrap();
+        }
+        let (is_directory, not_there) = (io::ErrorKind::IsADirectory, io::ErrorKind::NotFound);
+        for (first, second, expected) in [("a", "z/z", is_directory), ("z/z", "a", not_there)] {
+            fs::write(place.join("old"), "1").unwrap();
+            let files = [(first, "2"), ("c", first), (second, "2"), ("b", second)];
+            let failed = replace_all(&place, files, Access::ALL).unwrap_err();
+            assert_eq!(failed.kind(), expected);
+            assert_eq!(
+                (text("b").as_deref(), text("c").as_deref()),
+                (Some(second), Some(first))
+            );
+            assert_eq!(text("old"), None);
+        }
+        let failed = replace_all(&place, [("b", "3")], Access::ALL);
+        assert_eq!(failed.unwrap_err().kind(), is_directory);
+        assert_eq!((text("b").as_deref(), text("c")), (Some("3"), None));
     }
 
     #[test]

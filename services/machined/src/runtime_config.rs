@@ -4,14 +4,13 @@
 //! containerd merges its files in the order of their names, and what a later one says counts.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use corten_config::Document;
 use corten_config::cri::{BASE_SPEC_FILE, base_spec, normal, with_overrides};
 
-use crate::durable::{Access, remove_if_there, replace_now};
+use crate::durable::{Access, replace_all, replace_now};
 use crate::registries;
 
 /// containerd's, `imports` of the image's `config.toml`.
@@ -19,23 +18,19 @@ const DIRECTORY: &str = "/run/containerd/conf.d";
 /// The image has a link to it at [`BASE_SPEC_FILE`].
 const BASE_SPEC: &str = "/run/containerd/base-spec.json";
 /// Passwords may be in any of them.
-const PRIVATE: Access = Access {
-    mode: 0o600,
-    ..Access::ALL
-};
+const ACCESS: Access = Access::PRIVATE;
 
 /// Which files there are, by name, and what is in each.
-type Files = BTreeMap<String, String>;
+pub type Files = BTreeMap<String, String>;
 
 /// What containerd reads at its start alone, by the config; empty: the config says nothing of it.
 #[must_use]
-pub fn read_at_start(document: &Document) -> Vec<(String, String)> {
-    let mut all = parts(document);
-    if let Some(overrides) = document.base_spec_overrides() {
-        let spec = with_overrides(&overrides).to_string();
-        all.insert("base-spec.json".to_owned(), spec);
-    }
-    all.into_iter().collect()
+pub fn read_at_start(document: &Document) -> Files {
+    let overrides = document.base_spec_overrides();
+    let mut all = parts(document, overrides.is_some());
+    let spec = overrides.map(|overrides| with_overrides(&overrides).to_string());
+    all.extend(spec.map(|spec| ("base-spec.json".to_owned(), spec)));
+    all
 }
 
 /// Writes the files of a config, for containerd's next start, and removes those of another.
@@ -45,21 +40,23 @@ pub fn read_at_start(document: &Document) -> Vec<(String, String)> {
 pub fn write(document: &Document) -> Result<(), String> {
     let overrides = document.base_spec_overrides();
     let spec = overrides.as_ref().map_or_else(base_spec, with_overrides);
-    let files = replace_all(Path::new(DIRECTORY), &parts(document));
-    let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), PRIVATE);
+    let files = write_parts(Path::new(DIRECTORY), &parts(document, overrides.is_some()));
+    let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), ACCESS);
     files
         .map_err(|error| format!("cannot tell containerd what the config says: {error}"))
         .and(spec.map_err(|error| format!("cannot write {BASE_SPEC}: {error}")))
 }
 
-fn parts(document: &Document) -> Files {
+/// What is in [`DIRECTORY`].
+fn parts(document: &Document, has_base_spec: bool) -> Files {
     let mut files = Files::new();
-    if document.base_spec_overrides().is_some() {
+    if has_base_spec {
         files.insert("10-base-spec.toml".to_owned(), names_base_spec());
     }
-    for (number, (name, content)) in document.containerd_parts().into_iter().enumerate() {
-        // In the order of the names; `a-b` and `a.b` come after `a` in this one, and may not in that of files.
-        let file = format!("20-{number:04}-{}.toml", name.replace('/', "_"));
+    for (number, content) in document.containerd_parts().into_values().enumerate() {
+        // In the order of the parts' names. They themselves may be too long for a file, and `a-b.toml` comes before
+        // `a.toml`.
+        let file = format!("20-{number:04}.toml");
         files.extend(normal(content.expose()).map(|text| (file, text)));
     }
     let credentials = registries::credentials(&document.registries());
@@ -75,23 +72,14 @@ fn names_base_spec() -> String {
     )
 }
 
-/// Makes the directory hold these files and no others.
-fn replace_all(directory: &Path, files: &Files) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    for (name, text) in files {
-        replace_now(&directory.join(name), text, PRIVATE)?;
-    }
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        if !name.to_str().is_some_and(|name| files.contains_key(name)) {
-            remove_if_there(&directory.join(name))?;
-        }
-    }
-    Ok(())
+fn write_parts(directory: &Path, files: &Files) -> io::Result<()> {
+    let files = files.iter().map(|(name, text)| (&**name, &**text));
+    replace_all(directory, files, ACCESS)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use toml::Table;
@@ -118,20 +106,21 @@ mod tests {
 
     #[test]
     fn every_part_is_a_file_in_the_order_of_their_names() {
-        let found = parts(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN]));
+        let found = parts(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN]), true);
         let names: Vec<&str> = found.keys().map(|name| &**name).collect();
         let expected = [
             "10-base-spec.toml",
-            "20-0000-a.toml",
-            "20-0001-a-b.toml",
-            "20-0002-customization.toml",
-            "20-0003-example.org_pause.toml",
+            "20-0000.toml",
+            "20-0001.toml",
+            "20-0002.toml",
+            "20-0003.toml",
             "30-registries.toml",
         ];
         assert_eq!(names, expected);
         let table = |name: &str| found[name].parse::<Table>().unwrap();
         assert_eq!(table(expected[1])["version"].as_integer(), Some(3));
         assert_eq!(table(expected[1])["debug"]["level"].as_str(), Some("warn"));
+        assert_eq!(table(expected[2])["debug"]["format"].as_str(), Some("json"));
         assert_eq!(table(expected[3])["version"].as_integer(), Some(2));
         let images = &table(expected[4])["plugins"]["io.containerd.cri.v1.images"];
         assert_eq!(
@@ -147,18 +136,11 @@ mod tests {
     fn only_what_it_reads_at_its_start_is_a_reason_to_start_anew() {
         assert!(read_at_start(&sample::config("", "")).is_empty());
         let all = read_at_start(&config(&[SPEC]));
-        let names: Vec<&str> = all.iter().map(|(name, _)| &**name).collect();
-        let expected = [
-            "10-base-spec.toml",
-            "20-0000-customization.toml",
-            "base-spec.json",
-        ];
+        let names: Vec<&str> = all.keys().map(|name| &**name).collect();
+        let expected = ["10-base-spec.toml", "20-0000.toml", "base-spec.json"];
         assert_eq!(names, expected);
-        assert!(
-            all[2].1.contains("\"noNewPrivileges\":false"),
-            "{}",
-            all[2].1
-        );
+        let spec = &all["base-spec.json"];
+        assert!(spec.contains("\"noNewPrivileges\":false"), "{spec}");
     }
 
     #[test]
@@ -173,16 +155,21 @@ mod tests {
             names.sort();
             names
         };
-        let all = parts(&config(&[PAUSE, LOGIN]));
+        // The longest name there may be: a domain, and a name in it.
+        let label = "b".repeat(63);
+        let domain = format!("{label}.{label}.{label}.{}", "b".repeat(61));
+        let longest = PAUSE.replace("example.org/pause", &format!("{domain}/{label}"));
+        let all = parts(&config(&[PAUSE, &longest, LOGIN]), false);
+        assert_eq!(all.len(), 4);
         for _ in 0..2 {
-            replace_all(&place, &all).unwrap();
+            write_parts(&place, &all).unwrap();
             assert_eq!(listed(), all.keys().cloned().collect::<Vec<_>>());
             let mode = fs::metadata(place.join("30-registries.toml"))
                 .unwrap()
                 .mode();
             assert_eq!(mode & 0o777, 0o600);
         }
-        replace_all(&place, &parts(&sample::config("", ""))).unwrap();
+        write_parts(&place, &parts(&sample::config("", ""), false)).unwrap();
         assert_eq!(listed(), [""; 0]);
     }
 }

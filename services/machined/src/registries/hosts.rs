@@ -1,6 +1,7 @@
 //! A directory for each registry, with `hosts.toml` and the certificates it names (containerd, `docs/hosts.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,19 +9,13 @@ use std::path::Path;
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
 use toml::Table;
 
-use crate::durable::{Access, remove_if_there, replace_now};
+use crate::durable::{Access, remove_others, replace_all};
 
 /// What containerd reads for a registry that has no directory of its own.
 const DEFAULT: &str = "_default";
 const HOSTS: &str = "hosts.toml";
 /// What is on its way out; no registry begins with a dot.
 const REMOVED: &str = ".removed";
-
-/// Keys are root's alone, and all else with them.
-const PRIVATE: Access = Access {
-    mode: 0o600,
-    ..Access::ALL
-};
 
 /// Files of a directory by name.
 type Files = BTreeMap<String, String>;
@@ -114,34 +109,26 @@ fn certificates(host: &str, tls: &RegistryTls, text: &mut Table, files: &mut Fil
     }
 }
 
-/// Makes `root` hold these directories and no others. At any moment a reader finds each as it was or as it shall be.
+/// Makes `root` hold these directories and no others. At any moment a reader finds each file as it was or as it shall
+/// be. What fails keeps no other registry from its own; the error is the first.
 pub(super) fn write(root: &Path, wanted: &BTreeMap<String, Files>) -> io::Result<()> {
     fs::create_dir_all(root)?;
-    remove_all(&root.join(REMOVED))?;
+    let removed = root.join(REMOVED);
+    let mut done = remove_all(&removed);
     for (name, files) in wanted {
-        let directory = root.join(name);
-        fs::create_dir_all(&directory)?;
+        let files = files.iter().map(|(name, text)| (&**name, &**text));
         // What names the others comes after them.
-        let (hosts, others): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| *name == HOSTS);
-        for (name, text) in others.into_iter().chain(hosts) {
-            replace_now(&directory.join(name), text, PRIVATE)?;
-        }
-        for entry in fs::read_dir(&directory)? {
-            let name = entry?.file_name();
-            if !name.to_str().is_some_and(|name| files.contains_key(name)) {
-                remove_if_there(&directory.join(name))?;
-            }
-        }
+        let (hosts, others): (Vec<_>, Vec<_>) = files.partition(|(name, _)| *name == HOSTS);
+        let files = others.into_iter().chain(hosts);
+        // Keys are root's alone, and all else with them.
+        done = done.and(replace_all(&root.join(name), files, Access::PRIVATE));
     }
-    for entry in fs::read_dir(root)? {
-        let name = entry?.file_name();
-        if !name.to_str().is_some_and(|name| wanted.contains_key(name)) {
-            // At once for who reads it.
-            fs::rename(root.join(name), root.join(REMOVED))?;
-            remove_all(&root.join(REMOVED))?;
-        }
-    }
-    Ok(())
+    let is_wanted = |name: &OsStr| name.to_str().is_some_and(|name| wanted.contains_key(name));
+    done.and(remove_others(root, is_wanted, |directory| {
+        // At once for who reads it.
+        fs::rename(directory, &removed)?;
+        remove_all(&removed)
+    }))
 }
 
 fn remove_all(directory: &Path) -> io::Result<()> {
@@ -297,5 +284,20 @@ override_path = true
         assert_eq!(list("docker.io"), ["hosts.toml"]);
         write(&root, &BTreeMap::new()).unwrap();
         assert_eq!(list(""), [""; 0]);
+    }
+
+    #[test]
+    fn a_registry_whose_files_cannot_be_written_keeps_no_other_from_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(
+            root,
+            &directories(&of(&[&tls("a.gone", "insecureSkipVerify: true")])),
+        )
+        .unwrap();
+        fs::create_dir_all(root.join("docker.io/hosts.toml")).unwrap();
+        let both = of(&[MIRROR, &tls("h", "insecureSkipVerify: true")]);
+        write(root, &directories(&both)).unwrap_err();
+        assert!(root.join("h/hosts.toml").is_file() && !root.join("a.gone").exists());
     }
 }
