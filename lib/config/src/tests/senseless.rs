@@ -404,3 +404,21 @@ fn a_tunnel_in_the_old_form_is_nothing_else() {
         assert!(found.iter().any(|p| p.contains(why)), "{other}: {found:?}");
     }
 }
+
+#[test]
+fn a_duid_in_the_old_form_is_one() {
+    let fields = "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n";
+    let with = |duid: &str| {
+        let asked = format!("{{ipv6: true, duidv6: '{duid}'}}");
+        let interfaces = format!(
+            "        interfaces: [{{interface: eth0, dhcp: true, dhcpOptions: {asked}}}]\n"
+        );
+        future_problems(&good().replace(fields, &interfaces))
+    };
+    assert_eq!(with("00:01:AB"), [""; 0]);
+    for wrong in ["xyz", "000"] {
+        let found = with(wrong);
+        let why = "dhcpOptions.duidv6 must be hexadecimal";
+        assert!(found.iter().any(|p| p.contains(why)), "{wrong}: {found:?}");
+    }
+}

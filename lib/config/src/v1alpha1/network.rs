@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::ExtraHost;
 use crate::kinds::{
-    BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_keepalive, check_mtu,
-    check_peers, check_primary, check_routes_fit, check_vlan,
+    BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_duid, check_keepalive,
+    check_mtu, check_peers, check_primary, check_routes_fit, check_vlan,
 };
 use crate::read::{Reader, section};
 use crate::secret::Secret;
@@ -260,12 +260,16 @@ fn check_legacy_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// How a link asks for addresses.
-    pub struct DhcpOptions {
+    pub struct DhcpOptions [check_dhcp_options] {
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ipv4" ipv4: Option<bool> = "Ask for IPv4";
         Acted "ipv6" ipv6: Option<bool> = "Ask for IPv6";
         Acted "duidv6" duidv6: Option<String> = "The node's DHCPv6 id, in hexadecimal";
     }
+}
+
+fn check_dhcp_options(options: &DhcpOptions, node: &Node, reader: &mut Reader<'_>) {
+    check_duid(None, ("duidv6", options.duidv6.as_deref()), node, reader);
 }
 
 section! {
