@@ -310,3 +310,37 @@ fn a_link_is_part_of_one_other_whatever_form_says_so() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("the link a belongs to two others; first on line"));
 }
+
+#[test]
+fn a_tunnel_in_the_old_form_is_nothing_else() {
+    let with = |link: &str| {
+        let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+        let wireguard = format!("{{privateKey: {key}, peers: [{{publicKey: {key}}}]}}");
+        in_interfaces(&format!("{{{link}, wireguard: {wireguard}}}"))
+    };
+    assert_eq!(with("interface: wg0"), [""; 0]);
+    for other in [
+        "interface: wg0, dummy: true",
+        "deviceSelector: {driver: e1000}",
+    ] {
+        let found = with(other);
+        let why = "interfaces[0].wireguard excludes bond, bridge, dummy and deviceSelector";
+        assert!(found.iter().any(|p| p.contains(why)), "{other}: {found:?}");
+    }
+}
+
+#[test]
+fn a_duid_in_the_old_form_is_one() {
+    let with = |duid: &str| {
+        let asked = format!("{{ipv6: true, duidv6: '{duid}'}}");
+        in_interfaces(&format!(
+            "{{interface: eth0, dhcp: true, dhcpOptions: {asked}}}"
+        ))
+    };
+    assert_eq!(with("00:01:AB"), [""; 0]);
+    for wrong in ["xyz", "000"] {
+        let found = with(wrong);
+        let why = "interfaces[0].dhcpOptions.duidv6 must be hexadecimal";
+        assert!(found.iter().any(|p| p.contains(why)), "{wrong}: {found:?}");
+    }
+}
