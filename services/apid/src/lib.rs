@@ -66,7 +66,7 @@ use quota::Quota;
 use server::BOUNDS;
 use upstream::Upstream;
 
-/// Names of other nodes that are looked up at once: a name server may be away.
+/// Names of other nodes that are looked up at once, each by a thread: a name server may be away.
 const LOOKUPS: usize = 16;
 
 pub use peers::Dial;

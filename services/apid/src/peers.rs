@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,12 @@ use http::{Request, Response};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 use tonic::Status;
 
+use crate::LOOKUPS;
 use crate::answer::Answer;
 use crate::connection::{ANOTHER_NODES, Connection};
 use crate::link::{Links, describe};
@@ -158,13 +161,16 @@ fn named(node: &str, status: &Status) -> Status {
 
 /// By TCP, port 50000.
 pub(crate) fn network() -> Dial {
-    Arc::new(|node| {
+    let lookups = Arc::new(Semaphore::new(LOOKUPS));
+    Arc::new(move |node| {
         let node = local::unbracketed(node).to_owned();
+        let lookups = lookups.clone();
         Box::pin(async move {
             if let Ok(address) = node.parse::<IpAddr>() {
                 return TcpStream::connect((address, corten_api::PORT)).await;
             }
-            let found = tokio::net::lookup_host((node.as_str(), corten_api::PORT)).await;
+            let look_up = move || (node, corten_api::PORT).to_socket_addrs();
+            let found = one_of_few(&lookups, look_up).await?;
             let addresses = found.map_err(|error| {
                 let text = format!("{error}; an IP address needs no name server");
                 io::Error::new(error.kind(), text)
@@ -174,10 +180,49 @@ pub(crate) fn network() -> Dial {
     })
 }
 
+/// Does what may block for long. It cannot be broken off: so what nobody waits for any more is not begun, and never
+/// stands in a queue before others.
+async fn one_of_few<T: Send + 'static>(
+    few: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let place = few.clone().acquire_owned().await;
+    let place = place.map_err(io::Error::other)?;
+    let done = spawn_blocking(move || {
+        let _until_it_is_done = place;
+        work()
+    });
+    done.await.map_err(io::Error::other)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use futures_util::poll;
+
     use super::*;
     use crate::tests::client::tls;
+
+    #[tokio::test]
+    async fn names_that_nobody_waits_for_any_more_keep_nobody_waiting() {
+        let few = Arc::new(Semaphore::new(1));
+        let (answers, name_server) = mpsc::channel::<()>();
+        let mut hanging = Box::pin(one_of_few(&few, move || name_server.recv()));
+        assert!(poll!(hanging.as_mut()).is_pending());
+        let asked = Arc::<AtomicBool>::default();
+        let was_asked = asked.clone();
+        let ask = move || was_asked.store(true, Ordering::SeqCst);
+        let mut behind = Box::pin(one_of_few(&few, ask));
+        assert!(poll!(behind.as_mut()).is_pending());
+        drop((hanging, behind));
+        // The thread is still taken.
+        assert_eq!(few.available_permits(), 0);
+        drop(answers);
+        assert_eq!(one_of_few(&few, || 7).await.unwrap(), 7);
+        assert!(!asked.load(Ordering::SeqCst));
+    }
 
     #[test]
     fn as_many_nodes_are_kept_as_are_busy_or_were_called_last() {
