@@ -15,6 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::turns::Turns;
 
+/// What TLS and HTTP/2 take for a connection, in bytes.
+pub(crate) const CONNECTION: usize = 50 * 1024;
 /// Streams of one connection; the server at the other end admits 128.
 pub(crate) const STREAMS: usize = 100;
 /// What machined may send of one stream before somebody reads it, in bytes: so much is kept of an answer, however

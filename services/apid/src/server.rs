@@ -41,7 +41,7 @@ const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// In maintenance anybody can connect: nobody may keep a connection for ever.
 const MAINTENANCE_CONNECTION: Duration = Duration::from_secs(10 * 60);
 /// What a connection costs: TLS and HTTP/2, and what its callers send and nobody reads yet, in bytes.
-pub(crate) const CONNECTION: usize = 50 * 1024 + CONNECTION_WINDOW as usize;
+pub(crate) const CONNECTION: usize = crate::connection::CONNECTION + CONNECTION_WINDOW as usize;
 /// What a call gets to come to an end that was begun just when its connection was found idle.
 const DRAIN: Duration = Duration::from_secs(30 * 60);
 /// And what those get whose certificate is not accepted any more: time to hear it, and no streams that go on.

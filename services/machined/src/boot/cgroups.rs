@@ -118,7 +118,7 @@ const TABLE: [Entry; 12] = [
         path: "system/apid",
         min: 8,
         low: 32,
-        max: 448,
+        max: 512,
         cpu: 500,
         tasks: Tasks::Most(64),
         ..ENTRY
@@ -344,7 +344,7 @@ mod tests {
             cores: 64,
         };
         let apid = entry("system/apid").settings(&large);
-        assert_eq!(apid[2], ("memory.max", 448 << 20));
+        assert_eq!(apid[2], ("memory.max", 512 << 20));
         let tools = entry("system/tools").settings(&large);
         assert_eq!(tools[0], ("memory.max", 8 << 30));
     }
