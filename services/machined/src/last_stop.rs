@@ -62,16 +62,15 @@ pub struct LastStop {
     pub boot: String,
     /// How it ended.
     pub stop: Stop,
-    /// The kernel's last words, when it panicked; of a boot that was cut off, those of a panic before it that it could
-    /// not tell any more.
+    /// The kernel's last words, when it panicked; else those of a panic before it that it could not tell any more.
     pub kernel_log: String,
     /// The services' processes that were killed for memory in that boot, the last of them.
     pub kills: Vec<Kill>,
 }
 
 impl LastStop {
-    /// As the record has it. Without a reason the boot was cut off; when that was before it could tell of a panic
-    /// that came before it, this one does.
+    /// As the record has it: without a reason the boot was cut off. When it ended before it could tell of a panic that
+    /// came before it, this one does.
     fn of(record: Record) -> LastStop {
         let Record {
             boot,
@@ -79,18 +78,18 @@ impl LastStop {
             kills,
             words,
         } = record;
-        let (stop, kernel_log) = match stop {
-            Some(stop) => (stop, String::new()),
-            None if words.is_empty() => (Stop::untimed(Reason::CutOff, ""), words),
-            None => {
-                let detail = format!("before it, a panic: {}", panic_line(&words));
-                (Stop::untimed(Reason::CutOff, &detail), words)
+        let mut stop = stop.unwrap_or_else(|| Stop::untimed(Reason::CutOff, ""));
+        if !words.is_empty() {
+            if !stop.detail.is_empty() {
+                stop.detail.push_str("; ");
             }
-        };
+            stop.detail.push_str("before it, a panic: ");
+            stop.detail.push_str(panic_line(&words));
+        }
         LastStop {
             boot,
             stop,
-            kernel_log,
+            kernel_log: words,
             kills,
         }
     }
@@ -381,8 +380,17 @@ mod tests {
                 assert!(last.kernel_log.ends_with(&format!("{why}\n")));
             }
         }
-        // Boot c has told all, and is cut off; boot d panics itself.
-        told(state, "c").unwrap();
+        // An orderly end before it is told keeps it, too.
+        record(state, "c", &Stop::now(Reason::Reboot, "by the API")).unwrap();
+        let last = begun(state, "c2", Evidence::default()).unwrap();
+        let detail = "by the API; before it, a panic: Kernel panic - not syncing: one";
+        assert_eq!(
+            (last.stop.reason, last.stop.detail.as_str()),
+            (Reason::Reboot, detail)
+        );
+        assert!(last.kernel_log.ends_with("one\n"));
+        // Boot c2 has told all, and is cut off; boot d panics itself.
+        told(state, "c2").unwrap();
         let last = begun(state, "d", Evidence::default()).unwrap();
         assert_eq!(
             (last.stop.detail.as_str(), last.kernel_log.as_str()),
