@@ -205,8 +205,7 @@ pub struct LastStop {
     /// The kernel's number of that boot.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// The kernel's last words, when it panicked; of a boot that was cut off, those of a panic before it that it could
-    /// not tell any more.
+    /// The kernel's last words, when it panicked; else those of a panic before it that it could not tell any more.
     pub kernel_log: String,
     /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
     pub killed: Vec<Kill>,
