@@ -32,7 +32,9 @@ fn on_terminal(
     ready: impl Fn(&str) -> bool,
     keys: &str,
 ) -> (ExitStatus, String) {
-    let mut child = Command::new("script")
+    // Whoever runs the tests in the background has them ignore the key, and so would the program.
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", "script"])
         .args(["--quiet", "--return", "--flush", "--command", line])
         .arg("/dev/null")
         .env("CORTENCONFIG", directory.join("cortenconfig"))
