@@ -2,7 +2,7 @@
 //! held against the same.
 
 use super::kinds::with;
-use super::{future_problems, good};
+use super::{doc, future_problems, with_interfaces};
 
 /// What is wrong with documents that have one more; without the line and which document it is.
 fn in_document(kind: &str, fields: &str) -> Vec<String> {
@@ -16,10 +16,7 @@ fn in_document(kind: &str, fields: &str) -> Vec<String> {
 
 /// What is wrong with these items of `machine.network.interfaces`.
 fn in_interfaces(items: &str) -> Vec<String> {
-    let network = "    network:\n";
-    assert!(good().contains(network));
-    let interfaces = format!("{network}        interfaces: [{items}]\n");
-    told(&good().replace(network, &interfaces))
+    told(&with_interfaces(items))
 }
 
 fn told(text: &str) -> Vec<String> {
@@ -302,11 +299,9 @@ fn a_link_is_part_of_one_other_whatever_form_says_so() {
     let found = in_document("BondConfig", "name: b\nlinks: [a, b]\nbondMode: balance-rr");
     assert_eq!(found, ["the link b is part of itself; take it out"]);
     // The two forms together.
-    let text = with("BondConfig", "name: b\nlinks: [a]\nbondMode: balance-rr");
-    let network = "    network:\n";
-    let bond = "{interface: old, bond: {interfaces: [a]}}";
-    let text = text.replace(network, &format!("{network}        interfaces: [{bond}]\n"));
-    let found = told(&text);
+    let old = with_interfaces("{interface: old, bond: {interfaces: [a]}}");
+    let new = doc("BondConfig", "name: b\nlinks: [a]\nbondMode: balance-rr");
+    let found = told(&(old + &new));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("the link a belongs to two others; first on line"));
 }

@@ -90,6 +90,14 @@ fn bare(machine_type: &str) -> String {
     format!("version: v1alpha1\nmachine:\n    type: {machine_type}\n    ca: {{crt: {crt}{key}}}\n")
 }
 
+/// A config with these items of `machine.network.interfaces`.
+fn with_interfaces(items: &str) -> String {
+    let (good, network) = (good(), "    network:\n");
+    assert!(good.contains(network));
+    let interfaces = format!("{network}        interfaces: [{items}]\n");
+    good.replace(network, &interfaces)
+}
+
 /// One more document.
 fn doc(kind: &str, fields: &str) -> String {
     format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")

@@ -1,7 +1,7 @@
 //! Links that lead elsewhere after a change of config, or nowhere.
 
 use super::plan::{address_of_eth0, plan, told, with};
-use super::{doc, document, good};
+use super::{doc, document, good, with_interfaces};
 
 #[test]
 fn what_leaves_a_link_and_both_ends_of_a_pair_are_told() {
@@ -50,11 +50,8 @@ fn risks(old: &crate::Document, new: &crate::Document) -> Vec<String> {
     plan(Some(old), new).risks
 }
 
-/// A config with this item of `machine.network.interfaces`.
 fn interface(item: &str) -> crate::Document {
-    let network = "    network:\n";
-    let interfaces = format!("{network}        interfaces: [{item}]\n");
-    document(&good().replace(network, &interfaces))
+    document(&with_interfaces(item))
 }
 
 #[test]
@@ -128,9 +125,7 @@ fn what_the_old_form_no_longer_says_is_told() {
 #[test]
 fn of_a_link_in_both_forms_the_document_counts() {
     let both = |mtu: &str| {
-        let network = "    network:\n";
-        let item = format!("{{interface: eth0, mtu: {mtu}}}");
-        let text = good().replace(network, &format!("{network}        interfaces: [{item}]\n"));
+        let text = with_interfaces(&format!("{{interface: eth0, mtu: {mtu}}}"));
         document(&(text + &doc("LinkConfig", "name: eth0\nmtu: 1400")))
     };
     assert_eq!(risks(&both("1300"), &both("1200")), [""; 0]);
