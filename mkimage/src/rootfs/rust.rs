@@ -51,6 +51,7 @@ const SOURCES: [&str; 6] = [
     "build.rs",
     "api",
     "lib",
+    "node",
     "services",
 ];
 

@@ -1,0 +1,205 @@
+//! Kubernetes objects of any kind: what names them, and in which order they are created.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// The architectures that images are there for.
+pub(crate) const ARCHITECTURES: &[&str] = &["amd64", "arm64"];
+
+/// What names an object in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    /// The API group; empty for the oldest one.
+    pub group: String,
+    /// The version in the group, such as `v1`.
+    pub version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty where none is said.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A text or an object that names no Kubernetes object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} must be a text that is not empty")]
+pub struct Invalid {
+    /// The field.
+    pub field: &'static str,
+}
+
+impl Identity {
+    /// Of an object.
+    ///
+    /// # Errors
+    /// [`Invalid`] when the object has no version, kind or name.
+    pub fn of(object: &Value) -> Result<Identity, Invalid> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let needed = |pointer: &str, field: &'static str| {
+            let text = text(pointer).filter(|text| !text.is_empty());
+            text.ok_or(Invalid { field })
+        };
+        let api = needed("/apiVersion", "apiVersion")?;
+        let (group, version) = api.split_once('/').unwrap_or(("", api));
+        Ok(Identity {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: needed("/kind", "kind")?.to_owned(),
+            namespace: text("/metadata/namespace").unwrap_or_default().to_owned(),
+            name: needed("/metadata/name", "metadata.name")?.to_owned(),
+        })
+    }
+
+    /// The key of an inventory, `namespace_name_group_kind`, as cli-utils of Kubernetes writes it: in the names of
+    /// roles a colon is `__`.
+    #[must_use]
+    pub fn inventory_key(&self) -> String {
+        let colon = if self.group == "rbac.authorization.k8s.io" {
+            self.name.replace(':', "__")
+        } else {
+            self.name.clone()
+        };
+        format!("{}_{colon}_{}_{}", self.namespace, self.group, self.kind)
+    }
+
+    /// Namespaces are needed by what is in them, and definitions of kinds by objects of these kinds.
+    fn rank(&self) -> (u8, &str) {
+        match (self.group.as_str(), self.kind.as_str()) {
+            ("", "Namespace") => (0, &self.name),
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => (1, &self.name),
+            _ => (2, ""),
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        f.write_str(" ")?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// Objects in the order in which a cluster takes them: namespaces, then definitions of kinds, then the others as
+/// they are given.
+#[must_use]
+pub fn in_order(mut objects: Vec<(Identity, Value)>) -> Vec<(Identity, Value)> {
+    objects.sort_by(|(a, _), (b, _)| a.rank().cmp(&b.rank()));
+    objects
+}
+
+/// Gives the fields at `pointer`, a JSON pointer, one more; nothing happens where there are no fields.
+pub(crate) fn set(object: &mut Value, pointer: &str, name: &str, value: Value) {
+    if let Some(Value::Object(fields)) = object.pointer_mut(pointer) {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
+/// A value as YAML; as JSON, which is YAML too, should the writer refuse it.
+pub(crate) fn yaml(value: &Value) -> String {
+    serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
+}
+
+/// A variable of a container, out of a field of its pod.
+pub(crate) fn container_variable(name: &str, field: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": field } } })
+}
+
+/// A daemon runs on every node, whatever keeps other pods off.
+pub(crate) fn daemon_tolerations() -> Value {
+    json!([
+        { "effect": "NoSchedule", "operator": "Exists" },
+        { "effect": "NoExecute", "operator": "Exists" },
+    ])
+}
+
+/// The affinity to Linux nodes of these architectures; none is given: of any.
+pub(crate) fn only_on(architectures: &[&str]) -> Value {
+    let mut wanted =
+        vec![json!({ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] })];
+    if !architectures.is_empty() {
+        wanted.push(json!({
+            "key": "kubernetes.io/arch",
+            "operator": "In",
+            "values": architectures,
+        }));
+    }
+    json!({
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{ "matchExpressions": wanted }],
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(api: &str, kind: &str, name: &str) -> (Identity, Value) {
+        let object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name } });
+        (Identity::of(&object).unwrap(), object)
+    }
+
+    #[test]
+    fn namespaces_and_definitions_come_before_what_needs_them() {
+        let ordered = in_order(vec![
+            object("example.org/v1", "Widget", "w"),
+            object("v1", "ConfigMap", "c"),
+            object(
+                "apiextensions.k8s.io/v1",
+                "CustomResourceDefinition",
+                "widgets",
+            ),
+            object("v1", "Namespace", "b"),
+            object("v1", "Namespace", "a"),
+        ]);
+        let names: Vec<&str> = ordered.iter().map(|(id, _)| id.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "widgets", "w", "c"]);
+    }
+
+    #[test]
+    fn an_inventory_names_roles_without_colons() {
+        let (role, _) = object(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            "system:coredns",
+        );
+        let key = "_system__coredns_rbac.authorization.k8s.io_ClusterRole";
+        assert_eq!(role.inventory_key(), key);
+        let (map, _) = object("v1", "ConfigMap", "coredns");
+        assert_eq!(map.inventory_key(), "_coredns__ConfigMap");
+        assert_eq!(
+            role.to_string(),
+            "ClusterRole.rbac.authorization.k8s.io system:coredns"
+        );
+    }
+
+    #[test]
+    fn an_object_without_a_name_is_refused_by_the_field() {
+        for (object, field) in [
+            (json!({}), "apiVersion"),
+            (json!({ "apiVersion": 1 }), "apiVersion"),
+            (json!({ "apiVersion": "v1" }), "kind"),
+            (
+                json!({ "apiVersion": "v1", "kind": "Pod" }),
+                "metadata.name",
+            ),
+            (
+                json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "" } }),
+                "metadata.name",
+            ),
+        ] {
+            assert_eq!(Identity::of(&object), Err(Invalid { field }));
+        }
+    }
+}

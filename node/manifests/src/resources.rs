@@ -1,0 +1,89 @@
+//! What a container asks for, and may take.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::object::set;
+
+/// Requests and limits of a container: quantities of `cpu` and `memory` as Kubernetes writes them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resources {
+    /// It is given at least.
+    pub requests: BTreeMap<String, String>,
+    /// It takes at most.
+    pub limits: BTreeMap<String, String>,
+}
+
+impl Resources {
+    /// As the field `resources` of a container; what is not said is as in `cpu` and `memory`.
+    pub(crate) fn field(&self, cpu: &str, memory: &str) -> Value {
+        let request = |name: &str, default: &str| {
+            let said = self.requests.get(name).filter(|said| !said.is_empty());
+            said.map_or(default, String::as_str).to_owned()
+        };
+        let mut field = json!({
+            "requests": { "cpu": request("cpu", cpu), "memory": request("memory", memory) },
+        });
+        let limits: BTreeMap<&str, &str> = ["cpu", "memory"]
+            .into_iter()
+            .filter_map(|name| Some((name, self.limits.get(name)?.as_str())))
+            .filter(|(_, limit)| !limit.is_empty())
+            .collect();
+        if !limits.is_empty() {
+            set(&mut field, "", "limits", json!(limits));
+        }
+        field
+    }
+
+    /// `GOMEMLIMIT`, at 95 % of the limit of memory, so that Go collects before the kernel kills.
+    pub(crate) fn memory_limit(&self) -> Option<Value> {
+        let limit = bytes(self.limits.get("memory")?)?;
+        let limit = limit.checked_mul(95)? / 100;
+        (limit > 0).then(|| json!({ "name": "GOMEMLIMIT", "value": limit.to_string() }))
+    }
+}
+
+/// Bytes of a quantity of whole units: `128Mi`, `1G`, `500000`. Quantities with a fraction or an exponent are none.
+fn bytes(quantity: &str) -> Option<u64> {
+    let digits = quantity
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(quantity.len());
+    let (number, suffix) = quantity.split_at_checked(digits)?;
+    let unit: u64 = match suffix {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_of_memory_are_read_in_both_kinds_of_units() {
+        assert_eq!(bytes("128Mi"), Some(128 << 20));
+        assert_eq!(bytes("1G"), Some(1_000_000_000));
+        assert_eq!(bytes("4096"), Some(4096));
+        for bad in [
+            "",
+            "Mi",
+            "1.5Gi",
+            "1e9",
+            "-1",
+            "99999999999999999999",
+            "16777216Ti",
+        ] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+}

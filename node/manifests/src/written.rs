@@ -1,0 +1,135 @@
+//! Manifests that a user wrote: YAML documents, each an object or a list of objects.
+
+use serde_json::Value;
+
+use crate::object::{Identity, Invalid};
+
+/// Bytes of a manifest; etcd takes no larger object by far, and a manifest may hold many.
+const MOST: usize = 16 << 20;
+
+/// A text that is no manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is too large.
+    #[error("it has {0} bytes, and at most {MOST} are read")]
+    Large(usize),
+    /// It is no YAML.
+    #[error("it is not YAML: {0}")]
+    Yaml(String),
+    /// A document of it is no object of Kubernetes.
+    #[error("object {number}: {invalid}")]
+    Object {
+        /// Counted from 1.
+        number: usize,
+        /// Why.
+        invalid: Invalid,
+    },
+}
+
+/// The objects of a manifest. Documents without content are left out; a list of objects is taken apart.
+///
+/// # Errors
+/// [`Unreadable`] when any document is no object: a manifest is applied whole or not at all.
+pub fn read(text: &str) -> Result<Vec<Value>, Unreadable> {
+    if text.len() > MOST {
+        return Err(Unreadable::Large(text.len()));
+    }
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+        .map_err(|error| Unreadable::Yaml(error.without_snippet().to_string()))?;
+    let mut objects = Vec::new();
+    for document in documents {
+        match list(document) {
+            Ok(items) => objects.extend(items),
+            Err(document) if is_empty(&document) => {}
+            Err(document) => objects.push(document),
+        }
+    }
+    for (index, object) in objects.iter().enumerate() {
+        let number = index + 1;
+        Identity::of(object).map_err(|invalid| Unreadable::Object { number, invalid })?;
+    }
+    Ok(objects)
+}
+
+fn is_empty(document: &Value) -> bool {
+    match document {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// The items of a list such as `kind: List`; the document itself if it is none.
+fn list(mut document: Value) -> Result<Vec<Value>, Value> {
+    let kind = document.get("kind").and_then(Value::as_str);
+    if !kind.is_some_and(|kind| kind.ends_with("List")) {
+        return Err(document);
+    }
+    match document.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Ok(items),
+        _ => Err(document),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TWO: &str = "# a comment\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\n\
+                       apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  \
+                       metadata: {name: b}\n  data: {x: \"1\"}\n";
+
+    #[test]
+    fn documents_and_items_of_lists_are_objects() {
+        let objects = read(TWO).unwrap();
+        let names: Vec<&Value> = objects
+            .iter()
+            .map(|object| &object["metadata"]["name"])
+            .collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(objects[1]["data"]["x"], "1");
+    }
+
+    #[test]
+    fn a_text_without_objects_has_none() {
+        for text in ["", "# nothing\n", "---\n---\n", "{}"] {
+            assert_eq!(read(text), Ok(Vec::new()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_manifest_is_refused_whole() {
+        for (text, part) in [
+            ("a: [", "not YAML"),
+            ("just text", "object 1: apiVersion"),
+            ("- a\n- b\n", "object 1: apiVersion"),
+            (
+                "apiVersion: v1\nkind: ConfigMap\n",
+                "object 1: metadata.name",
+            ),
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: X\n",
+                "object 2",
+            ),
+            ("a: 1\na: 2\n", "not YAML"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_show_the_text() {
+        let error = read("password: hunter2\n\t: [").unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+            let _ = read(&text);
+        }
+    }
+}
