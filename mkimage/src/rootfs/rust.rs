@@ -45,7 +45,7 @@ static GROUPS: [Group; 2] = [
 ];
 
 /// Directories and files of the repository that the programs are compiled from.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "Cargo.toml",
     "Cargo.lock",
     "build.rs",
