@@ -90,7 +90,7 @@ pub(crate) struct Global {
     /// The context of the client config
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Talk to a node that has no config yet: show no certificate, verify none
+    /// Talk to a node that has no config yet, or that is locked: verify no certificate
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
     /// With --insecure: believe only this fingerprint (the node's console shows it)

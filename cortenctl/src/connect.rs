@@ -223,13 +223,28 @@ impl Target {
     }
 }
 
+/// Who we are to a node that is locked, which knows its owner by the certificate alone. One that is named must be
+/// usable; a node in maintenance asks for none.
+fn owner(global: &Global) -> Result<Option<Identity>, Failure> {
+    let load = || -> Result<Identity, Failure> {
+        let config = Search::new(global.cortenconfig.clone()).load()?;
+        Ok(config.select(global.context.as_deref())?.identity()?)
+    };
+    match load() {
+        Ok(identity) => Ok(Some(identity)),
+        Err(failure) if global.cortenconfig.is_some() || global.context.is_some() => Err(failure),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Nodes without a config do not forward, so each is an endpoint of its own.
 async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
-    let tls = Arc::new(tls::insecure(&global.cert_fingerprint)?);
+    let owner = owner(global)?;
+    let tls = Arc::new(tls::insecure(&global.cert_fingerprint, owner.as_ref())?);
     let session = |channel| Session {
         channel,
         nodes: Vec::new(),
-        roles: Vec::new(),
+        roles: owner.as_ref().map(tls::roles).unwrap_or_default(),
     };
     if global.nodes.is_empty() {
         if global.endpoints.is_empty() {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, anyhow, bail};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme,
@@ -27,8 +27,7 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
     {
         roots.add(authority).context("ca of the context")?;
     }
-    let chain =
-        corten_pki::certificates_from_pem(identity.crt.as_bytes()).context("crt of the context")?;
+    let (chain, key) = chain_and_key(identity)?;
     let leaf = chain
         .first()
         .ok_or_else(|| anyhow!("crt of the context is empty"))?;
@@ -39,8 +38,6 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
             "the client certificate expired {ago} ago; have somebody with os:admin make a new client config"
         );
     }
-    let key =
-        corten_pki::private_key_from_pem(identity.key.as_bytes()).context("key of the context")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -51,6 +48,17 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
     Ok(config)
 }
 
+/// The client's certificate with what signed it, and its key.
+fn chain_and_key(
+    identity: &Identity,
+) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let chain =
+        corten_pki::certificates_from_pem(identity.crt.as_bytes()).context("crt of the context")?;
+    let key =
+        corten_pki::private_key_from_pem(identity.key.as_bytes()).context("key of the context")?;
+    Ok((chain, key))
+}
+
 /// The roles the context's certificate carries, for a message about a refusal.
 pub(crate) fn roles(identity: &Identity) -> Vec<String> {
     corten_pki::certificates_from_pem(identity.crt.as_bytes())
@@ -59,9 +67,12 @@ pub(crate) fn roles(identity: &Identity) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// TLS to a node without a config: no certificate of ours, and theirs is
-/// believed, or must have one of these fingerprints if any are given.
-pub(crate) fn insecure(fingerprints: &[String]) -> anyhow::Result<ClientConfig> {
+/// TLS to a node without a config: its certificate is believed, or must have one of these fingerprints if any are
+/// given. The owner's certificate is shown to a node that asks for one, which is locked.
+pub(crate) fn insecure(
+    fingerprints: &[String],
+    owner: Option<&Identity>,
+) -> anyhow::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Pinned {
         fingerprints: fingerprints
@@ -70,11 +81,19 @@ pub(crate) fn insecure(fingerprints: &[String]) -> anyhow::Result<ClientConfig> 
             .collect(),
         provider: Arc::clone(&provider),
     };
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match owner {
+        None => config.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = chain_and_key(identity)?;
+            config
+                .with_client_auth_cert(chain, key)
+                .context("crt and key of the context do not fit together")?
+        }
+    };
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(config)
 }

@@ -140,6 +140,11 @@ impl<W: PartialEq> Held<W> {
         left.filter(|left| !left.is_zero())
     }
 
+    /// Whether it was made for `wanted`.
+    pub fn is_for(&self, wanted: &W) -> bool {
+        self.made_for == *wanted
+    }
+
     /// Until when it is valid, in RFC 3339.
     pub fn not_after(&self) -> String {
         let since = self.until.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -13,6 +13,10 @@ pub const STATE_ENCRYPTION: Tag = tag(0x09);
 /// What the platform says of the network (`corten_config::platform::PlatformNetwork`).
 pub const PLATFORM_NETWORK: Tag = tag(0x0a);
 
+/// The authorities of the node's owner: certificates in PEM, as `machine.ca` and `machine.acceptedCAs` have them. A node
+/// whose STATE is lost knows its owner by them. The reference's tags end at 0x11.
+pub const OWNER: Tag = tag(0xc0);
+
 const fn tag(number: u8) -> Tag {
     match Tag::new(number) {
         Some(tag) => tag,
@@ -86,6 +90,18 @@ impl Meta {
         Ok(())
     }
 
+    /// Has META name the owner whose authorities these are, PEM certificates.
+    ///
+    /// # Errors
+    /// The owner that META names stays.
+    pub fn keep_owner(&self, authorities: &str) -> Result<(), MetaError> {
+        let value = authorities.as_bytes();
+        if self.values.borrow().get(&OWNER).map(Vec::as_slice) == Some(value) {
+            return Ok(());
+        }
+        self.change(OWNER, Some(value.to_vec()))
+    }
+
     /// The values, to be watched.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Values> {
@@ -97,6 +113,28 @@ impl Meta {
         self.partition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The owner's authorities that META holds; `None`: the node has no owner, or META does not know it.
+#[must_use]
+pub fn owner(values: &Values) -> Option<String> {
+    let value = values.get(&OWNER)?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+/// Takes the owner out of the META partition `device`: a reset wipes what the owner has on the node.
+///
+/// # Errors
+/// The device's. A META that is not whole names no owner.
+pub fn forget_owner(device: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(device)?;
+    let Some(mut values) = corten_meta::read(&file)? else {
+        return Ok(());
+    };
+    match values.remove(&OWNER) {
+        Some(_) => corten_meta::write(&file, &values),
+        None => Ok(()),
     }
 }
 
@@ -126,5 +164,28 @@ mod tests {
         let large = next.change(tag, Some(vec![0; 1 << 20])).unwrap_err();
         assert!(large.to_string().contains("need 1048584 bytes"), "{large}");
         assert!(next.watch().borrow().is_empty());
+    }
+
+    #[test]
+    fn the_owner_is_kept_until_a_reset_forgets_it() {
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        let meta = Meta::default();
+        meta.open(disk.path()).unwrap();
+        assert_eq!(owner(&meta.watch().borrow()), None);
+        for authorities in ["one", "one", "two"] {
+            meta.keep_owner(authorities).unwrap();
+            let known = owner(&corten_meta::read(disk.as_file()).unwrap().unwrap());
+            assert_eq!(known.as_deref(), Some(authorities));
+        }
+        let other = Tag::new(0x0c).unwrap();
+        meta.change(other, Some(b"value".to_vec())).unwrap();
+        forget_owner(disk.path()).unwrap();
+        forget_owner(disk.path()).unwrap();
+        let left = corten_meta::read(disk.as_file()).unwrap().unwrap();
+        assert_eq!(owner(&left), None);
+        assert_eq!(left.get(&other).unwrap(), b"value");
+        std::fs::write(disk.path(), b"what is no META").unwrap();
+        forget_owner(disk.path()).unwrap();
     }
 }

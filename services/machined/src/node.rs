@@ -21,6 +21,9 @@ pub enum Stage {
     Booting,
     /// No machine config: only the maintenance API is served.
     Maintenance,
+    /// The node has an owner, or may have one, and its machine config cannot be had: no caller is answered but
+    /// the owner that META names.
+    Locked,
     /// A machine config is active.
     Running,
     /// An orderly reboot is under way.

@@ -17,8 +17,9 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError, PLATFORM_NETWORK, STATE_ENCRYPTION};
+use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION};
 use crate::node::{Action, Actor, Apply, Control, Node, ServiceView, Stage, SubmitError};
+use crate::resources::secrets::{authorities, joined};
 use crate::supervisor::Supervisor;
 use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
@@ -38,6 +39,8 @@ pub enum Request {
 #[derive(Debug)]
 pub struct NodeState {
     stage: watch::Sender<Stage>,
+    /// Why the node is locked, while it is.
+    lock: watch::Sender<Option<String>>,
     config: watch::Sender<Option<Document>>,
     requests: mpsc::UnboundedSender<Request>,
     /// Set once and for ever: nothing else is accepted any more.
@@ -65,6 +68,7 @@ impl NodeState {
         let (requests, receiver) = mpsc::unbounded_channel();
         let state = NodeState {
             stage: watch::Sender::new(Stage::Booting),
+            lock: watch::Sender::new(None),
             config: watch::Sender::new(None),
             requests,
             ending: AtomicBool::new(false),
@@ -89,6 +93,16 @@ impl NodeState {
     /// The stage, to be watched.
     pub fn stages(&self) -> watch::Receiver<Stage> {
         self.stage.subscribe()
+    }
+
+    /// Says why the node is locked, or that it is not.
+    pub fn set_lock(&self, why: Option<String>) {
+        self.lock.send_replace(why);
+    }
+
+    /// Why the node is locked, to be watched; `None`: it is not.
+    pub fn locks(&self) -> watch::Receiver<Option<String>> {
+        self.lock.subscribe()
     }
 
     /// The active machine config, to be watched.
@@ -157,6 +171,21 @@ impl NodeState {
         }
     }
 
+    /// Has META name the owner by the authorities of this config, which is one that is kept. Without META the node
+    /// keeps no config either.
+    pub fn keep_owner(&self, document: &Document) {
+        if self.kept.get().is_none() {
+            return;
+        }
+        let kept = self.meta.keep_owner(&joined(&authorities(document)));
+        match kept {
+            Ok(()) | Err(MetaError::NoPartition) => {}
+            Err(error) => console::warn(&format!(
+                "META does not name the owner of this node: {error}; should STATE be lost, nobody can call the node"
+            )),
+        }
+    }
+
     /// The encrypted volumes.
     pub fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
@@ -218,6 +247,7 @@ impl Node for NodeState {
                 let opened = self.opened().clone();
                 volumes::check_state_value(&opened, value)
             }
+            (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)
                 .map_err(|problems| problems.to_string()),
@@ -251,6 +281,7 @@ impl Node for NodeState {
         // A staged one is that of the next boot, which sees to it.
         if how == Apply::Now {
             self.keep_state_encryption(&document);
+            self.keep_owner(&document);
         }
         let request = Request::Apply(Box::new(document), how);
         self.requests

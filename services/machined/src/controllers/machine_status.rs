@@ -11,6 +11,8 @@ use crate::resources::runtime::{MachineStatus, Readiness, Service, UnmetConditio
 #[derive(Debug, Clone)]
 pub(super) struct MachineStatuses {
     pub(super) stage: watch::Receiver<Stage>,
+    /// Why the node is locked, if it is.
+    pub(super) lock: watch::Receiver<Option<String>>,
 }
 
 impl Controller for MachineStatuses {
@@ -36,9 +38,13 @@ impl Controller for MachineStatuses {
                 changed = self.stage.changed() => if changed.is_err() {
                     return Ok(());
                 },
+                changed = self.lock.changed() => if changed.is_err() {
+                    return Ok(());
+                },
             }
             let stage = *self.stage.borrow_and_update();
-            let mut unmet = Vec::new();
+            let lock = self.lock.borrow_and_update().clone();
+            let mut unmet: Vec<UnmetCondition> = lock.into_iter().map(locked).collect();
             if matches!(stage, Stage::Maintenance | Stage::Running) {
                 let current = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
                 let reachable = current.is_some_and(|current| !current.addresses.is_empty());
@@ -53,7 +59,8 @@ impl Controller for MachineStatuses {
 
 fn status(stage: Stage, unmet_conditions: Vec<UnmetCondition>) -> MachineStatus {
     let (stage, can_be_ready) = match stage {
-        Stage::Booting => ("booting", false),
+        // The field's list of stages has no word for it: a node that is locked does not get to the end of its boot.
+        Stage::Booting | Stage::Locked => ("booting", false),
         Stage::Maintenance => ("maintenance", true),
         Stage::Running => ("running", true),
         Stage::Rebooting => ("rebooting", false),
@@ -88,6 +95,13 @@ fn services(services: &[Typed<Service>]) -> Option<UnmetCondition> {
         name: "services".to_owned(),
         reason: reasons.join(", "),
     })
+}
+
+fn locked(reason: String) -> UnmetCondition {
+    UnmetCondition {
+        name: "owner".to_owned(),
+        reason,
+    }
 }
 
 fn network(reachable: bool) -> Option<UnmetCondition> {
@@ -131,7 +145,9 @@ mod tests {
         let store = Store::new();
         let stage = watch::Sender::new(Stage::Booting);
         let mut runtime = Runtime::new(store.clone());
+        let lock = watch::Sender::new(None);
         let controller = MachineStatuses {
+            lock: lock.subscribe(),
             stage: stage.subscribe(),
         };
         runtime.add(controller).unwrap();
@@ -152,6 +168,10 @@ mod tests {
             .put(Draft::new(NodeAddress::CURRENT, current), "")
             .unwrap();
         until(&store, "running true ").await;
+        lock.send_replace(Some("STATE is damaged".to_owned()));
+        stage.send_replace(Stage::Locked);
+        until(&store, "booting false STATE is damaged").await;
+        lock.send_replace(None);
         stage.send_replace(Stage::Rebooting);
         until(&store, "rebooting false ").await;
     }

@@ -66,6 +66,8 @@ use network::merge::Merge;
 pub struct Sources {
     /// What the node does.
     pub stage: watch::Receiver<Stage>,
+    /// Why it is locked, if it is.
+    pub lock: watch::Receiver<Option<String>>,
     /// Its services.
     pub services: watch::Receiver<Vec<ServiceView>>,
     /// Where services hear of what they wait for.
@@ -163,6 +165,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(machine_status::MachineStatuses {
         stage: sources.stage,
+        lock: sources.lock,
     })?;
     runtime.add(last_stop::LastStops {
         last: sources.last_stop,
@@ -264,6 +267,7 @@ fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphErr
     runtime.add(secrets::root::Names)?;
     runtime.add(secrets::api::Api {
         stage: sources.stage.clone(),
+        meta: sources.meta.clone(),
         conditions: sources.conditions.clone(),
         outside: secrets::World,
     })?;
@@ -367,6 +371,7 @@ pub async fn run(runtime: Runtime) {
 pub fn graph() -> Result<Graph, GraphError> {
     let sources = Sources {
         stage: watch::Sender::new(Stage::Booting).subscribe(),
+        lock: watch::Sender::new(None).subscribe(),
         services: watch::Sender::new(Vec::new()).subscribe(),
         conditions: Conditions::unheard(),
         last_stop: watch::Sender::new(None).subscribe(),

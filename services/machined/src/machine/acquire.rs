@@ -76,7 +76,8 @@ impl Machine {
         };
         if let Some(document) = found {
             self.keep(&document);
-            self.start_with(document, PARAMETERS);
+            // Why it is not used was told.
+            let _ = self.start_with(document, PARAMETERS);
         }
         Ok(())
     }

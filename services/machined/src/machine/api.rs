@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 
+use corten_config::Document;
 use tokio::net::UnixListener;
 
 use super::{Fatal, Machine};
@@ -24,25 +25,24 @@ impl Machine {
         self.supervisor.declare(machined(serves));
         self.start(MACHINED).await;
         if self.node.config().is_none() {
-            self.acquire_config().await?;
-        }
-        if self.api_mode() == ApiMode::Maintenance {
-            self.node.set_stage(Stage::Maintenance);
+            self.find_owner().await?;
         }
         self.restart_apid();
-        // Without the authority's key its certificate comes from another node, which may be away for long.
-        let config = self.node.config();
-        if config.is_none_or(|config| config.machine.kind.is_control_plane()) {
+        // Without the authority's key its certificate comes from another node, which may be away for long. A node that
+        // is locked may have nobody to serve.
+        let signs = |config: Document| config.machine.kind.is_control_plane();
+        if self.node.stage() == Stage::Maintenance || self.node.config().is_some_and(signs) {
             self.start("apid").await;
         }
         Ok(())
     }
 
+    /// Anybody is answered in maintenance alone.
     pub(super) fn api_mode(&self) -> ApiMode {
-        if self.node.config().is_some() {
-            ApiMode::Secure
-        } else {
+        if self.node.stage() == Stage::Maintenance {
             ApiMode::Maintenance
+        } else {
+            ApiMode::Secure
         }
     }
 

@@ -7,15 +7,15 @@ use std::path::Path;
 use corten_config::Document;
 use tokio::task::block_in_place;
 
-use super::Machine;
+use super::{Machine, lock};
 use crate::certificates;
 use crate::config_store::ConfigStore;
 use crate::console;
 use crate::describe;
 use crate::logging;
 use crate::machine_files;
-use crate::node::{Apply, Node as _, Stage};
-use crate::services::{ApiMode, trustd};
+use crate::node::{Apply, Node as _};
+use crate::services::trustd;
 use crate::udev_rules;
 use crate::volumes::STATE;
 
@@ -36,23 +36,35 @@ impl Machine {
             }
             if let Some(document) = loaded.document {
                 self.remember(&document);
-                return self.start_with(document, STATE.target);
+                return self.judge_kept(self.start_with(document, STATE.target));
+            }
+            // The newest one says it all.
+            if let Some(complaint) = loaded.complaints.into_iter().next() {
+                self.judge_kept(Err(complaint));
             }
         }
         self.load_embedded();
     }
 
-    pub(super) fn start_with(&self, document: Document, whence: &str) {
-        match certificates::check(&document) {
-            Ok(()) => {
-                block_in_place(|| self.node.keep_state_encryption(&document));
-                self.adopt(document);
-            }
-            Err(error) => self.refuse(&format!(
-                "the config of {whence} is not used: {}",
-                describe(&error)
-            )),
+    /// Remembers why a config that the node keeps cannot be used: such a node has an owner.
+    fn judge_kept(&self, used: Result<(), String>) {
+        if let Err(why) = used {
+            lock(&self.unusable).get_or_insert(why);
         }
+    }
+
+    pub(super) fn start_with(&self, document: Document, whence: &str) -> Result<(), String> {
+        if let Err(error) = certificates::check(&document) {
+            let why = format!("the config of {whence} is not used: {}", describe(&error));
+            self.refuse(&why);
+            return Err(why);
+        }
+        block_in_place(|| {
+            self.node.keep_state_encryption(&document);
+            self.node.keep_owner(&document);
+        });
+        self.adopt(document);
+        Ok(())
     }
 
     /// Makes it the node's config; whom the API serves is not touched.
@@ -87,12 +99,16 @@ impl Machine {
         }
     }
 
-    /// A config in the image is the operator's own; one that cannot be used must not keep the API away.
+    /// A config in the image is the operator's own: one that cannot be used locks the node.
     fn load_embedded(&self) {
         match embedded() {
-            Ok(Some(document)) => self.start_with(document, EMBEDDED),
+            Ok(Some(document)) => self.judge_kept(self.start_with(document, EMBEDDED)),
             Ok(None) => {}
-            Err(why) => self.refuse(&format!("{EMBEDDED} is not used: {why}")),
+            Err(why) => {
+                let why = format!("{EMBEDDED} is not used: {why}");
+                self.refuse(&why);
+                self.judge_kept(Err(why));
+            }
         }
     }
 
@@ -132,18 +148,14 @@ impl Machine {
     /// Makes the config the active one and serves by it.
     pub(super) fn activate(&self, document: Document) {
         console::say("a machine config was applied");
-        let served_strangers = self.api_mode() == ApiMode::Maintenance;
+        let is_first = self.node.config().is_none();
         self.adopt(document);
         // The first config: for it, the node starts now.
-        if served_strangers {
+        if is_first {
             self.write_files();
         }
         self.serve_images();
-        // It reads new certificates by itself, but not whom to serve.
-        if served_strangers {
-            self.restart_apid();
-        }
-        self.node.set_stage(Stage::Running);
+        self.run_by_config();
     }
 }
 

@@ -8,8 +8,10 @@ mod extensions;
 mod images;
 mod loading;
 mod overlay;
+mod owner;
 mod runtime;
 mod seed;
+mod standing;
 mod storage;
 mod tell;
 mod trial;
@@ -95,6 +97,8 @@ struct Machine {
     /// containerd is to run; held while it is declared.
     wants_containerd: Mutex<bool>,
     volumes: watch::Sender<Progress>,
+    /// Why the machine config that the node keeps cannot be used.
+    unusable: Mutex<Option<String>>,
 }
 
 /// Lives the node's life.
@@ -128,6 +132,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         extensions: extensions::Extensions::default(),
         wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
+        unusable: Mutex::default(),
     });
     machine.begin_tasks();
     let mut boot = tokio::spawn(machine.clone().boot());
@@ -202,13 +207,14 @@ fn supervise(log: logs::Sender, events: Events) -> io::Result<Supervisor> {
         runtime: Arc::new(Containerd::new(Path::new(CONTAINERD_SOCKET))),
         reap: process::reap,
     };
-    Supervisor::new(table(ApiMode::Maintenance), places, outside, log, events)
+    Supervisor::new(table(ApiMode::Secure), places, outside, log, events)
 }
 
 impl Machine {
     fn run_controllers(&self) -> Result<(), Fatal> {
         let sources = Sources {
             stage: self.node.stages(),
+            lock: self.node.locks(),
             services: self.supervisor.watch(),
             conditions: self.supervisor.conditions(),
             meta: self.node.meta().watch(),
@@ -241,6 +247,8 @@ impl Machine {
         tokio::spawn(self.clone().load_extensions());
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_seed()));
+        let machine = self.clone();
+        tokio::spawn(again(move || machine.clone().follow_late_disks()));
     }
 
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {

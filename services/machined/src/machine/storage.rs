@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Once;
 use std::sync::atomic::Ordering::Relaxed;
 
 use corten_config::Document;
@@ -9,8 +10,9 @@ use corten_config::kinds::{Encryption, SystemVolume};
 use corten_sys::host;
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
+use tokio::time::timeout;
 
-use super::{Fatal, Machine, config};
+use super::{Fatal, Machine, SERVICE_PATIENCE, config};
 use crate::boot::{mounts, system};
 use crate::config_store::ConfigStore;
 use crate::console;
@@ -18,7 +20,7 @@ use crate::durable;
 use crate::kernel_log::KernelLog;
 use crate::last_stop::{self, Evidence, LastStop};
 use crate::meta::STATE_ENCRYPTION;
-use crate::node::{Node, Stage};
+use crate::node::Node as _;
 use crate::oom::{self, Kill};
 use crate::panics::again;
 use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
@@ -126,8 +128,21 @@ impl Machine {
         if !self.awaits_disk() {
             return Ok(());
         }
-        self.supervisor.up("udevd").await;
+        if timeout(SERVICE_PATIENCE, self.supervisor.up("udevd"))
+            .await
+            .is_err()
+        {
+            console::warn("volumes: udevd is not up; disks that need a module are not found");
+        }
+        self.mount_and_load().await
+    }
+
+    /// Mounts the volumes, and reads the config that STATE holds.
+    pub(super) async fn mount_and_load(&self) -> Result<(), Fatal> {
         self.mount_volumes().await;
+        if self.awaits_disk() {
+            return Ok(());
+        }
         self.read_last_stop();
         // The config counts, whatever became of EPHEMERAL.
         if durable::is_volume(Path::new(STATE.target)) {
@@ -138,7 +153,7 @@ impl Machine {
     }
 
     /// No disk with the volumes was there at the last look.
-    fn awaits_disk(&self) -> bool {
+    pub(super) fn awaits_disk(&self) -> bool {
         *self.volumes.borrow() == Progress::Awaited
     }
 
@@ -146,6 +161,7 @@ impl Machine {
     pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
         let before = self.node.config();
         self.mount_late_volumes().await?;
+        self.outlast_lock().await?;
         if self.awaits_disk() {
             console::say("volumes: none; config and data last until the node restarts");
             self.volumes.send_replace(Progress::Settled);
@@ -169,11 +185,7 @@ impl Machine {
         if before.is_some_and(|before| before.source() == now.source()) {
             return;
         }
-        // It reads new certificates by itself, but not whom to serve.
-        if before.is_none() {
-            self.restart_apid();
-        }
-        self.node.set_stage(Stage::Running);
+        self.run_by_config();
     }
 
     /// META has no file system that could be damaged, so it is read even when the volumes are not there. Why its
@@ -209,8 +221,8 @@ impl Machine {
         } else {
             self.tell_last_stop(last_stop::amend(None, &evidence));
         }
-        // What it tells is kept in this boot's record, which is begun now.
-        tokio::spawn(watch_for_kills());
+        // What it tells is kept in this boot's record, which is begun now, or again when STATE comes late.
+        WATCH.call_once(|| drop(tokio::spawn(watch_for_kills())));
     }
 
     /// Adds what drivers know that are modules, which are loaded by now: watchdogs, memory that outlives a reset.
@@ -257,6 +269,9 @@ fn warn_unless_kept(kept: io::Result<()>) {
         console::warn(&format!("cannot keep why this boot ends: {error}"));
     }
 }
+
+/// Begins the one watch for what is killed for memory.
+static WATCH: Once = Once::new();
 
 /// Remembers the services' processes that are killed for memory, for ever.
 async fn watch_for_kills() {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use corten_api::common::{PemEncodedCertificate, PemEncodedCertificateAndKey};
 use corten_api::talos::resource::definitions::k8s::EndpointSpec;
 use corten_api::talos::resource::definitions::secrets as wire;
-use corten_config::Secret;
+use corten_config::{Document, Secret};
 use corten_pki::CertificateAndKey;
 use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
@@ -133,6 +133,21 @@ impl OsRoot {
     pub fn signs(&self) -> bool {
         !self.issuing_ca.key.is_empty()
     }
+}
+
+/// Whom a node with this config believes: `machine.ca`, then `machine.acceptedCAs`, each once.
+#[must_use]
+pub fn authorities(document: &Document) -> Vec<Pem> {
+    let machine = &document.machine;
+    let issuing = machine.ca.iter().map(|ca| ca.crt.to_string());
+    let others = machine.accepted_cas.iter().map(|ca| ca.crt.to_string());
+    let mut found: Vec<Pem> = Vec::new();
+    for crt in issuing.chain(others) {
+        if !crt.is_empty() && !found.iter().any(|known| known.crt == crt) {
+            found.push(Pem { crt });
+        }
+    }
+    found
 }
 
 /// Certificates as one PEM text.

@@ -12,19 +12,23 @@ use tonic::Status;
 use super::actions::refused;
 use super::request::at_most;
 use crate::node::Node;
-use crate::resources::block::{BlockDevice, Disk, SystemDisk};
+use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use crate::resources::volume::VolumeStatus;
-use crate::volumes::{self, DeviceWipe, STARTED_FROM};
+use crate::volumes::{self, DeviceWipe, STARTED_FROM, WIPEABLE};
 
 /// What machined holds open as it is.
 const META: &str = "META";
+/// What names of volumes of users begin with.
+const USER_VOLUMES: &str = "u-";
 /// Disks and partitions of one request.
 pub(super) const MOST_DEVICES: usize = 256;
 
-/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone.
+/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone. An anonymous
+/// caller, in maintenance, may not skip a check, nor wipe what carries the volumes of a node.
 pub(super) async fn wipe(
     node: Arc<dyn Node>,
     request: api::BlockDeviceWipeRequest,
+    is_anonymous: bool,
 ) -> Result<api::BlockDeviceWipeResponse, Status> {
     if request.devices.is_empty() {
         return Err(Status::invalid_argument(
@@ -35,7 +39,12 @@ pub(super) async fn wipe(
     let wipes: Result<Vec<DeviceWipe>, Status> = request
         .devices
         .iter()
-        .map(|asked| checked(node.store(), asked))
+        .map(|asked| {
+            if is_anonymous {
+                check_anonymous(node.store(), asked)?;
+            }
+            checked(node.store(), asked)
+        })
         .collect();
     let wipes = wipes?;
     spawn_blocking(move || node.wipe_devices(&wipes))
@@ -45,6 +54,49 @@ pub(super) async fn wipe(
     Ok(api::BlockDeviceWipeResponse {
         messages: vec![api::BlockDeviceWipe { metadata: None }],
     })
+}
+
+/// Whether a caller that has shown no certificate may ask for this at all.
+fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<(), Status> {
+    let skipped = [
+        ("skip_volume_check", asked.skip_volume_check),
+        ("skip_secondary_check", asked.skip_secondary_check),
+    ];
+    if let Some((field, _)) = skipped.iter().find(|(_, is_set)| *is_set) {
+        return Err(Status::permission_denied(format!(
+            "{field}: an anonymous caller may not skip a check; apply a machine config, then ask as its administrator"
+        )));
+    }
+    let name = asked.device.strip_prefix("/dev/").unwrap_or(&asked.device);
+    let devices = store.list_as::<BlockDevice>();
+    let parent = devices.iter().find(|device| device.id() == name);
+    let parent = parent.map(|device| device.parent.clone());
+    // All of a disk, also for one of its partitions: a node that was started from elsewhere does not know its volumes.
+    let disk = parent
+        .filter(|parent| !parent.is_empty())
+        .unwrap_or_else(|| name.to_owned());
+    let partitions = devices
+        .iter()
+        .filter(|device| device.parent == disk)
+        .map(|device| device.partition_name.clone());
+    // A volume that is a whole disk has its name as the label of its file system.
+    let found = store.list_as::<DiscoveredVolume>();
+    let labels = found
+        .iter()
+        .filter(|volume| volume.id() == disk)
+        .map(|volume| volume.label.clone());
+    match partitions.chain(labels).find(|name| of_a_node(name)) {
+        None => Ok(()),
+        Some(volume) => Err(Status::permission_denied(format!(
+            "device: {disk} carries {volume}, a volume of a node, which an anonymous caller may not wipe; apply a machine \
+             config, then ask as its administrator"
+        ))),
+    }
+}
+
+/// Whether a partition or file system of this name is a node's volume, or carries the node.
+fn of_a_node(partition: &str) -> bool {
+    partition == META || WIPEABLE.contains(&partition) || partition.starts_with(USER_VOLUMES)
 }
 
 fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<DeviceWipe, Status> {

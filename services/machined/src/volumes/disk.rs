@@ -241,6 +241,46 @@ fn started_from(sysfs: &Path) -> Option<Uuid> {
     read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))
 }
 
+/// The disk that the node was started from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartDisk {
+    /// Nothing names it: only UEFI boot loaders do, and only of disks.
+    Unnamed,
+    /// It is named, and no disk has that partition yet.
+    Missing,
+    /// It is there.
+    There,
+}
+
+/// Whether the disk that the node was started from is there. Reads the partition table of every disk.
+#[must_use]
+pub fn start_disk() -> StartDisk {
+    mounts::mount_early(mounts::EFI_VARIABLES);
+    let sysfs = Path::new("/sys");
+    match started_from(sysfs) {
+        None => StartDisk::Unnamed,
+        Some(partition) if is_there(partition, &all(sysfs)) => StartDisk::There,
+        Some(_) => StartDisk::Missing,
+    }
+}
+
+fn is_there(partition: Uuid, disks: &[Disk]) -> bool {
+    let has_it = |disk: &Disk| {
+        let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+        table.is_ok_and(|table| table.find_id(partition).is_some())
+    };
+    disks.iter().any(has_it)
+}
+
+fn all(sysfs: &Path) -> Vec<Disk> {
+    let entries = fs::read_dir(sysfs.join("block"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.map(|name| Disk::found(sysfs, &name)).collect()
+}
+
 /// Name and sysfs directory of each partition of a disk.
 fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(fs::read_dir(sysfs.join("block").join(disk))?

@@ -30,9 +30,9 @@ use corten_sys::mount::MountFlags;
 use crate::mount_table;
 use crate::supervisor::Supervisor;
 
-pub use disk::Disk;
+pub use disk::{Disk, StartDisk, start_disk};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
-pub use partitions::find;
+pub use partitions::{find, is_state_never_made};
 pub use reset::{Target, WIPEABLE};
 pub use table::{TYPE_LINUX, TYPE_SWAP};
 pub use wipe::{DeviceWipe, STARTED_FROM};

@@ -41,6 +41,29 @@ pub fn find() -> Result<Option<Partitions>, Failure> {
     Ok(Some(partitions))
 }
 
+/// Whether it is certain that the node never made STATE on its disk, or that a reset took it away: the disk and its
+/// table can be read, and the table has no STATE, or one that is empty and not marked as made.
+#[must_use]
+pub fn is_state_never_made() -> bool {
+    let Ok(Some(disk)) = disk::system_disk() else {
+        return false;
+    };
+    let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+    let Ok(table) = table else { return false };
+    match table.find(STATE.name) {
+        None => true,
+        Some(found) => {
+            let is_empty = || {
+                let content = disk
+                    .partition(found.number)
+                    .and_then(|device| disk::content(&device));
+                content.is_ok_and(|content| content == Content::Nothing)
+            };
+            !table.is_made(found.number) && is_empty()
+        }
+    }
+}
+
 impl Partitions {
     /// Whether STATE is still to be made.
     ///

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::disk::{self, Disk};
 use super::table::Table;
 use super::{EPHEMERAL, STATE, carrier, device, made, wipe};
+use crate::meta;
 
 /// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
 pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
@@ -91,7 +92,12 @@ impl Target {
                 let disk = carrier()?;
                 let whole = *name != EPHEMERAL.name;
                 made::forget(&disk, |other, _| other == *name)?;
-                wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)
+                wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)?;
+                if *name == STATE.name {
+                    // Last: a power cut before leaves a node that still knows whom to answer.
+                    meta::forget_owner(&disk.named("META")?)?;
+                }
+                Ok(())
             }
             Target::SystemDisk => {
                 let disk = writable(disk::system_disk()).map_err(io::Error::other)?;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use corten_meta::Values;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -12,10 +13,11 @@ use super::{LOOK, Outside};
 use crate::certificates::Held;
 use crate::console;
 use crate::join::Asked;
+use crate::meta;
 use crate::node::Stage;
 use crate::resources::clock::TimeStatus;
 use crate::resources::secrets::{
-    ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, PemPair,
+    ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, Pem, PemPair,
 };
 use crate::services::{ApiMode, Condition};
 use crate::supervisor::Conditions;
@@ -30,6 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Api<O> {
     pub(in crate::controllers) stage: watch::Receiver<Stage>,
+    pub(in crate::controllers) meta: watch::Receiver<Values>,
     pub(in crate::controllers) conditions: Conditions,
     pub(in crate::controllers) outside: O,
 }
@@ -39,8 +42,25 @@ pub(in crate::controllers) struct Api<O> {
 enum Wanted {
     /// There is no config: one that signed itself, for as long as the node runs.
     Maintenance,
+    /// The config cannot be had: one that signed itself, for the owner whose authorities META holds.
+    Locked { owner: String },
     /// By the config's authority.
     Secure { root: Box<OsRoot>, sans: CertSans },
+}
+
+impl Wanted {
+    /// Whether no authority signs: the certificate is made once in a boot.
+    fn signs_itself(&self) -> bool {
+        matches!(self, Wanted::Maintenance | Wanted::Locked { .. })
+    }
+
+    /// The authorities of the owner that META names.
+    fn owners(&self) -> Vec<Pem> {
+        match self {
+            Wanted::Locked { owner } => vec![Pem { crt: owner.clone() }],
+            Wanted::Maintenance | Wanted::Secure { .. } => Vec::new(),
+        }
+    }
 }
 
 impl<O: Outside> Controller for Api<O> {
@@ -78,7 +98,8 @@ impl<O: Outside> Controller for Api<O> {
                 let pause = failed
                     .as_ref()
                     .and_then(|failed| failed.pause(&wanted, now));
-                let stays = wanted == Wanted::Maintenance && held.is_some();
+                let stays =
+                    wanted.signs_itself() && held.as_ref().is_some_and(|held| held.is_for(&wanted));
                 if let Some(time) = left.or(pause) {
                     next = next.min(time);
                 } else if !stays {
@@ -161,7 +182,14 @@ impl<O: Outside> Api<O> {
                 root: Box::new((*root).clone()),
                 sans: (*sans).clone(),
             }),
-            (None, _) if stage == Stage::Maintenance => Some(Wanted::Maintenance),
+            (None, _) => match stage {
+                Stage::Maintenance => Some(Wanted::Maintenance),
+                // Without an owner in META, nobody is answered.
+                Stage::Locked => {
+                    meta::owner(&self.meta.borrow()).map(|owner| Wanted::Locked { owner })
+                }
+                _ => None,
+            },
             _ => None,
         })
     }
@@ -176,13 +204,13 @@ impl<O: Outside> Api<O> {
         let now = self.outside.now();
         let mut client = None;
         let (server, accepted_cas, issuer) = match wanted {
-            Wanted::Maintenance => {
+            Wanted::Maintenance | Wanted::Locked { .. } => {
                 let sans = context.get::<CertSans>(CertSans::ID);
                 let sans = sans.map_err(|error| error.to_string())?;
                 let names = sans.map(|sans| sans.names()).unwrap_or_default();
                 let server = corten_pki::maintenance(&names, now).map_err(text)?;
                 say_fingerprint(&server).map_err(text)?;
-                (server, Vec::new(), "itself".to_owned())
+                (server, wanted.owners(), "itself".to_owned())
             }
             Wanted::Secure { root, sans } if root.signs() => {
                 let ca = Ca::from_pem(&root.issuing_ca.crt, root.issuing_ca.key.expose())

@@ -8,7 +8,7 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::watch;
 
 use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::secrets::{CertSans, Endpoint, OsRoot, Pem, PemPair};
+use crate::resources::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
 
 /// The config's part of it.
 #[derive(Debug, Clone)]
@@ -55,17 +55,10 @@ fn root(document: &Document) -> OsRoot {
         crt: ca.map(|ca| ca.crt.to_string()).unwrap_or_default(),
         key: ca.map(|ca| (*ca.key).clone()).unwrap_or_default(),
     };
-    let mut accepted_cas: Vec<Pem> = Vec::new();
-    let others = machine.accepted_cas.iter().map(|ca| ca.crt.to_string());
-    for crt in std::iter::once(issuing_ca.crt.clone()).chain(others) {
-        if !crt.is_empty() && !accepted_cas.iter().any(|known| known.crt == crt) {
-            accepted_cas.push(Pem { crt });
-        }
-    }
     let is_address = |name: &&String| name.parse::<IpAddr>().is_ok();
     OsRoot {
         issuing_ca,
-        accepted_cas,
+        accepted_cas: authorities(document),
         cert_san_ips: machine
             .cert_sans
             .iter()

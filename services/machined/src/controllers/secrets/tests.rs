@@ -18,6 +18,7 @@ use super::files::{ApiFiles, TrustdFiles};
 use super::root::{Names, Roots};
 use super::trustd::Trustd;
 use crate::join::{Asked, Joined};
+use crate::meta::OWNER;
 use crate::node::Stage;
 use crate::resources::clock::TimeStatus;
 use crate::resources::network::{HostnameStatus, NodeAddress};
@@ -77,6 +78,7 @@ struct Node {
     store: Store,
     config: watch::Sender<Option<Document>>,
     stage: watch::Sender<Stage>,
+    meta: watch::Sender<corten_meta::Values>,
     world: FakeWorld,
     apid: tempfile::TempDir,
     trustd: tempfile::TempDir,
@@ -93,6 +95,7 @@ fn node(signer: Ca, answers: impl FnMut(&Asked) -> Result<(), String> + Send + '
         store: store.clone(),
         config: watch::Sender::new(None),
         stage: watch::Sender::new(Stage::Booting),
+        meta: watch::Sender::default(),
         world: world.clone(),
         apid: tempfile::tempdir().unwrap(),
         trustd: tempfile::tempdir().unwrap(),
@@ -108,6 +111,7 @@ fn node(signer: Ca, answers: impl FnMut(&Asked) -> Result<(), String> + Send + '
     runtime.add(Names).unwrap();
     let api = Api {
         stage: node.stage.subscribe(),
+        meta: node.meta.subscribe(),
         conditions: conditions.clone(),
         outside: world.clone(),
     };
@@ -415,6 +419,24 @@ async fn trustd_waits_for_the_time_and_an_address() {
         );
     }
     Node::file(node.trustd.path(), "token", "abcdef.0123456789abcdef").await;
+}
+
+#[tokio::test]
+async fn locked_node_serves_the_owner_that_meta_names_and_nobody_else() {
+    let node = node(new_ca(), never);
+    node.stage.send_replace(Stage::Locked);
+    tokio::task::yield_now().await;
+    assert!(node.store.get_as::<ApiCertificates>("api").is_none());
+    let owner = new_ca().pem().crt.clone();
+    let value = owner.clone().into_bytes();
+    node.meta
+        .send_modify(|values| drop(values.insert(OWNER, value)));
+    // META is read before the stage is entered.
+    node.stage.send_replace(Stage::Locked);
+    let found = node.certificates("one for the owner", |_| true).await;
+    assert!(!found.skip_verifying_client_cert && found.client.is_none());
+    assert_eq!(found.accepted_cas.len(), 1);
+    assert_eq!(found.accepted_cas[0].crt, owner);
 }
 
 #[tokio::test]

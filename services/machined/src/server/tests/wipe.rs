@@ -288,3 +288,46 @@ async fn a_reset_empties_other_disks_that_nothing_else_uses() {
     world.client.reset(by_id).await.unwrap();
     assert_eq!(world.node.actions.lock().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn anonymous_caller_skips_no_check_and_wipes_no_volume_of_a_node() {
+    let world = world();
+    put_disks(&world);
+    let mut client = StorageServiceClient::new(world.channel.clone());
+    let mut refused = async |descriptor: api::BlockDeviceWipeDescriptor| {
+        let devices = vec![descriptor];
+        let mut request = tonic::Request::new(api::BlockDeviceWipeRequest { devices });
+        // In maintenance anybody is a reader.
+        let role = corten_api::metadata::ROLE;
+        request
+            .metadata_mut()
+            .insert(role, "os:reader".parse().unwrap());
+        let status = client.block_device_wipe(request).await.err();
+        status.map(|status| {
+            assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+            status.message().to_owned()
+        })
+    };
+    assert_eq!(refused(asked("vdb")).await, None);
+    let volumes = api::BlockDeviceWipeDescriptor {
+        skip_volume_check: true,
+        ..asked("vdb")
+    };
+    assert!(
+        refused(volumes)
+            .await
+            .unwrap()
+            .contains("skip_volume_check")
+    );
+    let secondary = api::BlockDeviceWipeDescriptor {
+        skip_secondary_check: true,
+        ..asked("vdb")
+    };
+    let why = refused(secondary).await.unwrap();
+    assert!(why.contains("skip_secondary_check"), "{why}");
+    for device in ["vdd", "vdd1", "/dev/vdd", "vda6"] {
+        let why = refused(asked(device)).await.unwrap();
+        assert!(why.contains("a volume of a node"), "{device}: {why}");
+    }
+    assert_eq!(world.node.wipes.lock().unwrap().len(), 1);
+}
