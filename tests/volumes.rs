@@ -106,15 +106,22 @@ fn a_damaged_state_is_repaired_or_named() {
         switch_off(node);
     }
 
-    // Only that it was one is left. The node comes up, and says what is wrong and what to do.
+    // Only that it was one is left. The node is locked: it answers its owner, and says what is wrong and what to do.
     for part in others.into_iter().chain([first]) {
         disk.zero(place(part) + 4, 508);
     }
     let node = disk.start(|machine| machine);
-    node.wait_maintenance();
+    let status = ["get", "machinestatus", "-o", "yaml"];
+    let shown = node.ask(&node.owner(), &status, BOOT);
+    assert!(
+        shown.contains("name: owner") && shown.contains("corten.recover=maintenance"),
+        "{shown}"
+    );
+    let refused = node.insecure().call(&["version"]).unwrap_err();
+    assert!(refused.contains("certificate"), "{refused}");
     node.until("what is wrong with STATE", SOON, || {
         let status = ["get", "volumestatus", "STATE", "-o", "yaml"];
-        let shown = node.insecure().call(&status)?;
+        let shown = node.owner().call(&status)?;
         let words: Vec<&str> = shown.split_whitespace().collect();
         let shown = words.join(" ");
         let says = |words| shown.contains(words);
@@ -124,7 +131,10 @@ fn a_damaged_state_is_repaired_or_named() {
             Err(shown)
         }
     });
-    node.configure();
+    let config = node.configs().join("controlplane.yaml");
+    let config = config.to_str().expect("UTF-8 path");
+    node.owner().must(&["apply-config", "-f", config]);
+    node.ask(&node.admin(), &["version"], SOON);
     node.expect_reset(ORDERLY, || {
         let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
         let labels = ["--system-labels-to-wipe", "STATE"];

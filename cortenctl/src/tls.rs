@@ -220,7 +220,8 @@ pub(crate) fn refusal_below(error: &dyn std::error::Error) -> Option<String> {
 fn alert_text(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
-            "the node asks for a client certificate: it has a config; leave --insecure out".to_owned()
+            "the node asks for a client certificate: it has an owner; leave --insecure out, or, if the node is locked, name \
+             the owner's client config with --cortenconfig".to_owned()
         }
         AlertDescription::UnknownCA
         | AlertDescription::BadCertificate

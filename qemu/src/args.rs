@@ -237,7 +237,7 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
                 args.push(
                     "-device",
                     &format!(
-                        "usb-storage,bus=usb{number}.0,drive={id},removable=on,bootindex={bootindex}"
+                        "usb-storage,id=stick{number},bus=usb{number}.0,drive={id},removable=on,bootindex={bootindex}"
                     ),
                 );
             }

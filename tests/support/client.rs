@@ -17,6 +17,8 @@ pub const CALL: Duration = Duration::from_secs(60);
 pub struct Client {
     node: SocketAddr,
     credentials: Option<PathBuf>,
+    /// The node's own certificate is believed.
+    is_locked: bool,
 }
 
 impl Client {
@@ -26,6 +28,7 @@ impl Client {
         Self {
             node,
             credentials: None,
+            is_locked: false,
         }
     }
 
@@ -35,6 +38,17 @@ impl Client {
         Self {
             node,
             credentials: Some(file.to_owned()),
+            is_locked: false,
+        }
+    }
+
+    /// As the owner of a node that is locked, which has no certificate that the client config could verify.
+    #[must_use]
+    pub fn of_locked(node: SocketAddr, file: &Path) -> Self {
+        Self {
+            node,
+            credentials: Some(file.to_owned()),
+            is_locked: true,
         }
     }
 
@@ -74,6 +88,12 @@ impl Client {
         let node = self.node.to_string();
         match &self.credentials {
             // The config's own endpoint is not the forwarded port.
+            Some(file) if self.is_locked => {
+                command
+                    .arg("--cortenconfig")
+                    .arg(file)
+                    .args(["--insecure", "-n", &node])
+            }
             Some(file) => command.arg("--cortenconfig").arg(file).args(["-e", &node]),
             None => command.args(["--insecure", "-n", &node]),
         };

@@ -40,6 +40,25 @@ impl NodeDisk {
         disk
     }
 
+    /// The disk, in qcow2.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A copy of the disk as it is, without a format of its own.
+    ///
+    /// # Panics
+    /// When `qemu-img` cannot.
+    #[must_use]
+    pub fn to_raw(&self) -> PathBuf {
+        let raw = self.path.with_extension("raw");
+        let mut command = Command::new("qemu-img");
+        command.args(["convert", "-q", "-O", "raw"]);
+        run(command.arg(&self.path).arg(&raw));
+        raw
+    }
+
     /// Makes the disk larger, while no machine has it.
     ///
     /// # Panics
@@ -146,7 +165,9 @@ impl NodeDisk {
         node.with_configs(self.configs())
     }
 
-    fn configs(&self) -> PathBuf {
+    /// Where the configs of its node are.
+    #[must_use]
+    pub fn configs(&self) -> PathBuf {
         Path::new(&self.path).with_extension("config")
     }
 }

@@ -62,6 +62,12 @@ impl Node {
         Client::with_config(self.vm.api(), &self.configs.join("cortenconfig"))
     }
 
+    /// The same client, of a node that is locked.
+    #[must_use]
+    pub fn owner(&self) -> Client {
+        Client::of_locked(self.vm.api(), &self.configs.join("cortenconfig"))
+    }
+
     /// Where [`Node::configure`] wrote the configs.
     #[must_use]
     pub fn configs(&self) -> &Path {

@@ -16,6 +16,7 @@ mod event_sink;
 mod extensions;
 mod facts;
 mod files;
+mod graph;
 mod hardware;
 mod image_cache;
 mod kernel;
@@ -39,7 +40,7 @@ use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
 use corten_meta::Values;
 use corten_resources::Store;
-use corten_resources::controller::{Context, Failure, Graph, GraphError, Notice, Runtime};
+use corten_resources::controller::{Context, Failure, GraphError, Notice, Runtime};
 use tokio::sync::watch;
 
 use crate::cmdline::Cmdline;
@@ -59,6 +60,7 @@ use crate::supervisor::{Conditions, Supervisor};
 use crate::uevents::Uevents;
 use crate::volumes::Progress;
 use crate::volumes::user::{OpenedVolumes, World};
+pub use graph::graph;
 use network::merge::Merge;
 
 /// The parts of machined that status controllers read.
@@ -362,33 +364,6 @@ pub async fn run(runtime: Runtime) {
     runtime
         .run(|notice: Notice| console::warn(&notice.to_string()))
         .await;
-}
-
-/// Who reads and writes what: it is declared, so none of them has to run.
-///
-/// # Errors
-/// Those of [`runtime`].
-pub fn graph() -> Result<Graph, GraphError> {
-    let sources = Sources {
-        stage: watch::Sender::new(Stage::Booting).subscribe(),
-        lock: watch::Sender::new(None).subscribe(),
-        services: watch::Sender::new(Vec::new()).subscribe(),
-        conditions: Conditions::unheard(),
-        last_stop: watch::Sender::new(None).subscribe(),
-        meta: watch::Sender::new(Values::new()).subscribe(),
-        config: watch::Sender::new(None).subscribe(),
-        supervisor: None,
-        network: watch::Sender::new(None).subscribe(),
-        seed: watch::Sender::new(None).subscribe(),
-        volumes: watch::Sender::default().subscribe(),
-        user_volumes: OpenedVolumes::default(),
-        mounts: watch::Sender::default().subscribe(),
-        uevents: Uevents::default(),
-        extensions: watch::Sender::default().subscribe(),
-        extension_configs: watch::Sender::default().subscribe(),
-        events: Events::default(),
-    };
-    Ok(runtime(Store::new(), sources)?.graph().clone())
 }
 
 #[cfg(test)]

@@ -1,0 +1,40 @@
+//! Which controller reads and writes which resource. Owns nothing: no controller runs here.
+
+use corten_meta::Values;
+use corten_resources::Store;
+use corten_resources::controller::{Graph, GraphError};
+use tokio::sync::watch;
+
+use super::{Sources, runtime};
+use crate::events::Events;
+use crate::node::Stage;
+use crate::supervisor::Conditions;
+use crate::uevents::Uevents;
+use crate::volumes::user::OpenedVolumes;
+
+/// Who reads and writes what: it is declared, so none of them has to run.
+///
+/// # Errors
+/// Those of [`runtime`].
+pub fn graph() -> Result<Graph, GraphError> {
+    let sources = Sources {
+        stage: watch::Sender::new(Stage::Booting).subscribe(),
+        lock: watch::Sender::new(None).subscribe(),
+        services: watch::Sender::new(Vec::new()).subscribe(),
+        conditions: Conditions::unheard(),
+        last_stop: watch::Sender::new(None).subscribe(),
+        meta: watch::Sender::new(Values::new()).subscribe(),
+        config: watch::Sender::new(None).subscribe(),
+        supervisor: None,
+        network: watch::Sender::new(None).subscribe(),
+        seed: watch::Sender::new(None).subscribe(),
+        volumes: watch::Sender::default().subscribe(),
+        user_volumes: OpenedVolumes::default(),
+        mounts: watch::Sender::default().subscribe(),
+        uevents: Uevents::default(),
+        extensions: watch::Sender::default().subscribe(),
+        extension_configs: watch::Sender::default().subscribe(),
+        events: Events::default(),
+    };
+    Ok(runtime(Store::new(), sources)?.graph().clone())
+}
