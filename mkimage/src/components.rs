@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::image::sbom::Component;
 use crate::kernel::{self, source::SourceLock};
 use crate::lock::{Lock, SOURCE};
-use crate::rootfs::{libkmod, rust};
+use crate::rootfs::{images, libkmod, rust};
 use crate::tool::Tool;
 
 /// The crates whose programs are in the image.
@@ -19,7 +19,24 @@ const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];
 
 /// The Debian packages that files of the image come from.
 pub fn debian(lock: &Lock, arch: Arch) -> Vec<Component> {
-    let component = |package: &crate::lock::Package| Component {
+    lock.packages("rootfs", arch.names().debian)
+        .chain(lock.packages(libkmod::PURPOSE, SOURCE))
+        .map(package)
+        .collect()
+}
+
+/// The Debian packages of container images, of which `has` says whether an image has files.
+pub fn of_packages(lock: &Lock, arch: Arch, has: impl Fn(&str) -> bool) -> Vec<Component> {
+    let debian = arch.names().debian;
+    lock.packages("rootfs", debian)
+        .chain(lock.packages(images::PURPOSE, debian))
+        .filter(|package| has(&package.name))
+        .map(package)
+        .collect()
+}
+
+fn package(package: &crate::lock::Package) -> Component {
+    Component {
         name: package.name.clone(),
         version: package.version.clone(),
         supplier: "Organization: Debian".into(),
@@ -31,11 +48,7 @@ pub fn debian(lock: &Lock, arch: Arch) -> Vec<Component> {
             package.arch
         ),
         sha256: Some(package.sha256.clone()),
-    };
-    lock.packages("rootfs", arch.names().debian)
-        .chain(lock.packages(libkmod::PURPOSE, SOURCE))
-        .map(component)
-        .collect()
+    }
 }
 
 /// The kernel.

@@ -116,6 +116,9 @@ struct BuildArgs {
     /// Build soon instead of small: for development, refused with --release
     #[arg(long, conflicts_with = "release")]
     quick: bool,
+    /// Put the container images of Kubernetes onto disk images, where the node finds them without a network
+    #[arg(long)]
+    with_images: bool,
     /// The key set, made by `mkimage keys` [default: the published development keys]
     #[arg(long)]
     keys: Option<PathBuf>,
@@ -157,6 +160,7 @@ impl BuildArgs {
         profile.overlay = self.overlay.or(profile.overlay);
         profile.firmware = self.firmware.or(profile.firmware);
         profile.quick |= self.quick;
+        profile.with_images |= self.with_images;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Options {
             source: cli.source.clone(),

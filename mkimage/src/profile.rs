@@ -34,11 +34,13 @@ pub enum Output {
     Gcp,
     /// An OCI archive with what an update installs.
     Installer,
+    /// An OCI archive with the container images of Kubernetes; made only where it is asked for.
+    Images,
 }
 
 impl Output {
     /// Every format, in the order they are built.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Uki,
         Self::Raw,
         Self::Iso,
@@ -49,11 +51,17 @@ impl Output {
         Self::Ova,
         Self::Gcp,
         Self::Installer,
+        Self::Images,
     ];
 
-    /// Every format there is for an architecture, in the same order.
+    /// Every format of the node there is for an architecture, in the same order.
     pub fn of(arch: Arch) -> impl Iterator<Item = Self> {
-        let has = move |output: &Self| *output != Self::Ova || arch.names().vmware_guest.is_some();
+        let has = move |output: &Self| match output {
+            Self::Ova => arch.names().vmware_guest.is_some(),
+            // Kubernetes is not the node, and takes longer to build than everything else.
+            Self::Images => false,
+            _ => true,
+        };
         Self::ALL.into_iter().filter(has)
     }
 
@@ -76,6 +84,7 @@ impl Output {
             Self::Ova => "ova",
             Self::Gcp => "gcp",
             Self::Installer => "installer",
+            Self::Images => "images",
         }
     }
 
@@ -92,6 +101,7 @@ impl Output {
             Self::Ova => ".ova",
             Self::Gcp => "-gcp.tar.gz",
             Self::Installer => "-installer.tar",
+            Self::Images => "-images.tar",
         }
     }
 }
@@ -138,6 +148,8 @@ pub struct Profile {
     pub firmware: Option<PathBuf>,
     /// Soon built instead of small and fast to run: for who changes the programs and looks what they do.
     pub quick: bool,
+    /// Disk images carry the container images of Kubernetes, on a partition that the node serves them from.
+    pub with_images: bool,
 }
 
 /// A system extension: an OCI archive, and perhaps which image of it; written `FILE` or `FILE@sha256:HEX`.
@@ -201,11 +213,17 @@ impl Default for Profile {
             overlay: None,
             firmware: None,
             quick: false,
+            with_images: false,
         }
     }
 }
 
 impl Profile {
+    /// Whether a build of it makes the container images of Kubernetes.
+    pub fn makes_images(&self) -> bool {
+        self.with_images || self.output.contains(&Output::Images)
+    }
+
     /// Reads a profile; its relative paths count from the profile's own directory.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).or_fail(
@@ -288,7 +306,8 @@ mod tests {
             let all: Vec<Output> = Output::of(arch).collect();
             let has_guest = arch.names().vmware_guest.is_some();
             assert_eq!(all.contains(&Output::Ova), has_guest, "{arch}");
-            assert_eq!(all.len(), Output::ALL.len() - usize::from(!has_guest));
+            assert!(!all.contains(&Output::Images));
+            assert_eq!(all.len(), Output::ALL.len() - 1 - usize::from(!has_guest));
         }
     }
 

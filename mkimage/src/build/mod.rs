@@ -1,6 +1,8 @@
 //! The verbs of the builder: build, plan, verify, prune, and the bill of materials.
 
 mod bill;
+mod foundation;
+mod images;
 mod layers;
 mod origin;
 mod outputs;
@@ -129,6 +131,16 @@ fn context(options: &Options) -> Result<Context> {
             "leave --release away, or `quick` in the profile",
         ));
     }
+    let mut disks = options.profile.output.iter();
+    if options.profile.with_images
+        && !options.profile.output.is_empty()
+        && !disks.any(|output| output.holds_disk())
+    {
+        return Err(Failure::new(
+            "no format of --output has a disk to put container images on",
+            "leave --with-images (`with-images` in the profile) away, or add raw to --output",
+        ));
+    }
     let overlay = match &options.profile.overlay {
         Some(dir) => {
             let firmware = options.profile.firmware.as_deref();
@@ -225,6 +237,9 @@ fn substitute(context: &mut Context, error: anyhow::Error) -> Result<()> {
 }
 
 fn attempt(context: &Context) -> Result<Finished> {
+    if context.options.profile.output == [Output::Images] {
+        return images::build(context);
+    }
     let options = &context.options;
     let mut recipe = Recipe::default();
     let handles = steps::add(&mut recipe, context)?;
@@ -281,8 +296,12 @@ fn describe(
 pub fn plan(options: &Options) -> Result<()> {
     let context = context(options)?;
     let mut recipe = Recipe::default();
-    let handles = steps::add(&mut recipe, &context)?;
-    outputs::add(&mut recipe, &context, &handles)?;
+    if context.options.profile.output == [Output::Images] {
+        images::alone(&mut recipe, &context)?;
+    } else {
+        let handles = steps::add(&mut recipe, &context)?;
+        outputs::add(&mut recipe, &context, &handles)?;
+    }
     let mut lines = String::new();
     for step in recipe.steps() {
         let cached = options.cache.lookup(&step.name, &step.key).is_some();

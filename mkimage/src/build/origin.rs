@@ -12,6 +12,7 @@ use crate::kernel::{self, source::SourceLock};
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::overlay::Overlay;
 use crate::profile::Profile;
+use crate::rootfs::kubernetes;
 use crate::secure_boot::enrolment;
 
 /// What went into a build and came out of it.
@@ -36,8 +37,13 @@ pub fn of(context: &Context, outputs: &[PathBuf]) -> Result<Provenance> {
     let profile = &context.options.profile;
     let locks = ["Cargo.lock", "rootfs/go/go.sum", "rootfs/packages.lock"]
         .map(|lock| (lock.to_owned(), context.options.source.join(lock)));
+    let kubernetes = format!("{}/go.sum", kubernetes::DIRECTORY);
+    let kubernetes = profile
+        .makes_images()
+        .then(|| (kubernetes.clone(), context.options.source.join(&kubernetes)));
     let files = locks
         .into_iter()
+        .chain(kubernetes)
         .chain(own_files(profile, &context.overlay))
         .chain(key_set(&context.options.key_set()));
     for (uri, path) in files {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::images;
 use super::signed::SD_BOOT;
 use super::steps::{Context, Handles, INITRAMFS, command_line};
 use crate::cache::KeyBuilder;
@@ -25,8 +26,22 @@ pub fn add<'a>(
     handles: &Handles,
 ) -> Result<Vec<(Output, Handle)>> {
     let asked = &context.options.profile.output;
+    let with_images = context.options.profile.with_images;
+    let layout = match context.options.profile.makes_images() {
+        true => Some(images::layout(
+            recipe,
+            context,
+            &handles.bill.programs,
+            &handles.bill.go_tools,
+        )?),
+        false => None,
+    };
+    let cache = layout
+        .as_ref()
+        .filter(|_| with_images)
+        .map(|layout| images::cache(recipe, layout, &handles.tools));
     let disk = match asked.iter().any(|output| output.holds_disk()) {
-        true => Some(disk(recipe, context, handles)?),
+        true => Some(disk(recipe, context, handles, cache)?),
         false => None,
     };
     let mut outputs = Vec::new();
@@ -38,7 +53,10 @@ pub fn add<'a>(
             (Output::Uki, _) => handles.uki.clone(),
             (Output::Raw, Some(disk)) => disk.clone(),
             (_, Some(disk)) if output.holds_disk() => wrapped(recipe, context, output, disk),
-            _ => plain(recipe, context, output, handles)?,
+            _ => match (output, &layout) {
+                (Output::Images, Some(layout)) => images::archive(recipe, context, layout),
+                _ => plain(recipe, context, output, handles)?,
+            },
         };
         outputs.push((output, handle));
     }
@@ -65,13 +83,22 @@ fn grub(context: &Context, boot: &Path) -> Option<PathBuf> {
 }
 
 /// The raw disk image.
-fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<Handle> {
+fn disk<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    handles: &Handles,
+    cache: Option<Handle>,
+) -> Result<Handle> {
     let meta = context.options.profile.meta_values()?;
     let key = key(context, Output::Raw)
         .add("meta", format!("{meta:?}"))
         .step(&handles.uki.key)
         .step(&handles.signed.key)
         .step(&handles.boot.key);
+    let key = match &cache {
+        Some(cache) => key.step(&cache.key),
+        None => key,
+    };
     let key = context.overlay.key(key)?.finish();
     let (uki, boot) = (handles.uki.clone(), handles.boot.clone());
     let (kernel, signed) = (handles.kernel.clone(), handles.signed.clone());
@@ -81,6 +108,9 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
         let trees = built.dir(&kernel).join(kernel::build::DEVICE_TREES);
         let board = board(overlay, &trees);
         let grub = grub(context, boot);
+        let images = cache
+            .as_ref()
+            .map(|cache| built.dir(cache).join(images::CACHE));
         let disk = raw::Disk {
             uki: &built.dir(&uki).join(context.file(Output::Uki)),
             sd_boot: &built.dir(&signed).join(SD_BOOT),
@@ -88,6 +118,7 @@ fn disk<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) ->
             grub: grub.as_deref(),
             meta: &meta,
             board: &board,
+            images: images.as_deref(),
             size: None,
         };
         raw::build(
@@ -247,6 +278,7 @@ mod tests {
                 grub: None,
                 meta: &corten_meta::Values::new(),
                 board: &board,
+                images: None,
                 size: None,
             };
             let image = scratch.path("board.raw");

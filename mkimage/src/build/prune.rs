@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Options, context, outputs, steps};
+use super::{Options, context, images, outputs, steps};
 use crate::arch::Arch;
 use crate::cache::remove_tree;
 use crate::error::Result;
@@ -66,6 +66,9 @@ fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
         let mut recipe = Recipe::default();
         let handles = steps::add(&mut recipe, &context)?;
         outputs::add(&mut recipe, &context, &handles)?;
+        if !context.options.profile.makes_images() {
+            images::every(&mut recipe, &context, &handles)?;
+        }
         let names = recipe.steps().iter();
         steps.extend(names.map(|step| format!("{}-{}", step.name, step.key.as_str())));
     }

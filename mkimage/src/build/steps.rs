@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::bill::Bill;
+use super::foundation::{Foundation, foundation, packages};
 use super::programs::{self, Programs};
 use super::{Options, layers, signed};
 use crate::arch::Arch;
@@ -23,7 +24,7 @@ use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
 use crate::rootfs::rust::CargoProfile;
 use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::toolchain::{self, Compilers, Locked, Trees};
+use crate::rootfs::toolchain::{Compilers, Locked, Trees};
 use crate::rootfs::tree::{self, Sources};
 use crate::rootfs::{REVISION, check};
 
@@ -128,22 +129,12 @@ pub struct Handles {
 
 /// Adds every step up to the unified kernel image.
 pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles> {
-    // Tools run on the build machine, whatever the target; the rest is for the target.
-    let (build, target) = (Arch::BUILD, context.arch());
-    let toolchain = packages(recipe, context, "toolchain", &["toolchain", "std"], build);
-    let sysroot = packages(recipe, context, "sysroot", &["sysroot"], target);
-    let build_sysroot = match target == build {
-        true => sysroot.clone(),
-        false => packages(recipe, context, "sysroot", &["sysroot"], build),
-    };
-    let tools = packages(recipe, context, "tools", &["tools"], build);
-    let boot = packages(recipe, context, "boot", &["boot"], target);
-    let go_tools = packages(recipe, context, "go-tools", &["go"], build);
-    let programs = Programs {
-        toolchain,
-        sysroot,
-        build_sysroot,
-    };
+    let Foundation {
+        programs,
+        go_tools,
+        tools,
+    } = foundation(recipe, context);
+    let boot = packages(recipe, context, "boot", &["boot"], context.arch());
     let go = programs::go_programs(recipe, context, &programs, &go_tools)?;
     let daemons = programs::daemons(recipe, context, &programs)?;
     let kernel = kernel(recipe, context)?;
@@ -191,42 +182,6 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
         let compiler = kernel::cli::compiler(&paths)?;
         kernel::build::build(&inputs, &source, &compiler, &paths.cache, out)
     }))
-}
-
-/// The locked packages of some uses, unpacked over each other.
-fn packages<'a>(
-    recipe: &mut Recipe<'a>,
-    context: &'a Context,
-    name: &'static str,
-    purposes: &'static [&'static str],
-    arch: Arch,
-) -> Handle {
-    let (target, debian) = (context.arch().names().debian, arch.names().debian);
-    let chosen = move || {
-        let wanted = move |purpose: &&str| {
-            // A compiler needs the standard library of its host and of its target.
-            let both = *purpose == "std";
-            context.lock.packages.iter().filter({
-                let purpose = (*purpose).to_owned();
-                move |p| {
-                    p.purpose == purpose
-                        && (p.arch == "all" || p.arch == debian || (both && p.arch == target))
-                }
-            })
-        };
-        purposes
-            .iter()
-            .flat_map(move |purpose| wanted(purpose).collect::<Vec<_>>())
-    };
-    let key = chosen().fold(KeyBuilder::new(name).add("revision", REVISION), |key, p| {
-        key.add("deb", &p.sha256)
-    });
-    recipe.add(name, key.finish(), move |_, out, _| {
-        let files: Vec<PathBuf> = chosen()
-            .map(|p| context.fetcher.package(p))
-            .collect::<Result<_>>()?;
-        toolchain::unpack(&files, out)
-    })
 }
 
 /// The file tree by its manifest, checked, as a squashfs.

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::oci::{self, Blob};
 use super::tarball::Tarball;
-use super::{Release, bytes, calendar, checksums, grub, output};
+use super::{Release, calendar, checksums, grub, output};
 use crate::error::Result;
 
 /// What an installer carries.
@@ -20,31 +21,14 @@ pub struct Installer<'a> {
     pub grub: Option<&'a Path>,
 }
 
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Not compressed: what it holds is.
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-
 /// Writes the archive to `out`.
 pub fn build(out: &Path, release: &Release, installer: &Installer<'_>) -> Result<()> {
     let layer = layer(release, installer)?;
-    let config = config(release, &layer);
-    let manifest = manifest(release, &config, &layer);
-    let architecture = release.arch.names().oci;
-    let mut described = descriptor(MANIFEST, &manifest);
-    if let Some(fields) = described.as_object_mut() {
-        fields.insert(
-            "platform".into(),
-            json!({"architecture": architecture, "os": "linux"}),
-        );
-        let reference = json!({"org.opencontainers.image.ref.name": release.version});
-        fields.insert("annotations".into(), reference);
-    }
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [described],
-    });
+    let described = Blob::of_bytes(&layer);
+    let config = oci::config(release, &described, &json!({"Labels": labels(release)}));
+    let manifest = oci::manifest(&Blob::of_bytes(&config), &described, &labels(release));
+    let reference = json!({"org.opencontainers.image.ref.name": release.version});
+    let index = oci::index(release, [(&Blob::of_bytes(&manifest), reference)]);
     let mut blobs = [config, layer, manifest].map(|blob| (checksums::of_bytes(&blob), blob));
     blobs.sort_by(|a, b| a.0.cmp(&b.0));
     output::create(out, |file| {
@@ -54,8 +38,8 @@ pub fn build(out: &Path, release: &Release, installer: &Installer<'_>) -> Result
         for (digest, blob) in &blobs {
             tar.bytes(&format!("blobs/sha256/{digest}"), blob)?;
         }
-        tar.bytes("index.json", index.to_string().as_bytes())?;
-        tar.bytes("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        tar.bytes("index.json", index.as_bytes())?;
+        tar.bytes(oci::LAYOUT.0, oci::LAYOUT.1)?;
         Ok(tar.finish()?.flush()?)
     })
 }
@@ -91,40 +75,6 @@ fn labels(release: &Release) -> Value {
         "org.opencontainers.image.created": calendar::rfc3339(release.epoch),
         "org.opencontainers.image.licenses": "Apache-2.0",
     })
-}
-
-fn config(release: &Release, layer: &[u8]) -> Vec<u8> {
-    let created = calendar::rfc3339(release.epoch);
-    json!({
-        "created": created,
-        "architecture": release.arch.names().oci,
-        "os": "linux",
-        "config": {"Labels": labels(release)},
-        "rootfs": {
-            "type": "layers",
-            "diff_ids": [format!("sha256:{}", checksums::of_bytes(layer))],
-        },
-        "history": [{"created": created, "created_by": "mkimage"}],
-    })
-    .to_string()
-    .into_bytes()
-}
-
-fn manifest(release: &Release, config: &[u8], layer: &[u8]) -> Vec<u8> {
-    json!({
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": descriptor(CONFIG, config),
-        "layers": [descriptor(LAYER, layer)],
-        "annotations": labels(release),
-    })
-    .to_string()
-    .into_bytes()
-}
-
-fn descriptor(kind: &str, blob: &[u8]) -> Value {
-    let digest = format!("sha256:{}", checksums::of_bytes(blob));
-    json!({"mediaType": kind, "digest": digest, "size": bytes::size(blob.len())})
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 pub(crate) mod bytes;
 pub(crate) mod calendar;
-mod output;
+pub(crate) mod output;
 
-mod tarball;
+pub(crate) mod tarball;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -23,6 +23,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod installer;
 pub mod iso;
+pub mod oci;
 pub mod ova;
 pub mod provenance;
 pub mod pxe;

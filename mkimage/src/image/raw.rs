@@ -1,5 +1,5 @@
-//! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB) and META. STATE and EPHEMERAL are
-//! made on the node, in the space behind.
+//! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB), META and, where it is asked for, IMAGECACHE. STATE
+//! and EPHEMERAL are made on the node, in the space behind.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +29,8 @@ pub struct Disk<'a> {
     pub meta: &'a corten_meta::Values,
     /// What a board needs besides.
     pub board: &'a Board,
+    /// The file system of the image cache; `None` leaves the partition out.
+    pub images: Option<&'a Path>,
     /// Size of the disk in bytes; `None` is the smallest that holds the boot partitions.
     pub size: Option<u64>,
 }
@@ -81,7 +83,8 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     let uki = output::size_of(disk.uki)?;
     let esp = fat::size_for(&files, uki.saturating_mul(UKIS - 1))?.max(SMALLEST_ESP);
     let start = disk.board.start.unwrap_or(ALIGNMENT);
-    let layout = layout(start, bytes::align(esp, 64 * MIB));
+    let cache = disk.images.map(output::size_of).transpose()?;
+    let layout = layout(start, bytes::align(esp, 64 * MIB), cache);
     let own = own_places(&disk.board.raw, start)?;
     let used = layout
         .last()
@@ -105,6 +108,12 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
         for part in &layout {
             match part.label {
                 "EFI" => fat::write(file, part.start, part.size, release, &files)?,
+                "IMAGECACHE" => {
+                    if let Some(images) = disk.images {
+                        file.seek(SeekFrom::Start(part.start))?;
+                        io::copy(&mut output::open(images)?, file)?;
+                    }
+                }
                 "META" => write_at(file, part.start, &corten_meta::encode(disk.meta)?.repeat(2))?,
                 _ => {
                     if let Some(dir) = disk.grub {
@@ -190,9 +199,10 @@ fn own_places(raw: &BTreeMap<u64, PathBuf>, end: u64) -> Result<Vec<(u64, &Path)
     Ok(places)
 }
 
-fn layout(start: u64, esp: u64) -> [Partition; 3] {
+fn layout(start: u64, esp: u64, cache: Option<u64>) -> Vec<Partition> {
     let bios = start.saturating_add(esp);
-    [
+    let meta = bios.saturating_add(MIB);
+    let mut layout = vec![
         Partition {
             label: "EFI",
             kind: TYPE_EFI,
@@ -210,11 +220,20 @@ fn layout(start: u64, esp: u64) -> [Partition; 3] {
         Partition {
             label: "META",
             kind: TYPE_LINUX,
-            start: bios.saturating_add(MIB),
+            start: meta,
             size: corten_meta::PARTITION,
             attributes: 0,
         },
-    ]
+    ];
+    // The last one of the image: the node makes its own behind it.
+    layout.extend(cache.map(|size| Partition {
+        label: "IMAGECACHE",
+        kind: TYPE_LINUX,
+        start: bytes::align(meta.saturating_add(corten_meta::PARTITION), ALIGNMENT),
+        size: bytes::align(size, ALIGNMENT),
+        attributes: 0,
+    }));
+    layout
 }
 
 fn partition(file: &mut File, release: &Release, layout: &[Partition]) -> Result<()> {
@@ -238,3 +257,7 @@ fn write_at(file: &mut File, at: u64, data: &[u8]) -> Result<()> {
     file.seek(SeekFrom::Start(at))?;
     Ok(file.write_all(data)?)
 }
+
+#[cfg(test)]
+#[path = "raw_tests.rs"]
+mod tests;

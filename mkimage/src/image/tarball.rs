@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 
 use tar::{Builder, EntryType, Header};
 
+use super::output;
 use crate::error::Result;
+use crate::rootfs::tree::{Kind, Node};
 
 /// A tar being written: owner 0:0, one date, modes as given.
 pub(crate) struct Tarball<W: Write> {
@@ -44,6 +46,30 @@ impl<W: Write> Tarball<W> {
         Ok(self
             .tar
             .append_data(&mut header, path, content.take(size))?)
+    }
+
+    /// Adds what a tree has at `path`, with its mode and owner.
+    pub(crate) fn node(&mut self, path: &str, node: &Node) -> Result<()> {
+        let (kind, size) = match &node.kind {
+            Kind::Directory => (EntryType::Directory, 0),
+            Kind::Link(_) => (EntryType::Symlink, 0),
+            Kind::File(source) => (EntryType::Regular, output::size_of(source)?),
+        };
+        let mut header = self.header(kind, node.mode, size);
+        header.set_uid(u64::from(node.uid));
+        header.set_gid(u64::from(node.gid));
+        let tar = &mut self.tar;
+        match &node.kind {
+            Kind::Directory => {
+                tar.append_data(&mut header, format!("{path}/"), std::io::empty())?;
+            }
+            Kind::Link(target) => tar.append_link(&mut header, path, target)?,
+            Kind::File(source) => {
+                let content = output::open(source)?.take(size);
+                tar.append_data(&mut header, path, content)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds a file from memory.

@@ -54,6 +54,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         grub,
         meta: &meta,
         board: &raw::Board::default(),
+        images: None,
         size: None,
     };
     raw::build(&disk, &release, &parts).unwrap();
@@ -278,6 +279,7 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
             grub: None,
             meta: &meta,
             board: &raw::Board::default(),
+            images: None,
             size,
         };
         let error = raw::build(&scratch.path("small"), &release(), &disk).unwrap_err();
@@ -315,6 +317,7 @@ fn arm64_images_are_for_uefi_alone() {
         grub: None,
         meta: &corten_meta::Values::new(),
         board: &raw::Board::default(),
+        images: None,
         size: None,
     };
     raw::build(&disk, &release, &parts).unwrap();
@@ -361,6 +364,7 @@ fn a_boards_firmware_lies_where_the_board_looks_for_it() {
             grub: None,
             meta: &corten_meta::Values::new(),
             board: &board,
+            images: None,
             size: None,
         };
         raw::build(&scratch.path("board.raw"), &release(), &parts)

@@ -149,22 +149,32 @@ impl Inputs<'_> {
 
     /// A module like `rootfs/go`, in `module`, that also holds the group's combined program.
     fn combine(&self, group: &Group, module: &Path) -> Result<PathBuf> {
+        cni::combine(&self.sources(group.module)?, group.packages, module, MODULE)?;
+        self.copy_pins(module)?;
+        Ok(module.to_owned())
+    }
+
+    /// Where the sources of a pinned module are, once it is fetched.
+    pub(super) fn sources(&self, module: &str) -> Result<PathBuf> {
         let found = self
             .tool(Some("off"))?
             .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}"])
-            .arg(group.module)
+            .arg(module)
             .output()?;
-        let sources = PathBuf::from(String::from_utf8_lossy(&found).trim());
-        cni::combine(&sources, group.packages, module, MODULE)?;
+        Ok(PathBuf::from(String::from_utf8_lossy(&found).trim()))
+    }
+
+    /// Makes the directory `module` a Go module with the same pins.
+    pub(super) fn copy_pins(&self, module: &Path) -> Result<()> {
         for name in ["go.mod", "go.sum"] {
             std::fs::copy(self.module.join(name), module.join(name))
                 .with_context(|| format!("copying {name}"))?;
         }
-        Ok(module.to_owned())
+        Ok(())
     }
 
     /// `go` with its whole environment set; `proxy` overrides where modules come from.
-    fn tool(&self, proxy: Option<&str>) -> Result<Tool> {
+    pub(super) fn tool(&self, proxy: Option<&str>) -> Result<Tool> {
         let mut tool = Tool::new(go_program(self.go)?)
             .dir(self.module)
             .env("GOENV", "off")
@@ -268,8 +278,8 @@ pub fn module_version<'a>(gomod: &'a str, module: &str) -> Result<&'a str> {
         .next()
         .ok_or_else(|| {
             Failure::new(
-                format!("rootfs/go/go.mod does not pin {module}"),
-                "pin it: go get -tool MODULE/PACKAGE@VERSION in rootfs/go",
+                format!("go.mod does not pin {module}"),
+                "pin it: go get -tool MODULE/PACKAGE@VERSION in rootfs/go or rootfs/kubernetes",
             )
         })
 }

@@ -10,6 +10,8 @@ pub mod certs;
 pub mod check;
 pub mod cni;
 pub mod go;
+pub mod images;
+pub mod kubernetes;
 pub mod libkmod;
 pub mod listing;
 pub mod manifest;

@@ -1,0 +1,252 @@
+//! The steps from Kubernetes' Go modules to container images, and to the partition that carries them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::foundation::{Foundation, foundation};
+use super::programs::Programs;
+use super::steps::{Context, Handles};
+use super::{Finished, origin, place};
+use crate::cache::KeyBuilder;
+use crate::components;
+use crate::error::{Remedy as _, Result};
+use crate::image::sbom::{self, Component};
+use crate::image::{Release, checksums, output, provenance};
+use crate::profile::Output;
+use crate::recipe::{Handle, Recipe};
+use crate::report::Reporter;
+use crate::rootfs::images::{self, Image, Images, Layout};
+use crate::rootfs::manifest::{Content, Source};
+use crate::rootfs::squashfs::{self, Effort};
+use crate::rootfs::toolchain::Locked;
+use crate::rootfs::tree::{self, Kind, Node, Sources, Tree};
+use crate::rootfs::{check, go, kubernetes};
+
+/// The cache in the output of the step `imagecache`.
+pub const CACHE: &str = "imagecache.squashfs";
+/// Where an image says what it is made of.
+const BILL: &str = "sbom.spdx.json";
+
+/// Builds the container images, and nothing of the node. Each image holds its own bill of materials.
+pub fn build(context: &Context) -> Result<Finished> {
+    let options = &context.options;
+    let mut recipe = Recipe::default();
+    let (tools, archive) = alone(&mut recipe, context)?;
+    let reporter = Reporter::new(options.format, recipe.steps().len());
+    let built = recipe.run(&options.cache, &reporter)?;
+    fs::create_dir_all(&options.out).or_fail(
+        format!("creating {}", options.out.display()),
+        "name a directory you can write with --out",
+    )?;
+    let stem = format!("{}{}", context.release.stem(), Output::Images.suffix());
+    let archived = options.out.join(&stem);
+    place::copy(&built.dir(&archive).join(&stem), &archived)?;
+    let origin = options.out.join(format!("{stem}.provenance.json"));
+    let provenance = origin::of(context, std::slice::from_ref(&archived))?;
+    place::whole(&origin, |file| {
+        provenance::write(file, &context.release, &provenance)
+    })?;
+    let sums = options.out.join(format!("{stem}.SHA256SUMS"));
+    let files = vec![archived, origin];
+    place::whole(&sums, |file| checksums::write(file, &files))?;
+    for file in files.iter().chain([&sums]) {
+        reporter.output(file);
+    }
+    Ok(Finished {
+        files: files.into_iter().take(1).collect(),
+        tools: built.dir(&tools).to_owned(),
+    })
+}
+
+/// Adds the steps that the output `images` needs by itself; the image tools, and the archive.
+pub fn alone<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<(Handle, Handle)> {
+    let Foundation {
+        programs,
+        go_tools,
+        tools,
+    } = foundation(recipe, context);
+    let layout = layout(recipe, context, &programs, &go_tools)?;
+    Ok((tools, archive(recipe, context, &layout)))
+}
+
+/// Adds every step of the images to those of a node.
+pub fn every<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<()> {
+    let bill = &handles.bill;
+    let layout = layout(recipe, context, &bill.programs, &bill.go_tools)?;
+    archive(recipe, context, &layout);
+    cache(recipe, &layout, &handles.tools);
+    Ok(())
+}
+
+/// Adds the steps that end in an OCI layout of every image.
+pub fn layout<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    compilers: &Programs,
+    go_tools: &Handle,
+) -> Result<Handle> {
+    let list = Images::read(&context.options.source)?;
+    let programs = programs(recipe, context, (compilers, go_tools), &list)?;
+    let go_tools = go_tools.clone();
+    let debian = context.arch().names().debian;
+    let mut key = images::key(
+        &context.options.source,
+        KeyBuilder::new("container-images").step(&programs.key),
+    )?
+    .add("arch", context.arch().to_string());
+    for purpose in ["rootfs", images::PURPOSE] {
+        for package in context.lock.packages(purpose, debian) {
+            key = key.add("deb", &package.sha256);
+        }
+    }
+    Ok(recipe.add(
+        "container-images",
+        key.finish(),
+        move |built, out, scratch| {
+            let programs = built.dir(&programs);
+            let mut layout = Layout::create(out, context.arch())?;
+            let packages = packages(context)?;
+            for image in &list.images {
+                let scratch = scratch.join(&image.name);
+                let go = go::go_program(built.dir(&go_tools))?;
+                let tree = tree_of(context, image, [programs, &go, &scratch], &packages)
+                    .with_context(|| format!("putting the image {} together", image.name))?;
+                layout.add(&list.registry, image, &tree)?;
+            }
+            layout.finish()
+        },
+    ))
+}
+
+/// Adds the output `images`: the layout as one file.
+pub fn archive<'a>(recipe: &mut Recipe<'a>, context: &'a Context, layout: &Handle) -> Handle {
+    let key = KeyBuilder::new("images")
+        .add("recipe", images::RECIPE)
+        .add("version", &context.release.version)
+        .step(&layout.key)
+        .finish();
+    let layout = layout.clone();
+    recipe.add("images", key, move |built, out, _| {
+        output::create(&out.join(context.file(Output::Images)), |file| {
+            images::archive(built.dir(&layout), file)
+        })
+    })
+}
+
+/// Adds the file system of the partition IMAGECACHE.
+pub fn cache<'a>(recipe: &mut Recipe<'a>, layout: &Handle, tools: &Handle) -> Handle {
+    // Half a gigabyte of programs takes minutes at the other level, and gains a tenth.
+    let effort = Effort::Quick;
+    let key = KeyBuilder::new("imagecache")
+        .add("recipe", images::RECIPE)
+        .add("squashfs", effort.parameters())
+        .step(&layout.key)
+        .step(&tools.key)
+        .finish();
+    let (layout, tools) = (layout.clone(), tools.clone());
+    recipe.add("imagecache", key, move |built, out, scratch| {
+        let tree = images::cache(built.dir(&layout))?;
+        let tools = Locked::new(built.dir(&tools));
+        squashfs::write(&tree, effort, &tools, scratch, &out.join(CACHE))
+    })
+}
+
+/// Kubernetes, etcd, CoreDNS, flannel and our own small programs.
+fn programs<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    (compilers, go_tools): (&Programs, &Handle),
+    list: &Images,
+) -> Result<Handle> {
+    let pause = list.version("pause")?.to_owned();
+    let module = context.source(kubernetes::DIRECTORY);
+    let (trees, go_tools) = (compilers.clone(), go_tools.clone());
+    // No program has C: of the compilers, only Go's counts.
+    let key = KeyBuilder::new("kubernetes")
+        .add("pause", &pause)
+        .step(&go_tools.key);
+    let key = kubernetes::key(&module, context.arch().names().go, key)?.finish();
+    Ok(recipe.add("kubernetes", key, move |built, out, scratch| {
+        let inputs = go::Inputs {
+            go: built.dir(&go_tools),
+            module: &module,
+            compilers: &context.compilers(built, &trees)?,
+            cache: &context.options.cache.root().join("go"),
+        };
+        kubernetes::fetch(&inputs, context.options.offline)?;
+        kubernetes::build(&inputs, out, scratch, &pause, context.options.jobs)
+    }))
+}
+
+/// The locked packages that images take files from.
+fn packages(context: &Context) -> Result<BTreeMap<String, PathBuf>> {
+    let mut packages = BTreeMap::new();
+    for purpose in ["rootfs", images::PURPOSE] {
+        for package in context
+            .lock
+            .packages(purpose, context.arch().names().debian)
+        {
+            packages.insert(package.name.clone(), context.fetcher.package(package)?);
+        }
+    }
+    Ok(packages)
+}
+
+/// The files of one image, checked as the root file system is, and its bill.
+fn tree_of(
+    context: &Context,
+    image: &Image,
+    [programs, go, scratch]: [&Path; 3],
+    packages: &BTreeMap<String, PathBuf>,
+) -> Result<Tree> {
+    fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
+    let manifest = image.manifest(&context.options.source, context.arch())?;
+    let nothing = Path::new("");
+    let sources = Sources {
+        repo: &context.options.source,
+        packages,
+        go: programs,
+        cargo: nothing,
+        c: nothing,
+        modules: None,
+        arch: context.arch(),
+        version: &image.version,
+        bill: "",
+    };
+    let mut tree = tree::assemble(&manifest, &sources, scratch)?;
+    check::check(&tree, context.arch(), &images::executables(&tree))?;
+    let mut found = components::of_packages(&context.lock, context.arch(), |name| {
+        manifest.entries().any(|entry| match &entry.content {
+            Content::File(Source::Deb { package, .. }) => package == name,
+            _ => false,
+        })
+    });
+    for program in &image.programs {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        found.extend(components::go_modules(go, &programs.join(name))?);
+    }
+    let bill = scratch.join(BILL);
+    fs::write(&bill, document(context, image, &found)?)
+        .with_context(|| format!("writing {}", bill.display()))?;
+    let node = Node {
+        kind: Kind::File(bill),
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+    };
+    tree.insert(BILL.to_owned(), node)?;
+    Ok(tree)
+}
+
+/// The bill of an image; it has the image's version and no date.
+fn document(context: &Context, image: &Image, components: &[Component]) -> Result<String> {
+    let release = Release {
+        version: format!("{}-{}", image.name, image.version),
+        arch: context.arch(),
+        epoch: 0,
+    };
+    sbom::document(&release, components)
+}

@@ -1,0 +1,235 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::lock::Lock;
+use crate::rootfs::kubernetes;
+use crate::rootfs::listing;
+use crate::rootfs::manifest::{Content, Source};
+
+fn repo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn image(name: &str) -> Image {
+    Image {
+        name: name.into(),
+        version: "v1.2.3".into(),
+        module: None,
+        entrypoint: vec!["/program".into()],
+        programs: vec!["/program".into()],
+        parts: Vec::new(),
+        user: Some("65535:65535".into()),
+    }
+}
+
+/// Writes a layout of two images of a program, whose file has the given mode on the build machine.
+fn layout(directory: &Path, mode: u32) {
+    let program = directory.with_extension("program");
+    fs::write(&program, "a program").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+    let mut tree = Tree::default();
+    insert(&mut tree, "usr/bin/program", &program).unwrap();
+    let mut link = plain(Kind::Link("usr/bin/program".into()));
+    link.mode = 0o777;
+    tree.insert("program".into(), link).unwrap();
+    let mut layout = Layout::create(directory, Arch::X86_64).unwrap();
+    for name in ["one", "two"] {
+        layout.add("images.example", &image(name), &tree).unwrap();
+    }
+    layout.finish().unwrap();
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn every_descriptor_leads_to_a_blob_of_its_digest_and_size() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("layout");
+    layout(&dir, 0o755);
+    let blob = |described: &Value| {
+        let digest = described["digest"].as_str().unwrap();
+        let path = dir
+            .join("blobs/sha256")
+            .join(digest.strip_prefix("sha256:").unwrap());
+        let found = Blob::of_file(&path).unwrap();
+        assert_eq!(found.digest(), digest);
+        assert_eq!(described["size"], found.size);
+        path
+    };
+    let index = json(&dir.join("index.json"));
+    let manifests = index["manifests"].as_array().unwrap();
+    assert_eq!(manifests.len(), 2);
+    assert_eq!(
+        manifests[1]["annotations"][FULL_NAME],
+        "images.example/two:v1.2.3"
+    );
+    for described in manifests {
+        let manifest = json(&blob(described));
+        let config = json(&blob(&manifest["config"]));
+        let layer = blob(&manifest["layers"][0]);
+        assert_eq!(
+            config["rootfs"]["diff_ids"][0],
+            manifest["layers"][0]["digest"]
+        );
+        assert_eq!(config["config"]["User"], "65535:65535");
+        let mut tar = tar::Archive::new(fs::File::open(layer).unwrap());
+        let entries: Vec<_> = tar
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let header = entry.header();
+                assert_eq!(header.mtime().unwrap(), 0);
+                (
+                    entry.path().unwrap().display().to_string(),
+                    header.mode().unwrap(),
+                )
+            })
+            .collect();
+        let wanted = [
+            ("program", 0o777),
+            ("usr/", 0o755),
+            ("usr/bin/", 0o755),
+            ("usr/bin/program", 0o644),
+        ];
+        assert_eq!(entries, wanted.map(|(path, mode)| (path.to_owned(), mode)));
+    }
+}
+
+#[test]
+fn an_archive_is_the_same_bytes_whatever_the_build_machines_files_are_like() {
+    let scratch = tempfile::tempdir().unwrap();
+    let archives = [("one", 0o755), ("two", 0o600)].map(|(name, mode)| {
+        let dir = scratch.path().join(name);
+        layout(&dir, mode);
+        let mut out = Vec::new();
+        archive(&dir, &mut out).unwrap();
+        out
+    });
+    assert!(archives[0] == archives[1]);
+    let mut tar = tar::Archive::new(archives[0].as_slice());
+    let names: Vec<_> = tar
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    assert_eq!(names[names.len() - 2..], ["index.json", "oci-layout"]);
+}
+
+#[test]
+fn the_cache_has_every_image_by_tag_and_by_digest_and_no_manifest_as_a_blob() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("layout");
+    layout(&dir, 0o755);
+    let tree = cache(&dir).unwrap();
+    let index = json(&dir.join("index.json"));
+    for (name, described) in ["one", "two"]
+        .iter()
+        .zip(index["manifests"].as_array().unwrap())
+    {
+        let sha256 = described["digest"]
+            .as_str()
+            .unwrap()
+            .replace("sha256:", "sha256-");
+        let place = format!("manifests/images.example/{name}");
+        let tag = tree.get(&format!("{place}/reference/v1.2.3")).unwrap();
+        let digest = tree.get(&format!("{place}/digest/{sha256}")).unwrap();
+        assert_eq!(tag, digest);
+        assert!(tree.get(&format!("blob/{sha256}")).is_none());
+    }
+    // One layer, which both images have, and two configurations.
+    let blobs = tree
+        .nodes()
+        .filter(|(path, _)| path.starts_with("blob/"))
+        .count();
+    assert_eq!(blobs, 3);
+}
+
+#[test]
+fn tags_are_the_pinned_versions_and_programs_are_built() {
+    let images = Images::read(&repo()).unwrap();
+    let gomod = fs::read_to_string(repo().join(DIRECTORY).join("go.mod")).unwrap();
+    for image in &images.images {
+        if let Some(module) = &image.module {
+            let version = crate::rootfs::go::module_version(&gomod, module).unwrap();
+            assert_eq!(image.version, format!("v{version}"), "{}", image.name);
+        }
+        for program in &image.programs {
+            let name = program.rsplit('/').next().unwrap();
+            assert!(
+                kubernetes::programs().any(|built| built == name),
+                "{program}"
+            );
+        }
+        assert!(
+            image.programs.contains(&image.entrypoint[0]),
+            "{}",
+            image.name
+        );
+    }
+}
+
+#[test]
+fn every_file_of_an_image_has_a_source_and_every_package_a_use() {
+    let lock = Lock::read(&repo().join("rootfs/packages.lock")).unwrap();
+    let images = Images::read(&repo()).unwrap();
+    for arch in Arch::ALL {
+        let debian = arch.names().debian;
+        let mut used = BTreeSet::new();
+        for image in &images.images {
+            for entry in image.manifest(&repo(), arch).unwrap().entries() {
+                match &entry.content {
+                    Content::File(Source::Deb { package, .. }) => {
+                        let mut locked = lock.packages("rootfs", debian);
+                        let mut own = lock.packages(PURPOSE, debian);
+                        let known = locked.any(|one| one.name == *package)
+                            || own.any(|one| one.name == *package);
+                        assert!(known, "{}: {package} is not locked", image.name);
+                        used.insert(package.clone());
+                    }
+                    Content::File(Source::Repo(path)) => {
+                        assert!(repo().join(path).is_file(), "{path}");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for package in lock.packages(PURPOSE, debian) {
+            assert!(used.contains(&package.name), "{} has no use", package.name);
+        }
+    }
+}
+
+/// What an image holds changes in a reviewed file; `UPDATE=1` writes it.
+#[test]
+fn the_listing_of_each_image_is_the_golden_one() {
+    for arch in Arch::ALL {
+        let mut listings = String::new();
+        for image in Images::read(&repo()).unwrap().images {
+            let mut tree = Tree::default();
+            for entry in image.manifest(&repo(), arch).unwrap().entries() {
+                let kind = match &entry.content {
+                    Content::Link(target) => Kind::Link(target.clone()),
+                    Content::Directory => Kind::Directory,
+                    _ => Kind::File(PathBuf::new()),
+                };
+                let node = Node {
+                    kind,
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                };
+                tree.insert(entry.path.clone(), node).unwrap();
+            }
+            listings += &format!("# {}\n{}\n", image.name, listing::of_tree(&tree));
+        }
+        let path = repo().join(format!("rootfs/kubernetes/golden/{arch}.txt"));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, &listings).unwrap();
+        }
+        let golden = fs::read_to_string(&path).unwrap();
+        assert!(golden == listings, "run with UPDATE=1 and review {path:?}");
+    }
+}

@@ -1,0 +1,42 @@
+// Pause holds a pod's namespaces: it starts nothing, reaps what is handed to it, and ends when told to.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is written by the linker.
+var version = "unknown"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "-v" {
+		fmt.Println("pause", version)
+		return
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	// A child may have ended before the signals were asked for.
+	reap()
+	for received := range signals {
+		if received != syscall.SIGCHLD {
+			return
+		}
+		reap()
+	}
+}
+
+// reap collects every ended child: with a shared PID namespace this process is its init.
+func reap() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+	}
+}
