@@ -27,8 +27,8 @@ pub(crate) use act::{
     WipeMethod, WipeMode,
 };
 pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, Machineconfig, OutputType,
-    PatchConfig, Validate, ValidateMode,
+    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
+    Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
 };
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};

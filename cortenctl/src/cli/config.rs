@@ -72,6 +72,15 @@ pub(crate) struct GenConfig {
     /// The version of Kubernetes, such as 1.34.1; without it the node's choice
     #[arg(long, value_name = "VERSION")]
     pub(crate) kubernetes_version: Option<String>,
+    /// Whose images of Kubernetes: the projects' own, or those that `mkimage --with-images` puts onto the disk
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SOURCE",
+        default_value = "upstream",
+        conflicts_with = "kubernetes_version"
+    )]
+    pub(crate) kubernetes_images: KubernetesImages,
     /// The version the nodes are compatible with, such as v1.14
     #[arg(long, value_name = "VERSION")]
     pub(crate) talos_version: Option<String>,
@@ -121,6 +130,15 @@ pub(crate) enum OutputType {
     /// The client config
     #[value(name = "cortenconfig", alias = "talosconfig")]
     ClientConfig,
+}
+
+/// Whose images of Kubernetes a config names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KubernetesImages {
+    /// Those that their projects publish
+    Upstream,
+    /// Those in the node's image cache
+    Bundled,
 }
 
 /// `gen secrets`.

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use corten_pki::{NODE_LIFETIME, OPERATOR_LIFETIME};
 
-use crate::cli::{GenConfig, GenSecrets, OutputType};
+use crate::cli::{GenConfig, GenSecrets, KubernetesImages, OutputType};
 use crate::clientconfig::{ClientConfig, Context, Identity};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -137,6 +137,7 @@ fn cluster(args: &GenConfig) -> Result<Cluster, Failure> {
         install_image: args.install_image.clone(),
         dns_domain: args.dns_domain.clone(),
         kubernetes: flags::kubernetes(args)?,
+        bundled: args.kubernetes_images == KubernetesImages::Bundled,
         registry_mirrors: flags::mirrors(args)?,
         discovery: args.with_cluster_discovery,
     })
@@ -199,5 +200,7 @@ pub(crate) fn example(directory: &Path) -> String {
     std::fs::read_to_string(directory.join("worker.yaml")).unwrap_or_default()
 }
 
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ mod document;
 mod emit;
 mod forms;
 mod hardened;
+pub mod images;
 mod json;
 mod kept;
 pub mod kinds;

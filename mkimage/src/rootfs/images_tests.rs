@@ -171,6 +171,19 @@ fn tags_are_the_pinned_versions_and_programs_are_built() {
     }
 }
 
+/// The client writes these names into configs, and machined compares with them.
+#[test]
+fn configs_name_the_images_that_are_built() {
+    let images = Images::read(&repo()).unwrap();
+    assert_eq!(images.registry, corten_config::images::BUNDLED_REGISTRY);
+    let built: Vec<_> = images
+        .images
+        .iter()
+        .map(|image| (image.name.as_str(), image.version.as_str()))
+        .collect();
+    assert_eq!(built, corten_config::images::BUNDLED);
+}
+
 #[test]
 fn every_file_of_an_image_has_a_source_and_every_package_a_use() {
     let lock = Lock::read(&repo().join("rootfs/packages.lock")).unwrap();

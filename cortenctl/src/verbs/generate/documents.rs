@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_config::cri::PART_FILE;
+use corten_config::images;
 use corten_pki::CertificateAndKey;
 use serde_json::{Value, json};
 
@@ -27,6 +29,8 @@ pub(super) struct Cluster {
     pub(super) dns_domain: String,
     /// The version of Kubernetes, unless it is the node's choice.
     pub(super) kubernetes: Option<String>,
+    /// Whether the images are those that the build puts into the node's image cache.
+    pub(super) bundled: bool,
     /// URLs of mirrors, by registry.
     pub(super) registry_mirrors: BTreeMap<String, Vec<String>>,
     /// Whether nodes find each other over a service, if anything was said.
@@ -67,7 +71,38 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
         });
         merge(&mut root, json!({ "cluster": images }));
     }
+    if cluster.bundled {
+        let image = |name: &str| json!({ "image": images::bundled(name) });
+        let images = json!({
+            "apiServer": image("kube-apiserver"),
+            "controllerManager": image("kube-controller-manager"),
+            "coreDNS": image("coredns"),
+            "etcd": image("etcd"),
+            "proxy": image("kube-proxy"),
+            "scheduler": image("kube-scheduler"),
+        });
+        merge(&mut root, json!({ "cluster": images }));
+    }
     root
+}
+
+/// What every node with bundled images needs: its kubelet, the cache they are in, and the image of pods' sandboxes, which
+/// is a setting of containerd.
+fn bundled_images() -> Value {
+    let pause = images::bundled("pause").unwrap_or_default();
+    json!({
+        "machine": {
+            "kubelet": { "image": images::bundled("kubelet") },
+            "features": { "imageCache": { "localEnabled": true } },
+            "files": [{
+                "path": PART_FILE,
+                "op": "create",
+                "content": format!(
+                    "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = '{pause}'\n"
+                ),
+            }],
+        },
+    })
 }
 
 /// The config of workers: certificates of authorities, and no key of any.
@@ -98,6 +133,9 @@ fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
             &mut root,
             json!({ "machine": { "kubelet": { "image": image } } }),
         );
+    }
+    if cluster.bundled {
+        merge(&mut root, bundled_images());
     }
     for (registry, urls) in &cluster.registry_mirrors {
         merge(

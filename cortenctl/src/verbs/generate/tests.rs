@@ -23,6 +23,7 @@ pub(crate) fn args(directory: &Path) -> GenConfig {
         install_disk: "/dev/vda".into(),
         install_image: None,
         kubernetes_version: None,
+        kubernetes_images: KubernetesImages::Upstream,
         talos_version: None,
         form: "v1alpha1".into(),
         with_cluster_discovery: None,

@@ -1,0 +1,62 @@
+//! The container images of Kubernetes that a build of the project makes (`rootfs/kubernetes/images.toml`).
+//!
+//! Nobody has their registry: a node finds them in its image cache alone.
+
+use crate::Document;
+
+/// What the names of bundled images begin with.
+pub const BUNDLED_REGISTRY: &str = "images.corten.internal";
+
+/// Names and tags of the bundled images. A test of `mkimage` compares them with what is built.
+pub const BUNDLED: [(&str, &str); 9] = [
+    (KUBELET, "v1.37.2"),
+    ("etcd", "v3.7.3"),
+    ("kube-apiserver", "v1.37.2"),
+    ("kube-controller-manager", "v1.37.2"),
+    ("kube-scheduler", "v1.37.2"),
+    ("kube-proxy", "v1.37.2"),
+    ("coredns", "v1.14.7"),
+    ("flannel", "v0.28.10"),
+    ("pause", "3.10.2"),
+];
+
+const KUBELET: &str = "kubelet";
+
+/// The full name of a bundled image; `None`: there is no image of this name.
+#[must_use]
+pub fn bundled(name: &str) -> Option<String> {
+    let (_, tag) = BUNDLED.iter().find(|(known, _)| *known == name)?;
+    Some(format!("{BUNDLED_REGISTRY}/{name}:{tag}"))
+}
+
+impl Document {
+    /// Whether the node's kubelet is the bundled one. Such a node takes the bundled image also of what has no field for
+    /// an image: flannel.
+    #[must_use]
+    pub fn uses_bundled_images(&self) -> bool {
+        let image = self.machine.kubelet.image.as_deref();
+        image.is_some_and(is_bundled)
+    }
+}
+
+/// Whether an image's name begins with the bundled registry.
+#[must_use]
+pub fn is_bundled(image: &str) -> bool {
+    let rest = image.strip_prefix(BUNDLED_REGISTRY);
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundled_images_are_those_of_the_registry_and_of_no_other_host() {
+        assert!(is_bundled(&bundled(KUBELET).unwrap()));
+        assert!(!is_bundled(
+            "images.corten.internal.example/kubelet:v1.37.2"
+        ));
+        assert!(!is_bundled("ghcr.io/siderolabs/kubelet:v1.37.2"));
+        assert_eq!(bundled("busybox"), None);
+    }
+}
