@@ -26,6 +26,9 @@ const TAGS: &str =
 /// The version of what this module does; a change of how programs are built raises it.
 const RECIPE: &str = "2";
 
+/// The directory of the CNI plugin that is ours, below the module.
+const OWN_PLUGIN: &str = "flannel";
+
 /// The name of the module `rootfs/go`.
 const MODULE: &str = "corten/rootfs";
 
@@ -94,7 +97,8 @@ impl Inputs<'_> {
             .add("tags", TAGS);
         key.add("arch", arch.names().go)
             .file(&module.join("go.mod"))?
-            .file(&module.join("go.sum"))
+            .file(&module.join("go.sum"))?
+            .tree(&module.join(OWN_PLUGIN))
     }
 
     /// Fetches every pinned module that is not in the cache, verified by `go.sum`.
@@ -149,7 +153,14 @@ impl Inputs<'_> {
 
     /// A module like `rootfs/go`, in `module`, that also holds the group's combined program.
     fn combine(&self, group: &Group, module: &Path) -> Result<PathBuf> {
-        cni::combine(&self.sources(group.module)?, group.packages, module, MODULE)?;
+        // Absolute, it is not looked for among the module's sources.
+        let own = self.module.join(OWN_PLUGIN);
+        let own =
+            std::path::absolute(&own).with_context(|| format!("finding {}", own.display()))?;
+        let own = own.to_string_lossy();
+        let mut packages = group.packages.to_vec();
+        packages.push(&own);
+        cni::combine(&self.sources(group.module)?, &packages, module, MODULE)?;
         self.copy_pins(module)?;
         Ok(module.to_owned())
     }
@@ -321,6 +332,16 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("does not pin example.org/none"), "{error}");
+    }
+
+    #[test]
+    fn our_own_plugin_can_be_part_of_the_program_of_all_plugins() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
+        let own = dir.join(OWN_PLUGIN).to_string_lossy().into_owned();
+        let module = tempfile::tempdir().unwrap();
+        cni::combine(Path::new("/nonexistent"), &[&own], module.path(), MODULE).unwrap();
+        let main = std::fs::read_to_string(module.path().join("cni/main.go")).unwrap();
+        assert!(main.contains("\t\"flannel\": p0.Main,"), "{main}");
     }
 
     #[test]
