@@ -1,15 +1,15 @@
-//! Promise: a machine whose firmware waits for keys is given those of the image, and from then on starts
-//! that image and nothing that was changed.
+//! Promise: a machine whose firmware waits for keys is given those on the disk, and from then on starts the signed
+//! image and nothing else: no changed image, and not the image's kernel by itself.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use mkimage::image::{inspect, uki};
 use qemu::{Disk, Firmware};
 use serde_json::Value;
-use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, SOON};
 use tests::{images, workspace};
 
@@ -21,11 +21,63 @@ fn enrolled(node: &Node) {
     node.expect_reset(BOOT, || ());
 }
 
+/// Partition 1 of an image, as mtools name it.
+const ESP: &str = "@@1M";
+/// Where the published development keys are, which sign the image under test.
+const KEYS: &str = "kernel-config/keys/development";
+/// What a disk has to hold so that a node can make its volumes, in bytes.
+const ROOMY: u64 = 4 << 30;
+
+/// A copy of the image on which somebody has put the files that enrol its keys: the builder never does so with
+/// published ones.
+fn disk_that_enrols(name: &str) -> PathBuf {
+    let path = workspace::target().join("vm").join(format!("{name}.raw"));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::copy(images::image(".raw"), &path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(ROOMY).unwrap();
+    on_esp(&path, "mmd", &["::loader/keys", "::loader/keys/auto"]);
+    for name in ["PK.auth", "KEK.auth", "db.auth"] {
+        let update = workspace::root().join(KEYS).join(name);
+        put(&path, &update, &format!("loader/keys/auto/{name}"));
+    }
+    path
+}
+
+/// Copies `file` to `target` on the EFI partition of `disk`, over what is there.
+fn put(disk: &Path, file: &Path, target: &str) {
+    let target = format!("::{target}");
+    on_esp(disk, "mcopy", &["-o", file.to_str().unwrap(), &target]);
+}
+
+fn on_esp(disk: &Path, tool: &str, arguments: &[&str]) {
+    let mut command = Command::new(tool);
+    command.arg("-i").arg(format!("{}{ESP}", disk.display()));
+    let status = command.args(arguments).status().unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+fn start(name: &str, disk: &Path) -> Node {
+    let disk = Disk::raw(disk);
+    Node::start(name, |machine| {
+        machine.firmware(Firmware::SecureBoot).disk(disk)
+    })
+}
+
+/// The kernel in the image on `disk`.
+fn kernel(disk: &Path) -> Vec<u8> {
+    let found = inspect::inspect(disk).unwrap();
+    let program = &found.images.first().unwrap().data;
+    uki::section(&uki::sections(program).unwrap(), ".linux")
+        .and_then(|section| uki::content(program, section))
+        .unwrap()
+        .to_vec()
+}
+
 #[test]
 #[ignore = "make test-vm"]
-fn a_machine_without_keys_gets_ours_and_starts_what_they_signed() {
-    let disk = NodeDisk::new("secure-boot", 4);
-    let node = disk.start(|machine| machine.firmware(Firmware::SecureBoot));
+fn a_machine_without_keys_gets_those_on_the_disk_and_starts_what_they_signed() {
+    let node = start("secure-boot", &disk_that_enrols("secure-boot"));
     enrolled(&node);
     node.configure();
     let get = ["get", "securitystate", "securitystate", "-o", "json"];
@@ -38,15 +90,41 @@ fn a_machine_without_keys_gets_ours_and_starts_what_they_signed() {
 #[test]
 #[ignore = "make test-vm"]
 fn a_changed_image_is_not_started() {
-    let changed = workspace::target().join("vm/secure-boot-changed.raw");
-    std::fs::create_dir_all(changed.parent().unwrap()).unwrap();
-    std::fs::copy(images::image(".raw"), &changed).unwrap();
+    let changed = disk_that_enrols("secure-boot-changed");
     change(&changed);
-    let disk = Disk::raw(&changed);
-    let node = Node::start("secure-boot-changed", |machine| {
-        machine.firmware(Firmware::SecureBoot).disk(disk)
-    });
-    enrolled(&node);
+    not_started(&start("secure-boot-changed", &changed));
+}
+
+/// Somebody who can write to the EFI partition takes the kernel out of the signed image and adds a loader entry that
+/// starts it with another initramfs and command line.
+#[test]
+#[ignore = "make test-vm"]
+fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
+    let disk = disk_that_enrols("secure-boot-foreign");
+    let dir = workspace::target().join("vm/secure-boot-foreign");
+    std::fs::create_dir_all(&dir).unwrap();
+    let entry = "title Foreign\nlinux /foreign.efi\ninitrd /foreign.img\noptions console=ttyS0 init=/bin/sh\n";
+    let files: [(&str, &[u8]); 4] = [
+        ("foreign.efi", &kernel(&disk)),
+        ("foreign.img", b"an initramfs"),
+        ("loader/entries/foreign.conf", entry.as_bytes()),
+        (
+            "loader/loader.conf",
+            b"default foreign.conf\ntimeout 0\nsecure-boot-enroll if-safe\n",
+        ),
+    ];
+    on_esp(&disk, "mmd", &["::loader/entries"]);
+    for (target, content) in files {
+        let file = dir.join("file");
+        std::fs::write(&file, content).unwrap();
+        put(&disk, &file, target);
+    }
+    not_started(&start("secure-boot-foreign", &disk));
+}
+
+/// The firmware takes the keys, and then refuses what the loader wants to start.
+fn not_started(node: &Node) {
+    enrolled(node);
     node.vm.wait_console(REFUSED, BOOT).unwrap();
     let console = node.vm.console().text();
     assert!(!console.contains("Linux version"), "{console}");
@@ -54,12 +132,7 @@ fn a_changed_image_is_not_started() {
 
 /// Flips a bit in the middle of the kernel on the disk.
 fn change(disk: &Path) {
-    let found = inspect::inspect(disk).unwrap();
-    let program = &found.images.first().unwrap().data;
-    let kernel = uki::section(&uki::sections(program).unwrap(), ".linux")
-        .and_then(|section| uki::content(program, section))
-        .unwrap()
-        .to_vec();
+    let kernel = kernel(disk);
     // Sections and files begin on a sector.
     let mark = kernel.chunks_exact(512).nth(kernel.len() / 1024).unwrap();
     let content = std::fs::read(disk).unwrap();

@@ -231,7 +231,7 @@ pub fn adopt(cache: &Cache, file: &std::path::Path, sha256: &str) -> Result<Path
         ));
     }
     let path = cache.fetched(sha256);
-    if !path.exists() {
+    if !sha256_file(&path).is_ok_and(|found| found == sha256) {
         let partial = cache.partial(sha256);
         fs::copy(file, &partial)
             .and_then(|_| fs::rename(&partial, &path))
@@ -324,6 +324,22 @@ mod tests {
         let error = fetch(answer, &package(b"good")).unwrap_err();
         assert!(error.downcast_ref::<Gone>().is_none(), "{error}");
         assert!(error.to_string().contains("cannot be fetched"), "{error}");
+    }
+
+    #[test]
+    fn a_cached_file_that_changed_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), Vec::new()).unwrap();
+        let good = package(b"good");
+        fs::write(cache.fetched(&good.sha256), "evil").unwrap();
+        Fetcher::new(cache.clone(), true, Vec::new())
+            .package(&good)
+            .unwrap_err();
+        let mirror = mirror(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood");
+        let path = Fetcher::new(cache, false, vec![mirror])
+            .package(&good)
+            .unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"good");
     }
 
     #[test]

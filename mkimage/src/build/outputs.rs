@@ -181,6 +181,7 @@ fn plain<'a>(
     let parts = [
         &handles.uki,
         &handles.boot,
+        &handles.kernel,
         &handles.signed,
         &handles.initramfs,
         &handles.tools,
@@ -195,7 +196,8 @@ fn plain<'a>(
     let parts = parts.map(Clone::clone);
     Ok(recipe.add(output.name(), key, move |built, out, scratch| {
         let release = &context.release;
-        let [uki, boot, signed, initramfs, tools] = parts.each_ref().map(|step| built.dir(step));
+        let [uki, boot, kernel, signed, initramfs, tools] =
+            parts.each_ref().map(|step| built.dir(step));
         let (uki, out) = (
             uki.join(context.file(Output::Uki)),
             out.join(context.file(output)),
@@ -218,7 +220,7 @@ fn plain<'a>(
                 iso::build(&out, release, &iso)
             }
             Output::Pxe => {
-                let vmlinuz = signed.join(kernel::build::VMLINUZ);
+                let vmlinuz = kernel.join(kernel::build::VMLINUZ);
                 let initramfs = initramfs.join(INITRAMFS);
                 let pxe = pxe::Pxe {
                     vmlinuz: &vmlinuz,

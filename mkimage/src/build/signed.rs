@@ -1,4 +1,5 @@
-//! The step that signs what firmware starts and the unified kernel image does not hold.
+//! The step that signs the boot loader. The kernel is not signed by itself: under Secure Boot it starts only as
+//! part of the unified kernel image, whose signature covers initramfs and command line.
 
 use std::fs;
 use std::path::Path;
@@ -8,45 +9,64 @@ use anyhow::Context as _;
 use super::steps::Context;
 use crate::cache::KeyBuilder;
 use crate::error::Result;
-use crate::kernel::build::VMLINUZ;
+use crate::kernel::CONFIG_DIR;
+use crate::keys::DEVELOPMENT;
 use crate::recipe::{Handle, Recipe};
-use crate::secure_boot::{Signer, authenticode, enrolment, read};
+use crate::secure_boot::{Signer, authenticode, enrolment, pem, read};
 
 /// systemd-boot in the output of this step.
 pub const SD_BOOT: &str = "systemd-boot.efi";
 
-/// Adds the step: [`SD_BOOT`], the kernel ([`VMLINUZ`]) and what sets the firmware's keys.
-pub fn add<'a>(
-    recipe: &mut Recipe<'a>,
-    context: &'a Context,
-    [kernel, boot]: [&Handle; 2],
-) -> Result<Handle> {
+/// Adds the step: [`SD_BOOT`], and what sets the firmware's keys unless the keys are published ones.
+pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context, boot: &Handle) -> Result<Handle> {
     let keys = context.options.key_set();
-    // The private keys of the others are not needed, and may be elsewhere.
-    let updates = enrolment::ALL.map(|variable| variable.update());
-    let mut key = KeyBuilder::new("signed")
-        .add("revision", "1")
-        .step(&kernel.key)
-        .step(&boot.key);
-    let inputs = [enrolment::DB.key(), enrolment::DB.certificate()];
-    for name in inputs.iter().chain(&updates) {
-        key = key.add(name, read(&keys, name)?);
+    let updates = updates(&keys, &context.source(CONFIG_DIR).join(DEVELOPMENT))?;
+    let key = KeyBuilder::new("signed").add("revision", "2");
+    let mut key = signing(key, &keys)?.step(&boot.key);
+    for (name, update) in &updates {
+        key = key.add(name, update);
     }
-    let (kernel, boot) = (kernel.clone(), boot.clone());
+    let boot = boot.clone();
     Ok(recipe.add("signed", key.finish(), move |built, out, _| {
         let signer = signer(context)?;
-        let programs = [
-            (context.sd_boot(built.dir(&boot)), SD_BOOT),
-            (built.dir(&kernel).join(VMLINUZ), VMLINUZ),
-        ];
-        for (program, name) in programs {
-            sign(&program, &signer, &out.join(name))?;
-        }
-        for name in &updates {
-            fs::write(out.join(name), read(&keys, name)?)?;
+        sign(
+            &context.sd_boot(built.dir(&boot)),
+            &signer,
+            &out.join(SD_BOOT),
+        )?;
+        for (name, update) in &updates {
+            fs::write(out.join(name), update)?;
         }
         Ok(())
     }))
+}
+
+/// Adds what determines a signature to the key of a step.
+pub fn signing(mut key: KeyBuilder, keys: &Path) -> Result<KeyBuilder> {
+    for name in [enrolment::DB.key(), enrolment::DB.certificate()] {
+        key = key.add(&name, read(keys, &name)?);
+    }
+    Ok(key)
+}
+
+/// The files of the key set `keys` that set the firmware's variables, by name. There are none when one of them
+/// would enrol a key of `published`: everybody can sign with those.
+fn updates(keys: &Path, published: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut updates = Vec::new();
+    for variable in &enrolment::ALL {
+        updates.push((variable.update(), read(keys, &variable.update())?));
+    }
+    for variable in &enrolment::ALL {
+        let certificate = pem(&read(published, &variable.certificate())?, "CERTIFICATE")?;
+        let enrols = |update: &[u8]| {
+            let mut windows = update.windows(certificate.len());
+            windows.any(|window| window == certificate)
+        };
+        if updates.iter().any(|(_, update)| enrols(update)) {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(updates)
 }
 
 /// Who signs what firmware starts.
@@ -59,4 +79,28 @@ fn sign(program: &Path, signer: &Signer, out: &Path) -> Result<()> {
     let signed = authenticode::sign(content, signer)
         .with_context(|| format!("signing {}", program.display()))?;
     fs::write(out, signed).with_context(|| format!("writing {}", out.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secure_boot::tests::development;
+
+    #[test]
+    fn published_keys_are_never_enrolled() {
+        let published = development();
+        assert_eq!(updates(&published, &published).unwrap(), []);
+        // Neither under another name, nor when only one of the three is published.
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        crate::keys::make(&own).unwrap();
+        let names: Vec<_> = updates(&own, &published)
+            .unwrap()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(names, ["PK.auth", "KEK.auth", "db.auth"]);
+        fs::copy(published.join("KEK.auth"), own.join("KEK.auth")).unwrap();
+        assert_eq!(updates(&own, &published).unwrap(), []);
+    }
 }

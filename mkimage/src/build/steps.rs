@@ -119,7 +119,7 @@ pub struct Handles {
     pub boot: Handle,
     /// `vmlinuz` and modules.
     pub kernel: Handle,
-    /// What firmware starts, signed, and what sets its keys.
+    /// The boot loader, signed, and what sets the firmware's keys.
     pub signed: Handle,
     /// The initramfs.
     pub initramfs: Handle,
@@ -151,8 +151,8 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         [&kernel, &daemons, &libkmod, &tools],
     )?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
-    let signed = signed::add(recipe, context, [&kernel, &boot])?;
-    let uki = uki(recipe, context, [&kernel, &signed, &initramfs, &boot])?;
+    let signed = signed::add(recipe, context, &boot)?;
+    let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
         bill,
         tools,
@@ -278,20 +278,19 @@ fn initramfs<'a>(
 fn uki<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
-    [kernel, signed, initramfs, boot]: [&Handle; 4],
+    [kernel, initramfs, boot]: [&Handle; 3],
 ) -> Result<Handle> {
     let cmdline = command_line(context)?;
     let key = KeyBuilder::new("uki")
         .add("cmdline", &cmdline)
         .add("version", &context.release.version)
-        .add("epoch", context.release.epoch.to_string())
+        .add("epoch", context.release.epoch.to_string());
+    let key = signed::signing(key, &context.options.key_set())?
         .step(&kernel.key)
-        .step(&signed.key)
         .step(&initramfs.key)
         .step(&boot.key)
         .finish();
     let (kernel, initramfs, boot) = (kernel.clone(), initramfs.clone(), boot.clone());
-    let signed = signed.clone();
     Ok(recipe.add("uki", key, move |built, out, _| {
         let names = context.arch().names();
         let uname = fs::read_to_string(built.dir(&kernel).join(kernel::build::RELEASE))?;
@@ -300,7 +299,8 @@ fn uki<'a>(
                 .dir(&boot)
                 .join("usr/lib/systemd/boot/efi")
                 .join(names.sd_stub),
-            vmlinuz: &built.dir(&signed).join(kernel::build::VMLINUZ),
+            // Unsigned: a signed kernel starts with any initramfs and any command line.
+            vmlinuz: &built.dir(&kernel).join(kernel::build::VMLINUZ),
             initramfs: &built.dir(&initramfs).join(INITRAMFS),
             cmdline: &cmdline,
             os_release: &tree::os_release(&context.release.version),

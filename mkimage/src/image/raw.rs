@@ -137,16 +137,18 @@ pub fn uki_name(release: &Release) -> String {
 /// that waits for keys is given ours in a virtual machine; elsewhere by who chooses it from the menu.
 const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
 
-/// What systemd-boot reads besides programs: its configuration, and the keys in the directory `enrol`.
+/// What systemd-boot reads besides programs: its configuration, and those files in the directory `enrol` that
+/// set the firmware's keys. There are none when the image is signed with published keys.
 pub(crate) fn loader_files(enrol: &Path) -> Vec<FatFile> {
     let conf = (
         "loader/loader.conf".to_owned(),
         Content::Bytes(LOADER_CONF.into()),
     );
-    let keys = enrolment::ALL.iter().map(|variable| {
+    let keys = enrolment::ALL.iter().filter_map(|variable| {
         let name = variable.update();
-        let file = Content::File(enrol.join(&name));
-        (format!("loader/keys/auto/{name}"), file)
+        let file = enrol.join(&name);
+        let is_there = file.exists();
+        is_there.then(|| (format!("loader/keys/auto/{name}"), Content::File(file)))
     });
     std::iter::once(conf).chain(keys).collect()
 }

@@ -100,7 +100,10 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>> {
 }
 
 /// What is in the first block called `tag`.
-fn pem(text: &[u8], tag: &str) -> Result<Vec<u8>> {
+///
+/// # Errors
+/// Text that is not PEM, or has no such block.
+pub fn pem(text: &[u8], tag: &str) -> Result<Vec<u8>> {
     let blocks = pem::parse_many(text).context("this is not PEM")?;
     let found = blocks.into_iter().find(|block| block.tag() == tag);
     found
