@@ -128,10 +128,16 @@ pub fn arch(program: &[u8]) -> Option<Arch> {
     all.find(|arch| arch.names().pe_machine == machine)
 }
 
-/// The kernel, refused when it is of another architecture or cannot be started by EFI.
+/// The kernel, refused when it is of another architecture, cannot be started by EFI, or is signed by itself.
 fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
     let data = output::read(path)?;
     if arch(&data) == Some(release.arch) {
+        if authenticode::is_signed(&data)? {
+            return Err(Failure::new(
+                format!("{} has a signature of its own", path.display()),
+                "give the kernel unsigned: firmware would start a signed one with any initramfs and command line",
+            ));
+        }
         return Ok(data);
     }
     Err(Failure::new(
@@ -412,6 +418,16 @@ mod tests {
                 .to_string()
                 .ends_with("is not an EFI program for arm64")
         );
+    }
+
+    #[test]
+    fn a_kernel_with_a_signature_of_its_own_is_refused() {
+        let scratch = Scratch::new();
+        let mut paths = inputs(&scratch);
+        let signed = authenticode::sign(stub(), &signer()).unwrap();
+        paths[1] = scratch.file("signed", &signed);
+        let error = build(&scratch.path("uki"), &release(), &parts(&paths, &signer())).unwrap_err();
+        assert!(error.to_string().ends_with("has a signature of its own"));
     }
 
     #[test]

@@ -52,6 +52,18 @@ pub fn sign(mut program: Vec<u8>, signer: &Signer) -> Result<Vec<u8>> {
     Ok(program)
 }
 
+/// Whether `program` has a signature of anybody.
+///
+/// # Errors
+/// What is no EFI program.
+pub fn is_signed(program: &[u8]) -> Result<bool> {
+    let file = PeFile64::parse(program).context("this is not an EFI program")?;
+    let signatures = file
+        .data_directories()
+        .get(object::pe::IMAGE_DIRECTORY_ENTRY_SECURITY);
+    Ok(signatures.is_some_and(|entry| entry.size.get(LE) != 0))
+}
+
 /// Where the optional header of a program is that can be signed.
 fn optional_header(program: &[u8]) -> Result<usize> {
     let file = PeFile64::parse(program).context("this is not an EFI program")?;
