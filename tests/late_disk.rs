@@ -1,10 +1,6 @@
 //! Promise: a node with a config answers nobody else, however late its disk appears.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a failing step is a failing test"
-)]
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

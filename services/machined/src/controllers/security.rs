@@ -20,10 +20,18 @@ const VARIABLES: &str = "sys/firmware/efi/efivars";
 const FIRMWARE: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
 /// The Boot Loader Interface's (systemd.io/BOOT_LOADER_INTERFACE).
 const LOADER: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+/// EFI_IMAGE_SECURITY_DATABASE_GUID (UEFI Specification 2.10, 32.4.1).
+const DATABASE: &str = "d719b2cb-3d3a-4596-a3bc-dad00e67656f";
+/// The fingerprint of the published development key that signs images (`kernel-config/keys/development/db.crt`).
+const DEVELOPMENT_DB: &str = "5TPGydU/9VADKAJotljHzslHnJtQZU+8XGc7qhiHHBA=";
+/// EFI_CERT_X509_GUID, as it lies in a list (UEFI Specification 2.10, 32.4.1).
+const X509: [u8; 16] = [
+    0xa1, 0x59, 0xc0, 0xa5, 0xe4, 0x94, 0xa7, 0x4a, 0x87, 0xb5, 0xab, 0x15, 0x5c, 0x2b, 0xf0, 0x72,
+];
 /// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
 const ATTRIBUTES: usize = 4;
 /// None of the variables looked at is longer, in bytes.
-const LONGEST: u64 = 4096;
+const LONGEST: u64 = 1 << 16;
 
 /// A firmware whose variables cannot be mounted for so long tells nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +89,7 @@ impl Security {
             // Set by the stub that every UKI starts with.
             booted_with_uki: !self.variable("StubInfo", LOADER).is_empty(),
             module_signature_enforced: signatures == "Y",
+            development_keys: trusts(&self.variable("db", DATABASE), DEVELOPMENT_DB),
         }
     }
 
@@ -109,9 +118,44 @@ impl Security {
     }
 }
 
+/// Whether a signature database has the certificate of the key with this fingerprint: a row of EFI_SIGNATURE_LIST
+/// (UEFI Specification 2.10, 32.4.1). What cannot be read ends the search.
+fn trusts(mut lists: &[u8], fingerprint: &str) -> bool {
+    const HEADER: usize = 28;
+    const OWNER: usize = 16;
+    let number = |bytes: &[u8], at: usize| {
+        let found: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(found)).ok()
+    };
+    while let (Some(size), Some(own), Some(each)) =
+        (number(lists, 16), number(lists, 20), number(lists, 24))
+    {
+        let Some((list, rest)) = lists.split_at_checked(size) else {
+            return false;
+        };
+        if size < HEADER {
+            return false;
+        }
+        let is_it = |entry: &[u8]| {
+            let certificate = entry.get(OWNER..).unwrap_or_default();
+            corten_pki::fingerprint(certificate).is_ok_and(|found| found == fingerprint)
+        };
+        let entries = HEADER.checked_add(own).and_then(|start| list.get(start..));
+        if list.starts_with(&X509)
+            && each > OWNER
+            && entries.unwrap_or_default().chunks_exact(each).any(is_it)
+        {
+            return true;
+        }
+        lists = rest;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
@@ -159,6 +203,43 @@ mod tests {
         format!("{VARIABLES}/{name}-{vendor}")
     }
 
+    /// A list of hashes, then one with the development key's certificate.
+    fn database() -> Vec<u8> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../kernel-config/keys/development/db.crt");
+        let pem = fs::read(file).unwrap();
+        let certificate = corten_pki::certificates_from_pem(&pem).unwrap().remove(0);
+        let list = |kind: [u8; 16], content: &[u8]| {
+            let each = u32::try_from(16 + content.len()).unwrap();
+            let numbers = [28 + each, 0, each].map(u32::to_le_bytes).concat();
+            [&kind[..], &numbers, &[7; 16], content].concat()
+        };
+        [
+            b"\x27\0\0\0".to_vec(),
+            list([9; 16], &[1; 32]),
+            list(X509, &certificate),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn hostile_signature_database_ends_the_search() {
+        let whole = database().split_off(ATTRIBUTES);
+        assert!(trusts(&whole, DEVELOPMENT_DB));
+        assert!(!trusts(&whole, "another"));
+        for length in 0..whole.len() {
+            assert!(!trusts(&whole[..length], DEVELOPMENT_DB), "{length}");
+        }
+        for at in 16..28 {
+            for byte in [0, 1, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                // It ends, whatever it finds.
+                let _ = trusts(&changed, DEVELOPMENT_DB);
+            }
+        }
+    }
+
     const MOUNTED: &str = "efivarfs /sys/firmware/efi/efivars efivarfs ro 0 0";
 
     #[tokio::test]
@@ -176,6 +257,7 @@ mod tests {
                 (&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01"),
                 (&variable("SetupMode", FIRMWARE), b"\x06\0\0\0\0"),
                 (&variable("StubInfo", LOADER), b"\x06\0\0\0s\0\0\0"),
+                (&variable("db", DATABASE), &database()),
                 (&variable("LoaderEntrySelected", LOADER), &entry),
                 ("sys/module/module/parameters/sig_enforce", b"Y\n"),
                 ("proc/sys/crypto/fips_enabled", b"1\n"),
@@ -191,6 +273,7 @@ mod tests {
             fips_state: "enabled",
             booted_with_uki: true,
             module_signature_enforced: true,
+            development_keys: true,
         };
         assert_eq!(*state, expected);
         let booted = store.get_as::<BootedEntry>(BootedEntry::ID).unwrap();
@@ -205,6 +288,7 @@ mod tests {
             fips_state: "disabled",
             booted_with_uki: false,
             module_signature_enforced: false,
+            development_keys: false,
         };
         // No firmware with variables; one that takes any key; variables that are cut off.
         let setup: &[(&str, &[u8])] = &[

@@ -25,6 +25,9 @@ pub struct SecurityState {
     /// The kernel loads only signed modules.
     #[serde(skip_serializing_if = "is_default")]
     pub module_signature_enforced: bool,
+    /// The firmware trusts the published development key, which everybody has: Secure Boot protects from nobody.
+    #[serde(skip_serializing_if = "is_default")]
+    pub development_keys: bool,
 }
 
 impl SecurityState {
