@@ -1,11 +1,12 @@
-//! The audit log: a line for every call that a reader could not make, also for those refused.
+//! apid's part of the audit: a line for every call that a reader could not make, also for those refused.
 //!
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
 //! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call that another node hands on has the serial number of whose it
 //! is, too: `for=1c2d`. What a caller sent beside its metadata is never in it. Calls that were refused, and so changed
 //! nothing, share lines when they repeat: `repeated=17` (`refusals.rs`); those that came through one node share theirs.
 //!
-//! machined keeps these lines in a log of their own, `audit`, by how they begin.
+//! They are in apid's own log. What was done on a node is in the log `audit` of its machined, which believes no line of
+//! apid's.
 
 use std::fmt;
 use std::io::Write as _;

@@ -188,6 +188,8 @@ pub trait Node: Send + Sync + 'static {
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
     /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
+    /// Adds a line to the log `audit`.
+    fn audit(&self, line: &str);
     /// Starts an action and returns at once.
     fn submit(&self, action: Action, actor: Actor) -> Result<(), SubmitError>;
 }

@@ -20,7 +20,7 @@ use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION};
 use crate::node::{Action, Actor, Apply, Control, Node, ServiceView, Stage, SubmitError};
 use crate::resources::secrets::{authorities, joined};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, logs};
 use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
 
@@ -56,6 +56,8 @@ pub struct NodeState {
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
+    /// Where the lines of the log `audit` go; nowhere in tests.
+    log: OnceLock<logs::Sender>,
 }
 
 impl NodeState {
@@ -81,8 +83,14 @@ impl NodeState {
             opened: Mutex::default(),
             user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
+            log: OnceLock::new(),
         };
         (Arc::new(state), receiver)
+    }
+
+    /// From now on the log `audit` goes there.
+    pub fn log_to(&self, log: logs::Sender) {
+        let _ = self.log.set(log);
     }
 
     /// Enters a stage.
@@ -315,6 +323,12 @@ impl Node for NodeState {
             console::say(&format!("{device} is wiped"));
         }
         Ok(())
+    }
+
+    fn audit(&self, line: &str) {
+        if let Some(log) = self.log.get() {
+            log.send(logs::AUDIT, line.as_bytes().to_vec());
+        }
     }
 
     fn submit(&self, mut action: Action, actor: Actor) -> Result<(), SubmitError> {

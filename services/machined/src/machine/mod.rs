@@ -112,9 +112,10 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     console::log_to(log.clone());
     tokio::spawn(logs::forward(queue, PathBuf::from(SYSLOGD_SOCKET)));
     let events = Events::default();
-    let supervisor = supervise(log, events.clone())
+    let supervisor = supervise(log.clone(), events.clone())
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
     let (node, mut requests) = NodeState::new(supervisor.clone(), events);
+    node.log_to(log);
     let (presses, mut pressed) = mpsc::unbounded_channel();
     let network = Network::follow(node.store());
     let machine = Arc::new(Machine {

@@ -1,11 +1,11 @@
 //! Who may call: the peer of the socket, then the one table of roles.
 //!
-//! apid has checked already; this is the second lock on the same door. A peer
-//! is known by the uid the kernel vouches for (`SO_PEERCRED`):
+//! apid has checked already; this is the second lock on the same door. The
+//! kernel vouches for uid and process of a peer (`SO_PEERCRED`):
 //! - apid's uid: the roles are those in its `talos-role` metadata that the
 //!   caller's certificate has, too (`callers.rs`);
-//! - machined's own uid: those it names, or `os:admin` when it names none;
-//! - anybody else is refused, whatever he says.
+//! - machined's own process ([`Local`]): those it names, or `os:admin` when it names none;
+//! - any other peer is refused, also one that runs as root.
 //!
 //! A handler that panics is an answer, too: INTERNAL, for this one call.
 
@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use corten_api::metadata;
-use corten_api::roles::{Role, allows};
+use corten_api::roles::{Role, allows, needs_more_than_reader};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
+use super::audit::Entry;
 use super::callers::Callers;
 use super::{absent, bug, request};
 use crate::node::{Node, Stage};
@@ -29,6 +30,38 @@ use crate::panics::{caught, caught_here};
 
 /// The uid apid runs as.
 const APID: u32 = 50;
+
+/// The peer that needs no certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// The process with this id. On a node it is machined: root alone is no administrator.
+    Process(i32),
+    /// Every process of this uid: for tests and benchmarks, whose clients are processes of their own.
+    User(u32),
+}
+
+impl Default for Local {
+    fn default() -> Local {
+        Local::Process(rustix::process::getpid().as_raw_nonzero().get())
+    }
+}
+
+/// What the kernel says of a peer.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    uid: u32,
+    /// `None`: the kernel does not say.
+    process: Option<i32>,
+}
+
+impl Local {
+    fn is(self, peer: Peer) -> bool {
+        match self {
+            Local::Process(own) => peer.process == Some(own),
+            Local::User(uid) => peer.uid == uid,
+        }
+    }
+}
 
 /// The caller of a call, handed to its handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +91,17 @@ const STUB: &[u8] = b"Not yet implemented";
 pub(super) struct AccessLayer {
     node: Arc<dyn Node>,
     callers: Arc<Callers>,
+    local: Local,
 }
 
 impl AccessLayer {
-    pub(super) fn new(node: Arc<dyn Node>) -> AccessLayer {
+    pub(super) fn new(node: Arc<dyn Node>, local: Local) -> AccessLayer {
         let callers = Arc::default();
-        AccessLayer { node, callers }
+        AccessLayer {
+            node,
+            callers,
+            local,
+        }
     }
 }
 
@@ -75,6 +113,7 @@ impl<S> Layer<S> for AccessLayer {
             inner,
             node: self.node.clone(),
             callers: self.callers.clone(),
+            local: self.local,
         }
     }
 }
@@ -85,6 +124,7 @@ pub(super) struct Access<S> {
     inner: S,
     node: Arc<dyn Node>,
     callers: Arc<Callers>,
+    local: Local,
 }
 
 impl<S> Service<Request<Body>> for Access<S>
@@ -105,58 +145,81 @@ where
             .extensions()
             .get::<UdsConnectInfo>()
             .and_then(|info| info.peer_cred)
-            .map(|credentials| credentials.uid());
+            .map(|credentials| Peer {
+                uid: credentials.uid(),
+                process: credentials.pid(),
+            });
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
         let vouched = || self.callers.caller(self.node.store(), request.headers());
         // Here a panic would end the connection, and so every call of apid's.
-        let checked = caught_here(|| check(peer, request.headers(), vouched, &path, maintenance));
-        match checked.unwrap_or_else(|_| Err(bug())) {
-            Ok(caller) => drop(request.extensions_mut().insert(caller)),
+        let checked = caught_here(|| {
+            let caller = caller(peer, self.local, request.headers(), vouched)?;
+            may_call(&caller, &path, maintenance).map(|()| caller)
+        });
+        let caller = match checked.unwrap_or_else(|_| Err(bug())) {
+            Ok(caller) => caller,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
-        }
+        };
+        let is_local = peer.is_some_and(|peer| self.local.is(peer));
+        let entry = (!is_local && needs_more_than_reader(&path))
+            .then(|| Entry::begin(self.node.clone(), &path, &caller, request.headers()));
+        request.extensions_mut().insert(caller);
         let request = request.map(|body| request::bounded(body, &path));
         let answer = self.inner.call(request);
         Box::pin(async move {
+            let mut entry = entry;
             match caught(answer).await {
-                Ok(answer) => answer.map(|response| explained(response, &path)),
-                Err(_) => Ok(bug().into_http()),
+                Ok(answer) => answer.map(|response| {
+                    if let Some(entry) = &mut entry {
+                        entry.answered(&response);
+                    }
+                    explained(response, &path)
+                }),
+                Err(_) => {
+                    if let Some(entry) = &mut entry {
+                        entry.broke_off();
+                    }
+                    Ok(bug().into_http())
+                }
             }
         })
     }
 }
 
-/// The caller of a call that may be made; `vouched` is who apid has shown to be calling.
-fn check(
-    peer: Option<u32>,
+/// Who calls; `vouched` is the caller that apid has shown.
+fn caller(
+    peer: Option<Peer>,
+    local: Local,
     headers: &HeaderMap,
     vouched: impl FnOnce() -> Result<Caller, String>,
-    path: &str,
-    maintenance: bool,
 ) -> Result<Caller, Status> {
     let named: Vec<Role> = headers
         .get_all(metadata::ROLE)
         .iter()
         .filter_map(|value| Role::parse(value.to_str().ok()?))
         .collect();
-    let own = rustix::process::geteuid().as_raw();
     let here = |roles| Caller {
         roles,
         serial: None,
     };
-    let caller = match peer {
-        Some(APID) => {
+    Ok(match peer {
+        Some(peer) if local.is(peer) && headers.contains_key(metadata::ROLE) => here(named),
+        Some(peer) if local.is(peer) => here(vec![Role::Admin]),
+        Some(Peer { uid: APID, .. }) => {
             let mut vouched = vouched()
                 .map_err(|why| Status::permission_denied(format!("not authorized: {why}")))?;
             vouched.roles.retain(|role| named.contains(role));
             vouched
         }
-        Some(uid) if uid == own && headers.contains_key(metadata::ROLE) => here(named),
-        Some(uid) if uid == own => here(vec![Role::Admin]),
         _ => here(Vec::new()),
-    };
+    })
+}
+
+/// Whether the table of roles lets the caller make the call.
+fn may_call(caller: &Caller, path: &str, maintenance: bool) -> Result<(), Status> {
     if allows(path, &caller.roles, maintenance) {
-        Ok(caller)
+        Ok(())
     } else {
         Err(Status::permission_denied("not authorized"))
     }
@@ -204,6 +267,22 @@ mod tests {
         map
     }
 
+    const APIDS: Option<Peer> = Some(Peer {
+        uid: APID,
+        process: Some(7),
+    });
+
+    fn check(
+        peer: Option<Peer>,
+        headers: &HeaderMap,
+        vouched: impl FnOnce() -> Result<Caller, String>,
+        path: &str,
+        maintenance: bool,
+    ) -> Result<Caller, Status> {
+        let caller = caller(peer, Local::default(), headers, vouched)?;
+        may_call(&caller, path, maintenance).map(|()| caller)
+    }
+
     /// What apid has somebody for.
     fn vouched(roles: &[Role]) -> impl FnOnce() -> Result<Caller, String> {
         let roles = roles.to_vec();
@@ -220,8 +299,12 @@ mod tests {
     #[test]
     fn only_apid_may_hand_on_calls() {
         let admin = headers(&["os:admin"]);
-        check(Some(APID), &admin, vouched(&[Role::Admin]), REBOOT, false).unwrap();
-        for peer in [None, Some(52), Some(1000)] {
+        check(APIDS, &admin, vouched(&[Role::Admin]), REBOOT, false).unwrap();
+        let user = |uid| {
+            let process = Some(8);
+            Some(Peer { uid, process })
+        };
+        for peer in [None, user(0), user(52), user(1000)] {
             let refused = check(peer, &admin, vouched(&[Role::Admin]), VERSION, false).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         }
@@ -230,7 +313,7 @@ mod tests {
     #[test]
     fn a_role_that_apid_makes_up_counts_for_nothing() {
         let admin = headers(&["os:admin", "os:reader"]);
-        let refused = check(Some(APID), &admin, nobody, VERSION, false).unwrap_err();
+        let refused = check(APIDS, &admin, nobody, VERSION, false).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert!(
             refused
@@ -239,11 +322,11 @@ mod tests {
             "{refused}"
         );
         let reader = || vouched(&[Role::Reader]);
-        check(Some(APID), &admin, reader(), VERSION, false).unwrap();
-        check(Some(APID), &admin, reader(), REBOOT, false).unwrap_err();
+        check(APIDS, &admin, reader(), VERSION, false).unwrap();
+        check(APIDS, &admin, reader(), REBOOT, false).unwrap_err();
         // Nor does its right to speak for others, without somebody it speaks for.
         let speaker = vouched(&[Role::Impersonator]);
-        check(Some(APID), &admin, speaker, VERSION, false).unwrap_err();
+        check(APIDS, &admin, speaker, VERSION, false).unwrap_err();
     }
 
     #[test]
@@ -251,7 +334,7 @@ mod tests {
         let all = headers(&Role::ALL.map(Role::name));
         for method in METHODS {
             for maintenance in [false, true] {
-                check(Some(APID), &all, nobody, method.path, maintenance).unwrap_err();
+                check(APIDS, &all, nobody, method.path, maintenance).unwrap_err();
             }
         }
     }
@@ -259,11 +342,11 @@ mod tests {
     #[test]
     fn roles_are_checked_again() {
         let all = || vouched(&Role::ALL);
-        check(Some(APID), &headers(&["os:reader"]), all(), VERSION, false).unwrap();
-        check(Some(APID), &headers(&["os:reader"]), all(), REBOOT, false).unwrap_err();
+        check(APIDS, &headers(&["os:reader"]), all(), VERSION, false).unwrap();
+        check(APIDS, &headers(&["os:reader"]), all(), REBOOT, false).unwrap_err();
         let operator = headers(&["os:nothing", "os:operator"]);
-        check(Some(APID), &operator, all(), REBOOT, false).unwrap();
-        check(Some(APID), &headers(&[]), all(), VERSION, false).unwrap_err();
+        check(APIDS, &operator, all(), REBOOT, false).unwrap();
+        check(APIDS, &headers(&[]), all(), VERSION, false).unwrap_err();
     }
 
     #[test]
@@ -279,18 +362,25 @@ mod tests {
             call.append(metadata::ROLE, HeaderValue::from_static(role));
         }
         let vouched = || callers.caller(&store, &call);
-        let caller = check(Some(APID), &call, vouched, VERSION, false).unwrap();
+        let caller = check(APIDS, &call, vouched, VERSION, false).unwrap();
         let leaf = &corten_pki::certificates_from_pem(reader.crt.as_bytes()).unwrap()[0];
         let serial = Some(corten_pki::serial(leaf).unwrap());
         let roles = vec![Role::Reader];
         assert_eq!(caller, Caller { roles, serial });
-        check(Some(APID), &call, vouched, REBOOT, false).unwrap_err();
+        check(APIDS, &call, vouched, REBOOT, false).unwrap_err();
     }
 
     #[test]
-    fn machined_itself_is_an_admin_unless_it_asks_for_less() {
-        let own = Some(rustix::process::geteuid().as_raw());
+    fn machined_itself_is_an_admin_unless_it_asks_for_less_and_root_alone_is_nobody() {
+        let root = |process| Some(Peer { uid: 0, process });
+        let own = root(Some(rustix::process::getpid().as_raw_nonzero().get()));
         check(own, &headers(&[]), nobody, REBOOT, false).unwrap();
         check(own, &headers(&["os:reader"]), nobody, REBOOT, false).unwrap_err();
+        for process in [None, Some(0), Some(i32::MAX)] {
+            check(root(process), &headers(&[]), nobody, REBOOT, false).unwrap_err();
+            let admin = headers(&["os:admin"]);
+            check(root(process), &admin, nobody, VERSION, false).unwrap_err();
+            check(root(process), &headers(&[]), nobody, VERSION, true).unwrap_err();
+        }
     }
 }

@@ -8,6 +8,7 @@ mod absent;
 mod access;
 mod actions;
 mod apply;
+mod audit;
 mod callers;
 mod capture;
 mod clock;
@@ -66,6 +67,7 @@ use crate::node::Node;
 use crate::proc::Unreadable;
 use crate::services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use access::AccessLayer;
+pub use access::Local;
 use file_systems::{FileSystems, Meter};
 use resources::Resources;
 use service::Machine;
@@ -103,6 +105,8 @@ pub struct Paths {
     pub machined: PathBuf,
     /// Where apid answers.
     pub apid: SocketAddr,
+    /// The peer of the socket that needs no certificate.
+    pub local: Local,
 }
 
 impl Default for Paths {
@@ -118,6 +122,7 @@ impl Default for Paths {
             etcd: PathBuf::from("/var/lib/etcd"),
             machined: PathBuf::from(MACHINED_SOCKET),
             apid: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            local: Local::default(),
         }
     }
 }
@@ -172,6 +177,7 @@ pub async fn serve_from(
         .max_encoding_message_size(MAX_MESSAGE);
     let health = health_check::HealthChecks::new(node.clone(), paths.clone());
     let meter = Meter::of_the_kernel();
+    let local = paths.local;
     let service = MachineServiceServer::new(Machine::new(node.clone(), paths, &meter))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -184,7 +190,7 @@ pub async fn serve_from(
         .http2_max_header_list_size(u32::try_from(HEADERS).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(AccessLayer::new(node))
+        .layer(AccessLayer::new(node, local))
         .add_service(service)
         .add_service(FileSystemsServer::new(FileSystems::new(&meter)))
         .add_service(disks)

@@ -74,6 +74,8 @@ pub struct Sender {
     queue: mpsc::UnboundedSender<LogRecord>,
     /// What is left of it, in bytes.
     room: Arc<Semaphore>,
+    /// The same for lines of [`AUDIT`].
+    audit_room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -84,7 +86,11 @@ impl Sender {
         line.shrink_to_fit();
         let id = id.to_owned();
         let record = LogRecord { id, line };
-        match self.room.try_acquire_many(cost(&record)) {
+        let room = match record.id == AUDIT {
+            true => &self.audit_room,
+            false => &self.room,
+        };
+        match room.try_acquire_many(cost(&record)) {
             Ok(room) => {
                 // It is given back by who takes the line out.
                 room.forget();
@@ -108,6 +114,7 @@ fn cost(record: &LogRecord) -> u32 {
 pub struct Queue {
     records: mpsc::UnboundedReceiver<LogRecord>,
     room: Arc<Semaphore>,
+    audit_room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -115,8 +122,11 @@ impl Queue {
     /// The next line, which has no room in the queue any more.
     async fn next(&mut self) -> Option<LogRecord> {
         let record = self.records.recv().await?;
-        self.room
-            .add_permits(usize::try_from(cost(&record)).unwrap_or_default());
+        let room = match record.id == AUDIT {
+            true => &self.audit_room,
+            false => &self.room,
+        };
+        room.add_permits(usize::try_from(cost(&record)).unwrap_or_default());
         Some(record)
     }
 }
@@ -126,40 +136,35 @@ impl Queue {
 pub fn queue() -> (Sender, Queue) {
     let (queue, records) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(QUEUE));
+    let audit_room = Arc::new(Semaphore::new(AUDIT_ROOM));
     let dropped = Arc::new(AtomicU64::new(0));
     (
         Sender {
             queue,
             room: room.clone(),
+            audit_room: audit_room.clone(),
             dropped: dropped.clone(),
         },
         Queue {
             records,
             room,
+            audit_room,
             dropped,
         },
     )
 }
 
-/// How apid's lines begin that say who did what on the node.
-const AUDIT_LINE: &[u8] = b"apid: audit: ";
-/// Their log. What strangers make apid say is in apid's own, and pushes none of them out.
+/// The log of who did what on the node. machined alone writes to it: no service has this id, and no output of a service
+/// takes its room in the queue.
 pub const AUDIT: &str = "audit";
-
-/// The log of a service's line, of which `line` is the beginning.
-fn log_of<'a>(id: &'a str, line: &[u8]) -> &'a str {
-    match id == "apid" && line.starts_with(AUDIT_LINE) {
-        true => AUDIT,
-        false => id,
-    }
-}
+/// The room of its lines in the queue, in bytes.
+const AUDIT_ROOM: usize = 256 << 10;
 
 /// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too, as
 /// far as [`LOUDEST`] allows.
 pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
     let mut budget = Budget::default();
     let mut reader = BufReader::new(pipe);
-    let mut begun: Option<&str> = None;
     loop {
         let mut line = Vec::new();
         match (&mut reader)
@@ -169,12 +174,8 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
         {
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                // What follows of a long line is in the log that it began in, whatever it reads like.
-                let log = begun.take().unwrap_or_else(|| log_of(&id, &line));
                 if line.last() == Some(&b'\n') {
                     line.pop();
-                } else {
-                    begun = Some(log);
                 }
                 if aloud {
                     match budget.spend(Instant::now()) {
@@ -183,7 +184,7 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
                         Say::Nothing => {}
                     }
                 }
-                sender.send(log, line);
+                sender.send(&id, line);
             }
         }
     }
@@ -272,19 +273,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_did_what_is_in_a_log_that_no_other_line_gets_into() {
+    async fn no_service_writes_to_the_audit_log_or_takes_its_room() {
         let (sender, mut queue) = queue();
-        let audit = "apid: audit: method=/machine.MachineService/Reboot roles=os:admin";
-        // A stranger's words, long enough for the rest to be a piece of its own.
-        let long = format!("{:-<16384}{audit}", "apid: 10.0.0.9: ");
-        let text = format!("{audit}\n{long}\napid: 10.0.0.9: {audit}\n{audit}\n");
-        pump("apid".into(), text.as_bytes(), sender.clone(), false).await;
-        pump("trustd".into(), audit.as_bytes(), sender, false).await;
-        let mut logs = Vec::new();
-        while let Some(record) = queue.records.recv().await {
-            logs.push(record.id);
+        let forged = "audit: method=/machine.MachineService/Reboot roles=os:admin\n";
+        let flood = forged.repeat(QUEUE / forged.len());
+        pump("apid".into(), flood.as_bytes(), sender.clone(), false).await;
+        assert!(sender.dropped.load(Ordering::Relaxed) > 0);
+        sender.send(AUDIT, b"audit: of machined".to_vec());
+        drop(sender);
+        let mut audited = Vec::new();
+        while let Some(record) = queue.next().await {
+            if record.id == AUDIT {
+                audited.push(record.line);
+            }
         }
-        assert_eq!(logs, ["audit", "apid", "apid", "apid", "audit", "trustd"]);
+        assert_eq!(audited, [b"audit: of machined"]);
+        assert_eq!(queue.audit_room.available_permits(), AUDIT_ROOM);
+        assert_eq!(queue.room.available_permits(), QUEUE);
     }
 
     #[test]

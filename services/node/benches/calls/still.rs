@@ -1,5 +1,6 @@
 //! machined's server before a node that does nothing, and has resources.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use machined::events::Events;
 use machined::node::{
     Action, Actor, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
 };
-use machined::server::{Paths, serve_from};
+use machined::server::{Local, Paths, serve_from};
 use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
@@ -30,6 +31,8 @@ pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
         .unwrap();
     let paths = Paths {
         syslogd: syslogd.to_owned(),
+        // Whoever calls is a process of its own here.
+        local: Local::User(owner(socket)),
         ..Paths::default()
     };
     let store = Store::new();
@@ -47,6 +50,11 @@ pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
         is_up(&node.store);
         serve_from(listener, node, paths).await.unwrap();
     });
+}
+
+/// Who has made the directory of the socket.
+fn owner(socket: &Path) -> u32 {
+    std::fs::metadata(socket.parent().unwrap()).unwrap().uid()
 }
 
 /// As large as many of a node's.
@@ -98,6 +106,8 @@ fn refused() -> SubmitError {
 }
 
 impl Node for Still {
+    fn audit(&self, _: &str) {}
+
     fn stage(&self) -> Stage {
         Stage::Running
     }

@@ -55,6 +55,7 @@ pub(super) struct Remembering {
     actors: Mutex<Vec<Actor>>,
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
+    audited: Mutex<Vec<String>>,
     /// Applying the next config begins when another one comes here, and ends when he comes again.
     slow: Mutex<Option<Arc<Barrier>>>,
     /// Who asks for the services meets a bug.
@@ -64,7 +65,18 @@ pub(super) struct Remembering {
     pub(super) meta: Meta,
 }
 
+impl Remembering {
+    /// The lines of the log `audit`.
+    pub(super) fn audited(&self) -> Vec<String> {
+        self.audited.lock().unwrap().clone()
+    }
+}
+
 impl Node for Remembering {
+    fn audit(&self, line: &str) {
+        self.audited.lock().unwrap().push(line.to_owned());
+    }
+
     fn stage(&self) -> Stage {
         if self.config().is_some() {
             Stage::Running

@@ -1,0 +1,138 @@
+//! The audit log: a line for each call that a reader could not make, written by machined itself.
+//!
+//! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b result=Ok told="roles=os:admin serial=0a1b
+//! from=10.0.0.9:4711 via=-"`. Method, roles, serial number and result are what machined has verified. What stands behind
+//! `told` is what apid says of the caller: an apid that was taken over can lie there, and nowhere else. What a caller
+//! sent is never in a line.
+
+use std::sync::Arc;
+
+use corten_api::metadata::CALLER;
+use http::{HeaderMap, Response};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::access::Caller;
+use crate::node::Node;
+
+/// Of what apid says of a caller, so many characters.
+const TOLD: usize = 512;
+
+/// The line of a call under way. It is written when the entry goes, however the call ends.
+pub(super) struct Entry {
+    node: Arc<dyn Node>,
+    head: String,
+    told: String,
+    /// `None`: the caller went away before the answer.
+    result: Option<Code>,
+}
+
+impl Entry {
+    pub(super) fn begin(
+        node: Arc<dyn Node>,
+        path: &str,
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Entry {
+        let roles: Vec<&str> = caller.roles.iter().map(|role| role.name()).collect();
+        let serial = caller.serial.as_deref().unwrap_or("-");
+        let told = headers.get(CALLER).map_or(&b""[..], |told| told.as_bytes());
+        Entry {
+            node,
+            head: format!(
+                "method={path} roles={} serial={serial}",
+                if roles.is_empty() {
+                    "-".to_owned()
+                } else {
+                    roles.join(",")
+                }
+            ),
+            told: plain(told),
+            result: None,
+        }
+    }
+
+    /// The answer begins: an error is known by now, and a stream may go on for long.
+    pub(super) fn answered(&mut self, response: &Response<Body>) {
+        let status = response.headers().get(Status::GRPC_STATUS);
+        let code = status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()));
+        self.result = Some(code);
+    }
+
+    /// The call met a bug.
+    pub(super) fn broke_off(&mut self) {
+        self.result = Some(Code::Internal);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let result = self.result.unwrap_or(Code::Cancelled);
+        let Entry { head, told, .. } = self;
+        self.node
+            .audit(&format!("audit: {head} result={result:?} told=\"{told}\""));
+    }
+}
+
+/// Text that ends neither the quotes nor the line.
+fn plain(told: &[u8]) -> String {
+    let shown = |byte: &u8| match byte {
+        b' '..=b'~' if *byte != b'"' => char::from(*byte),
+        _ => '?',
+    };
+    told.iter().take(TOLD).map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_api::machine as api;
+    use corten_api::machine::machine_service_client::MachineServiceClient;
+    use corten_api::metadata::ROLE;
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::server::tests::world;
+
+    #[tokio::test]
+    async fn machined_writes_who_did_what_and_how_it_ended() {
+        let world = world();
+        let node: Arc<dyn Node> = world.node.clone();
+        let caller = Caller {
+            roles: vec![corten_api::roles::Role::Admin],
+            serial: Some("0a1b".to_owned()),
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            CALLER,
+            HeaderValue::from_static("from=1.2.3.4 \" result=Ok"),
+        );
+        let path = "/machine.MachineService/Reboot";
+        let begin = || Entry::begin(node.clone(), path, &caller, &headers);
+        drop(begin());
+        let mut entry = begin();
+        entry.answered(&Response::new(Body::empty()));
+        drop(entry);
+        let mut entry = begin();
+        entry.answered(&Status::not_found("no").into_http());
+        drop(entry);
+        let lines = world.node.audited();
+        let told = "told=\"from=1.2.3.4 ? result=Ok\"";
+        let expected = ["Cancelled", "Ok", "NotFound"].map(|result| {
+            format!("audit: method={path} roles=os:admin serial=0a1b result={result} {told}")
+        });
+        assert_eq!(lines, expected);
+    }
+
+    #[tokio::test]
+    async fn calls_of_machined_itself_and_of_readers_have_no_line() {
+        let world = world();
+        let mut client = MachineServiceClient::new(world.channel.clone());
+        client.version(()).await.unwrap();
+        let mut request = tonic::Request::new(api::RebootRequest::default());
+        request
+            .metadata_mut()
+            .insert(ROLE, "os:reader".parse().unwrap());
+        client.reboot(request).await.unwrap_err();
+        assert!(world.node.audited().is_empty());
+    }
+}
