@@ -33,6 +33,30 @@ impl Algorithm {
     }
 }
 
+/// What a certificate of Kubernetes or etcd says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf<'a> {
+    /// The user of Kubernetes, or the server's name.
+    pub common_name: &'a str,
+    /// The groups of Kubernetes.
+    pub organizations: &'a [&'a str],
+    /// Addresses and DNS names of the server.
+    pub names: &'a [String],
+    /// Which side of a connection shows it.
+    pub usage: Usage,
+}
+
+/// Which side of a connection shows a certificate (RFC 5280, section 4.2.1.12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// Who calls.
+    Client,
+    /// Who answers.
+    Server,
+    /// Either.
+    Both,
+}
+
 /// An authority that can sign. `Debug` hides the key.
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
@@ -170,6 +194,35 @@ impl Ca {
         params.distinguished_name = name::subject(roles, "")?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.issue(params, now, lifetime)
+    }
+
+    /// A certificate of Kubernetes or etcd: ECDSA on P-256.
+    ///
+    /// # Errors
+    /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name, [`PkiError::TooManyRoles`] for more
+    /// than two organizations.
+    pub fn leaf(
+        &self,
+        leaf: &Leaf<'_>,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(leaf.organizations, leaf.common_name)?;
+        params.subject_alt_names = name::alternatives(leaf.names)?;
+        params.extended_key_usages = match leaf.usage {
+            Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Usage::Both => vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ],
+        };
+        let key = Algorithm::EcdsaP256.key()?;
+        Ok(CertificateAndKey {
+            crt: self.sign_leaf(params, &key, now, lifetime)?,
+            key: key_to_pem(&key)?,
+        })
     }
 
     /// Signs a request as a server's certificate for `names`, which the caller has chosen among those of the

@@ -26,7 +26,7 @@ mod verify;
 
 use std::time::Duration;
 
-pub use ca::{Algorithm, Ca, maintenance};
+pub use ca::{Algorithm, Ca, Leaf, Usage, maintenance};
 pub use inspect::{
     fingerprint, has_exactly_client_auth, is_for, names, organizations, serial, validity,
 };
