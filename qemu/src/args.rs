@@ -176,6 +176,9 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
         "user,id=net0,hostfwd=tcp:127.0.0.1:{}-:{}",
         layout.api_port, machine.guest_port
     );
+    for (local, guest) in &machine.forwards {
+        netdev.push_str(&format!(",hostfwd=tcp:127.0.0.1:{local}-:{guest}"));
+    }
     let mut nic = String::from("virtio-net-pci,netdev=net0");
     if let Some(netboot) = &machine.netboot {
         let tftp = option_path(&netboot.tftp)?;

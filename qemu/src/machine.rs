@@ -148,6 +148,7 @@ pub struct Machine {
     pub(crate) randomless: bool,
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
+    pub(crate) forwards: Vec<(u16, u16)>,
     pub(crate) uuid: Option<String>,
     pub(crate) second_serial: bool,
     pub(crate) watchdog: bool,
@@ -180,6 +181,7 @@ impl Machine {
             randomless: false,
             api_port: None,
             guest_port: 50000,
+            forwards: Vec::new(),
             uuid: None,
             second_serial: false,
             watchdog: false,
@@ -284,6 +286,12 @@ impl Machine {
     /// The UUID its firmware tells; without this call it tells none of its own.
     pub fn uuid(mut self, uuid: impl Into<String>) -> Self {
         self.uuid = Some(uuid.into());
+        self
+    }
+
+    /// Makes another port of the guest reachable, at `local` of this host's loopback.
+    pub fn forward(mut self, local: u16, guest: u16) -> Self {
+        self.forwards.push((local, guest));
         self
     }
 

@@ -80,6 +80,9 @@ struct RunArgs {
     /// that is taken
     #[arg(long)]
     port: Option<u16>,
+    /// Make a port of the node reachable at one of this host, such as 6443:6443
+    #[arg(long, value_name = "LOCAL:NODE", value_parser = forward)]
+    forward: Vec<(u16, u16)>,
     /// Accelerator; probed if left out
     #[arg(long, value_parser = ["kvm", "tcg"])]
     accel: Option<String>,
@@ -114,6 +117,12 @@ enum FirmwareArg {
 
 fn arch(name: &str) -> Result<Arch, String> {
     Arch::from_name(name).ok_or_else(|| "use x86_64 (amd64) or arm64 (aarch64)".to_owned())
+}
+
+fn forward(text: &str) -> Result<(u16, u16), String> {
+    let ports = text.split_once(':');
+    let ports = ports.and_then(|(local, node)| Some((local.parse().ok()?, node.parse().ok()?)));
+    ports.ok_or_else(|| "use two ports, such as 6443:6443".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -163,6 +172,9 @@ fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
         .firmware(firmware)
         .memory_mib(args.memory)
         .cpus(args.cpus);
+    for (local, node) in &args.forward {
+        machine = machine.forward(*local, *node);
+    }
     for image in &args.image {
         let disk = if image.extension().is_some_and(|ext| ext == "qcow2") {
             Disk::qcow2(image)

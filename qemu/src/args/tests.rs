@@ -66,9 +66,11 @@ fn network_boot_comes_first_and_keeps_the_option_rom() {
 
 #[test]
 fn api_port_is_only_reachable_from_this_host() {
-    let line = line(&Machine::new("m", "/vm").uuid("4c4c-x"), Purpose::Captured);
+    let machine = Machine::new("m", "/vm").uuid("4c4c-x").forward(6443, 6443);
+    let line = line(&machine, Purpose::Captured);
     assert!(line.contains("-uuid 4c4c-x "), "{line}");
-    assert!(line.contains("hostfwd=tcp:127.0.0.1:4242-:50000"), "{line}");
+    let ports = "hostfwd=tcp:127.0.0.1:4242-:50000,hostfwd=tcp:127.0.0.1:6443-:6443";
+    assert!(line.contains(ports), "{line}");
     assert!(line.contains("romfile="), "{line}");
 }
 
