@@ -27,6 +27,9 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs \
     udhcpd dnsmasq-base
 
+# Where the step "kubernetes" has left a kubectl for this machine.
+KUBECTL := echo $${CORTEN_CACHE:-$$HOME/.cache/corten}/steps/kubernetes-$$($(MKIMAGE) plan --arch $(ARCH) --output images --format json | sed -n 's/.*"step":"kubernetes","key":"\([0-9a-f]*\)".*/\1/p')/kubectl
+
 # What `make test` boots; `make test-vm` boots all.
 BOOTED := hardening rootfs boot maintenance volumes supervision
 # The tests that boot machines; other ignored tests need other things.
@@ -65,13 +68,26 @@ image: host-tools ## Build every image format into $(OUT)
 iso: host-tools ## Build the ISO alone
 	$(MKIMAGE) build --arch $(ARCH) --output iso --out $(OUT)
 
-run: host-tools ## Build the raw disk image, boot it in QEMU and say how to call it
-	[ -e $(OUT)/run/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
-	    --additional-sans 127.0.0.1 --output-dir $(OUT)/run
-	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --out $(OUT)/run \
-	    --config $(OUT)/run/controlplane.yaml
-	$(BIN)/corten-qemu run --arch $(ARCH) --image $(OUT)/run/corten-$(VERSION)-$(ARCH).raw --disk-size 8192 \
-	    --client-config $(OUT)/run/cortenconfig
+# `make run`: a cluster of one node, or with KUBERNETES=no a node alone.
+KUBERNETES ?= yes
+ifeq ($(KUBERNETES),no)
+RUN        := $(OUT)/run-alone
+RUN_VM     := --disk-size 8192
+else
+RUN        := $(OUT)/run
+RUN_CONFIG := --kubernetes-images bundled --config-patch @qemu/cluster.yaml
+RUN_IMAGE  := --with-images
+RUN_VM     := --memory 4096 --disk-size 16384 --forward 6443:6443 --when-up "qemu/begin-cluster $(abspath $(BIN)) $(abspath $(RUN))"
+endif
+
+run: host-tools ## Build the raw disk image, boot it in QEMU as a cluster and say how to call it (KUBERNETES=no: a node alone)
+	[ -e $(RUN)/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
+	    --additional-sans 127.0.0.1 $(RUN_CONFIG) --output-dir $(RUN)
+	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --out $(RUN) $(RUN_IMAGE) \
+	    --config $(RUN)/controlplane.yaml
+	[ "$(KUBERNETES)" = no ] || ln -sf "$$($(KUBECTL))" $(RUN)/kubectl
+	$(BIN)/corten-qemu run --arch $(ARCH) --image $(RUN)/corten-$(VERSION)-$(ARCH).raw $(RUN_VM) \
+	    --client-config $(RUN)/cortenconfig
 
 test: build ## Unit, golden and process tests, then every way to boot and what a node must survive
 	cargo test --locked --workspace

@@ -22,6 +22,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
     ("corten-extension", &["corten-corpus"]),
+    // The Kubernetes API, and what the node gives to Kubernetes out of its config.
+    ("corten-cluster", &["corten-manifests"]),
+    (
+        "corten-kubernetes",
+        &["corten-config", "corten-manifests", "corten-pki"],
+    ),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -35,10 +41,12 @@ const EDGES: &[(&str, &[&str])] = &[
         "machined",
         &[
             "corten-api",
+            "corten-cluster",
             "corten-config",
             "corten-corpus",
             "corten-dial",
             "corten-extension",
+            "corten-kubernetes",
             "corten-luks",
             "corten-manifests",
             "corten-meta",

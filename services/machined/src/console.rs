@@ -87,7 +87,9 @@ impl log::Log for Libraries {
                 .to_string()
                 .starts_with("Ignoring invalid DHCP package")
         };
-        if self.enabled(record.metadata()) && !is_of_others() {
+        // Who calls the Kubernetes API says itself what became of the call.
+        let is_told = record.target().starts_with("kube_client");
+        if self.enabled(record.metadata()) && !is_told && !is_of_others() {
             let library = record.target().split(':').next().unwrap_or_default();
             say(&format!("{library}: {}", record.args()));
         }

@@ -188,6 +188,8 @@ pub trait Node: Send + Sync + 'static {
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
     /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
+    /// Makes this node the first member of a new etcd, unless it has data of one.
+    fn begin_cluster(&self) -> Result<(), SubmitError>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

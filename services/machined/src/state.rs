@@ -56,6 +56,8 @@ pub struct NodeState {
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
+    /// Somebody wants this node to be the first of a new cluster.
+    cluster: watch::Sender<bool>,
     /// Where the lines of the log `audit` go; nowhere in tests.
     log: OnceLock<logs::Sender>,
 }
@@ -83,6 +85,7 @@ impl NodeState {
             opened: Mutex::default(),
             user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
+            cluster: watch::Sender::default(),
             log: OnceLock::new(),
         };
         (Arc::new(state), receiver)
@@ -121,6 +124,11 @@ impl NodeState {
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
         self.config.send_replace(Some(document));
+    }
+
+    /// Whether the node is to be the first of a new cluster, to be watched.
+    pub fn clusters(&self) -> watch::Receiver<bool> {
+        self.cluster.subscribe()
     }
 
     /// Makes known how the boot before ended.
@@ -322,6 +330,12 @@ impl Node for NodeState {
             })?;
             console::say(&format!("{device} is wiped"));
         }
+        Ok(())
+    }
+
+    fn begin_cluster(&self) -> Result<(), SubmitError> {
+        self.check_not_ending()?;
+        self.cluster.send_replace(true);
         Ok(())
     }
 

@@ -12,9 +12,9 @@ use crate::values::{Object, ObjectName, Url};
 section! {
     /// kube-proxy.
     pub struct KubeProxyConfig [check_proxy] {
-        Held "enabled" enabled: Option<bool> = "Run it; absent: yes";
-        Held "image" image: Option<String> = "Its image";
-        Held "mode" mode: ProxyMode = "What carries packets to services";
+        Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
+        Acted "image" image: Option<String> = "Its image";
+        Acted "mode" mode: ProxyMode = "What carries packets to services";
         Later "config" config: Option<Object> = "KubeProxyConfiguration fields";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "resources" resources: Resources = "Requests and limits";
@@ -41,8 +41,8 @@ section! {
 section! {
     /// CoreDNS.
     pub struct KubeCoreDNSConfig {
-        Held "enabled" enabled: Option<bool> = "Run it; absent: yes";
-        Held "image" image: Option<String> = "Its image";
+        Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
+        Acted "image" image: Option<String> = "Its image";
     }
 }
 

@@ -18,7 +18,7 @@ section! {
 section! {
     /// The cluster's networks.
     pub struct KubeNetworkConfig [check_network] {
-        Held "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
+        Acted "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
         Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", required, replace;
         Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", required, replace;
         Later "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Bits that the IPv4 addresses of a node's pods share, 1 to 32";
@@ -47,15 +47,15 @@ fn check_network(network: &KubeNetworkConfig, node: &Node, reader: &mut Reader<'
 section! {
     /// The authority of the Kubernetes API.
     pub struct KubeAPIServerCAConfig {
-        Held "issuingCA" issuing_ca: Option<PemKeyPair> = "Signs certificates; on control plane nodes only";
-        Held "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of Kubernetes";
+        Acted "issuingCA" issuing_ca: Option<PemKeyPair> = "Signs certificates; on control plane nodes only";
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of Kubernetes";
     }
 }
 
 section! {
     /// The authority of the aggregation layer.
     pub struct KubeAggregatorCAConfig {
-        Held "issuingCA" issuing_ca: PemKeyPair = "Signs certificates", required;
+        Acted "issuingCA" issuing_ca: PemKeyPair = "Signs certificates", required;
         Held "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of the layer";
     }
 }
@@ -63,7 +63,7 @@ section! {
 section! {
     /// What signs service account tokens, and whose are believed.
     pub struct KubeServiceAccountConfig {
-        Held "issuer" issuer: ServiceAccountIssuer = "What signs them", required;
+        Acted "issuer" issuer: ServiceAccountIssuer = "What signs them", required;
         Later "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
     }
 }
@@ -71,7 +71,7 @@ section! {
 section! {
     /// What signs service account tokens.
     pub struct ServiceAccountIssuer {
-        Held "privateKey" private_key: PemKey = "The key, in PEM", required;
+        Acted "privateKey" private_key: PemKey = "The key, in PEM", required;
         Held "issuerURL" url: Url = "The issuer that tokens name", required;
     }
 }
@@ -88,6 +88,6 @@ section! {
 section! {
     /// How Kubernetes encrypts what it keeps in etcd.
     pub struct KubeEtcdEncryptionConfig {
-        Held "config" config: Option<Object> = "EncryptionConfiguration fields", required, secret;
+        Acted "config" config: Option<Object> = "EncryptionConfiguration fields", required, secret;
     }
 }

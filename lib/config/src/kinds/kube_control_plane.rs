@@ -10,12 +10,12 @@ use crate::values::Object;
 section! {
     /// kube-apiserver.
     pub struct KubeAPIServerConfig [check_api_server] {
-        Held "image" image: String = "Its image", required;
+        Acted "image" image: String = "Its image", required;
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
         Later "resources" resources: Resources = "Requests and limits";
-        Held "apiPort" api_port: Option<u16> = "Its port on the nodes";
-        Held "certExtraSANs" cert_extra_sans: Vec<String> = "Further names of its certificate";
+        Acted "apiPort" api_port: Option<u16> = "Its port on the nodes";
+        Acted "certExtraSANs" cert_extra_sans: Vec<String> = "Further names of its certificate";
         Later "startupProbes" startup_probes: Option<bool> = "Wait for it to start before asking how it is; absent: yes";
     }
 }
@@ -28,7 +28,7 @@ section! {
     /// kube-controller-manager.
     pub struct KubeControllerManagerConfig [check_controller_manager] {
         Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
-        Held "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Its image";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
         Later "resources" resources: Resources = "Requests and limits";
@@ -59,7 +59,7 @@ section! {
     /// kube-scheduler.
     pub struct KubeSchedulerConfig [check_scheduler] {
         Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
-        Held "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Its image";
         Later "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
@@ -81,14 +81,14 @@ section! {
 section! {
     /// What of the calls to the Kubernetes API is audited.
     pub struct KubeAuditPolicyConfig {
-        Held "configuration" configuration: Option<Object> = "The policy", replace;
+        Acted "configuration" configuration: Option<Object> = "The policy", replace;
     }
 }
 
 section! {
     /// Whom the Kubernetes API believes who they are.
     pub struct KubeAuthenticationConfig {
-        Held "configuration" configuration: Option<Object> = "AuthenticationConfiguration fields", replace;
+        Acted "configuration" configuration: Option<Object> = "AuthenticationConfiguration fields", replace;
     }
 }
 

@@ -14,7 +14,7 @@ section! {
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
-        Held "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
+        Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Held "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
@@ -29,11 +29,11 @@ fn check_node(_: &KubeNodeConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// The kubelet.
     pub struct KubeletConfig {
-        Held "image" image: String = "Its image", required;
+        Acted "image" image: String = "Its image", required;
         Later "config" config: Option<Object> = "KubeletConfiguration fields";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Held "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
-        Held "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
+        Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
+        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
     }
 }
 

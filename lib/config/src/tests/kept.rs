@@ -11,10 +11,10 @@ fn plain() -> String {
 #[test]
 fn what_is_only_kept_is_named_once_and_as_a_whole() {
     assert_eq!(document(&plain()).kept(), None);
-    let kubelet = doc("KubeletConfig", "image: registry.example.org/kubelet:v1");
-    let kept = document(&(good() + &kubelet)).kept();
+    let flannel = doc("KubeFlannelCNIConfig", "backendType: vxlan");
+    let kept = document(&(good() + &flannel)).kept();
     let expected = "kept, and not acted on by this version: debug, machine.install.disk, \
-                    machine.features.kubePrism, cluster.id, cluster.secret, KubeletConfig";
+                    machine.features.kubePrism, cluster.id, cluster.secret, KubeFlannelCNIConfig";
     assert_eq!(kept.as_deref(), Some(expected));
     // What asks for nothing is kept without a word, and what is acted on needs none.
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
@@ -27,17 +27,17 @@ fn what_is_only_kept_is_named_once_and_as_a_whole() {
 fn the_sentence_has_an_end() {
     let many = |count: usize| {
         let one = |number| {
-            let fields = format!("name: plugin-{number}\nconfiguration: {{kind: A}}");
-            doc("KubeAdmissionControlConfig", &fields)
+            let fields = format!("name: service-{number}\nendpoint: 'https://d.example.org'");
+            doc("DiscoveryServiceConfig", &fields)
         };
         let all: String = (0..count).map(one).collect();
-        document(&(plain() + &all)).kept().unwrap()
+        document(&(good() + &all)).kept().unwrap()
     };
-    let last = "KubeAdmissionControlConfig plugin-31";
-    assert!(many(32).ends_with(&format!(", {last}")), "{}", many(32));
+    let last = "DiscoveryServiceConfig service-26";
+    assert!(many(27).ends_with(&format!(", {last}")), "{}", many(27));
     assert!(
-        many(34).ends_with(&format!(", {last} and 2 more")),
+        many(29).ends_with(&format!(", {last} and 2 more")),
         "{}",
-        many(34)
+        many(29)
     );
 }

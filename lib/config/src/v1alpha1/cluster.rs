@@ -16,27 +16,27 @@ section! {
         Acted "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers";
         Acted "clusterName" name: String = "The cluster's name";
         Acted "network" network: ClusterNetwork = "Its networks";
-        Held "token" token: Secret = "Kubernetes' token for joining nodes";
-        Held "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Encrypts secrets in etcd";
-        Held "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Encrypts secrets in etcd";
-        Held "ca" ca: Option<KeyPair> = "Kubernetes' authority";
-        Held "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities of Kubernetes";
-        Held "aggregatorCA" aggregator_ca: Option<KeyPair> = "Authority of the aggregation layer";
-        Held "serviceAccount" service_account: ServiceAccount = "Signs service account tokens";
-        Held "apiServer" api_server: ApiServer = "kube-apiserver";
-        Held "controllerManager" controller_manager: ControllerManager = "kube-controller-manager";
-        Held "proxy" proxy: Proxy = "kube-proxy";
-        Held "scheduler" scheduler: Scheduler = "kube-scheduler";
+        Acted "token" token: Secret = "Kubernetes' token for joining nodes";
+        Acted "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Encrypts secrets in etcd";
+        Acted "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Encrypts secrets in etcd";
+        Acted "ca" ca: Option<KeyPair> = "Kubernetes' authority";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities of Kubernetes";
+        Acted "aggregatorCA" aggregator_ca: Option<KeyPair> = "Authority of the aggregation layer";
+        Acted "serviceAccount" service_account: ServiceAccount = "Signs service account tokens";
+        Acted "apiServer" api_server: ApiServer = "kube-apiserver";
+        Acted "controllerManager" controller_manager: ControllerManager = "kube-controller-manager";
+        Acted "proxy" proxy: Proxy = "kube-proxy";
+        Acted "scheduler" scheduler: Scheduler = "kube-scheduler";
         Held "discovery" discovery: Discovery = "How nodes find each other";
-        Held "etcd" etcd: Option<Etcd> = "etcd";
-        Held "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
+        Acted "etcd" etcd: Option<Etcd> = "etcd";
+        Acted "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
         Later "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
         Later "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
         Later "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
         Later "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
         Later "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
         Later "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
-        Held "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Control plane nodes run workloads";
+        Acted "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Control plane nodes run workloads";
     }
 }
 
@@ -53,7 +53,7 @@ section! {
     /// `cluster.controlPlane`.
     pub struct ControlPlane [check_control_plane] {
         Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API; required here or in a KubeClusterConfig";
-        Held "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
+        Acted "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
     }
 }
 
@@ -65,8 +65,8 @@ fn check_control_plane(control_plane: &ControlPlane, node: &Node, reader: &mut R
 section! {
     /// `cluster.network`.
     pub struct ClusterNetwork [check_network] {
-        Held "cni" cni: Option<Cni> = "The network plugin";
-        Held "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
+        Acted "cni" cni: Option<Cni> = "The network plugin";
+        Acted "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
         Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", replace;
         Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", replace;
     }
@@ -94,7 +94,7 @@ pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: 
 section! {
     /// `cluster.network.cni`.
     pub struct Cni [check_cni] {
-        Held "name" name: CniName = "Which plugin";
+        Acted "name" name: CniName = "Which plugin";
         Later "urls" urls: Vec<Url> = "Manifests of a custom one";
         Later "flannel" flannel: Option<Object> = "Options of flannel";
     }
@@ -114,7 +114,7 @@ fn check_cni(cni: &Cni, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.serviceAccount`.
     pub struct ServiceAccount {
-        Held "key" key: Base64Key = "The key";
+        Acted "key" key: Base64Key = "The key";
     }
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn check_discovery_endpoint(node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.coreDNS`.
     pub struct CoreDns {
-        Held "disabled" disabled: bool = "Leave it out";
-        Held "image" image: Option<String> = "Its image";
+        Acted "disabled" disabled: bool = "Leave it out";
+        Acted "image" image: Option<String> = "Its image";
     }
 }
 

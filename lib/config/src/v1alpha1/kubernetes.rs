@@ -14,17 +14,17 @@ use crate::values::{
 section! {
     /// `machine.kubelet`.
     pub struct Kubelet {
-        Held "image" image: Option<String> = "Its image";
-        Held "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
+        Acted "image" image: Option<String> = "Its image";
+        Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraMounts" extra_mounts: Vec<Object> = "Mounts";
         Later "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
         Later "credentialProviderConfig" credential_provider_config: Option<Object> = "Image credentials", secret;
-        Held "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
+        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
         Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
-        Held "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
+        Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
 }
 
@@ -77,16 +77,16 @@ fn values_are(
 section! {
     /// `cluster.apiServer`.
     pub struct ApiServer {
-        Held "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Its image";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Held "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
+        Acted "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
         Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
-        Held "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
-        Held "auditPolicy" audit_policy: Option<Object> = "What is audited", replace;
+        Acted "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
+        Acted "auditPolicy" audit_policy: Option<Object> = "What is audited", replace;
         Later "resources" resources: Resources = "Requests and limits";
-        Held "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
+        Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
     }
 }
 
@@ -115,9 +115,9 @@ fn check_resources(_: &Resources, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Who decides what a caller of the Kubernetes API may do.
     pub struct Authorizer [check_authorizer] {
-        Held "name" name: String = "Names it", required;
-        Held "type" kind: AuthorizerKind = "What decides", required;
-        Held "webhook" webhook: Option<Object> = "How a webhook is asked; only with `type: Webhook`";
+        Acted "name" name: String = "Names it", required;
+        Acted "type" kind: AuthorizerKind = "What decides", required;
+        Acted "webhook" webhook: Option<Object> = "How a webhook is asked; only with `type: Webhook`";
     }
 }
 
@@ -135,8 +135,8 @@ fn check_authorizer(authorizer: &Authorizer, node: &Node, reader: &mut Reader<'_
 section! {
     /// An admission plugin.
     pub struct AdmissionPlugin {
-        Held "name" name: String = "Its name", required;
-        Held "configuration" configuration: Option<Object> = "Its configuration";
+        Acted "name" name: String = "Its name", required;
+        Acted "configuration" configuration: Option<Object> = "Its configuration";
     }
 }
 
@@ -152,7 +152,7 @@ section! {
 section! {
     /// `cluster.controllerManager`.
     pub struct ControllerManager {
-        Held "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Its image";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
@@ -163,7 +163,7 @@ section! {
 section! {
     /// `cluster.scheduler`.
     pub struct Scheduler {
-        Held "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Its image";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
         Later "env" env: BTreeMap<String, String> = "Variables", secret;
@@ -175,9 +175,9 @@ section! {
 section! {
     /// `cluster.proxy`.
     pub struct Proxy {
-        Held "disabled" disabled: bool = "Leave it out";
-        Held "image" image: Option<String> = "Its image";
-        Held "mode" mode: ProxyMode = "What carries packets to services";
+        Acted "disabled" disabled: bool = "Leave it out";
+        Acted "image" image: Option<String> = "Its image";
+        Acted "mode" mode: ProxyMode = "What carries packets to services";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
     }
 }
@@ -190,8 +190,8 @@ choices! {
 section! {
     /// `cluster.etcd`.
     pub struct Etcd {
-        Held "image" image: Option<String> = "Its image";
-        Held "ca" ca: Option<KeyPair> = "Its authority";
+        Acted "image" image: Option<String> = "Its image";
+        Acted "ca" ca: Option<KeyPair> = "Its authority";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
         Later "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
         Later "advertisedSubnets" advertised_subnets: Vec<String> = "Where the address others use is from";

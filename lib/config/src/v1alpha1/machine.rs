@@ -44,7 +44,7 @@ section! {
         Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are let in";
         Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";
         Later "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
-        Held "kubelet" kubelet: Kubelet = "The kubelet";
+        Acted "kubelet" kubelet: Kubelet = "The kubelet";
         Later "pods" pods: Vec<Object> = "Static pods";
         Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
@@ -62,7 +62,7 @@ section! {
         Acted "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
-        Held "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
+        Acted "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Held "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }

@@ -9,6 +9,7 @@ use corten_sys::cgroup;
 
 use crate::console;
 use crate::services::extension::EXTENSIONS_CGROUP;
+use crate::services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
 
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
@@ -64,7 +65,7 @@ const ENTRY: Entry = Entry {
 ///
 /// The parts of the tasks leave a tenth of them: whatever multiplies where, machined can start what has died. Of the
 /// part of `system` something is left to the daemons whatever containerd and extensions do.
-const TABLE: [Entry; 12] = [
+const TABLE: [Entry; 14] = [
     Entry {
         path: "init",
         min: 24,
@@ -155,6 +156,18 @@ const TABLE: [Entry; 12] = [
         cpu: 4000,
         swap: true,
         tasks: Tasks::Part(10),
+        ..ENTRY
+    },
+    Entry {
+        path: ETCD_CGROUP,
+        cpu: 2000,
+        tasks: Tasks::Part(3),
+        ..ENTRY
+    },
+    Entry {
+        path: KUBELET_CGROUP,
+        cpu: 1000,
+        tasks: Tasks::Part(7),
         ..ENTRY
     },
     Entry {

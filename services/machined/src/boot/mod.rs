@@ -2,6 +2,7 @@
 
 pub mod cgroups;
 pub mod mounts;
+pub mod overlays;
 pub mod sysctls;
 pub mod system;
 
@@ -34,6 +35,8 @@ pub enum Task {
     ReadLastStop,
     /// The same, when STATE came with udevd, and by what drivers know that came with it.
     FinishLastStop,
+    /// The table in `overlays.rs`, on EPHEMERAL.
+    MountOverlays,
     /// Those of the machine config, on EPHEMERAL.
     WriteFiles,
     /// The node's controllers, which see their file systems from the start.
@@ -67,6 +70,7 @@ impl fmt::Display for Task {
             Task::LoadConfig => "load machine config",
             Task::ReadLastStop => "read last stop",
             Task::FinishLastStop => "finish last stop",
+            Task::MountOverlays => "mount overlays",
             Task::WriteFiles => "write files",
             Task::RunControllers => "run controllers",
             Task::WatchPowerButton => "watch power button",
@@ -107,9 +111,9 @@ impl fmt::Display for Phase {
 pub fn plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishLastStop, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups,
-        MakeDirectories, MountFileSystems, MountOptional, MountVolumes, ReadLastStop,
-        RunControllers, ServeApi, ServeImages, SetLimits, SetSysctls, Start, StartExtensions,
-        WatchPowerButton, WriteFiles,
+        MakeDirectories, MountFileSystems, MountOptional, MountOverlays, MountVolumes,
+        ReadLastStop, RunControllers, ServeApi, ServeImages, SetLimits, SetSysctls, Start,
+        StartExtensions, WatchPowerButton, WriteFiles,
     };
     vec![
         Phase {
@@ -145,6 +149,7 @@ pub fn plan() -> Vec<Phase> {
             tasks: vec![
                 FinishVolumes,
                 FinishLastStop,
+                MountOverlays,
                 WriteFiles,
                 ServeImages,
                 StartExtensions,
@@ -170,8 +175,8 @@ mod tests {
                  then make directories, then set limits, then set sysctls, then identify machine, then load machine config",
                 "core: start udevd | run controllers | bring up network | serve API | start syslogd | \
                  mount optional file systems | watch power button",
-                "runtime: finish volumes, then finish last stop, then write files, then serve images, \
-                 then start extensions, then start containerd",
+                "runtime: finish volumes, then finish last stop, then mount overlays, then write files, \
+                 then serve images, then start extensions, then start containerd",
             ]
         );
     }

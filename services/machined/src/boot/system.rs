@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
+use corten_kubernetes::pods::{AUDIT_LOG, HOST_CONFIG, HOST_SECRETS};
+use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
 use corten_sys::{host, power};
 use uuid::Uuid;
 
@@ -33,7 +35,7 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 15] = [
+const DIRECTORIES: [Directory; 24] = [
     directory(NAMES, 0o755, 0),
     // machined's socket is apid's to reach and nobody else's.
     directory("/run/machined", 0o710, APID_UID),
@@ -52,6 +54,16 @@ const DIRECTORIES: [Directory; 15] = [
     // Pods have theirs below it, made by root.
     directory("/var/log", 0o755, SYSLOGD_UID),
     directory("/var/mnt", 0o755, 0),
+    // What Kubernetes keeps and is given, with or without a cluster: the config may come later.
+    directory("/var/lib/etcd", 0o700, ETCD_UID),
+    directory("/var/lib/kubelet", 0o700, 0),
+    directory("/var/log/audit", 0o711, 0),
+    directory(AUDIT_LOG, 0o700, API_SERVER_UID),
+    directory("/var/log/containers", 0o755, 0),
+    directory("/var/log/pods", 0o755, 0),
+    directory("/run/kubernetes", 0o755, 0),
+    directory(HOST_CONFIG, 0o755, 0),
+    directory(HOST_SECRETS, 0o755, 0),
 ];
 
 /// Makes the directories of the table and two links.
@@ -176,6 +188,9 @@ mod tests {
                 SANDBOX_STAGE,
                 "/var/lib/containerd",
                 "/var/lib/cni",
+                "/var/lib/etcd",
+                "/var/lib/kubelet",
+                AUDIT_LOG,
             ]
             .contains(&entry.path);
             assert_eq!(private, entry.mode & 0o077 == 0, "{}", entry.path);

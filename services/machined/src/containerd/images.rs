@@ -84,6 +84,14 @@ impl Containerd {
         Ok(!records.into_inner().images.is_empty())
     }
 
+    /// Whether an image of this name is there, and its layers as containers need them.
+    pub async fn is_unpacked(&self, namespace: &'static str, name: &str) -> bool {
+        match self.connect(namespace).await {
+            Ok(session) => super::snapshots::is_unpacked(&session, name).await,
+            Err(_) => false,
+        }
+    }
+
     /// Removes the extensions that were pulled, perhaps in an earlier boot, and are none of these digests.
     ///
     /// # Errors
@@ -174,6 +182,12 @@ async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
 
 /// A manifest of the content store; `None`: not there, or not a manifest.
 async fn read(session: &Session, digest: &str) -> Result<Option<Manifest>, Status> {
+    let bytes = content(session, digest).await?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+/// Small content by its digest; `None`: not there, or larger than any manifest.
+pub(super) async fn content(session: &Session, digest: &str) -> Result<Option<Vec<u8>>, Status> {
     let request = ReadContentRequest {
         digest: digest.to_owned(),
         ..ReadContentRequest::default()
@@ -193,7 +207,7 @@ async fn read(session: &Session, digest: &str) -> Result<Option<Manifest>, Statu
                 bytes.extend_from_slice(&chunk.data);
             }
             Ok(Some(_)) => return Ok(None),
-            Ok(None) => return Ok(serde_json::from_slice(&bytes).ok()),
+            Ok(None) => return Ok(Some(bytes)),
             Err(status) if status.code() == Code::NotFound => return Ok(None),
             Err(status) => return Err(status),
         }

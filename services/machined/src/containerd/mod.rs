@@ -9,6 +9,7 @@
 mod containers;
 mod images;
 mod seccomp;
+mod snapshots;
 mod spec;
 mod stream;
 mod tasks;
@@ -86,8 +87,8 @@ impl Interceptor for Namespace {
 
 /// A client of one of containerd's services on a session.
 macro_rules! client {
-    ($session:expr, $service:ident :: $client:ident) => {
-        containerd_client::services::v1::$service::$client::with_interceptor(
+    ($session:expr, $($part:ident)::+) => {
+        containerd_client::services::v1::$($part)::+::with_interceptor(
             $session.channel.clone(),
             $session.namespace.clone(),
         )

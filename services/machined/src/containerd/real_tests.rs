@@ -21,7 +21,7 @@ use crate::events::Events;
 use crate::health::{HealthCheck, Probe};
 use crate::network::testing::skip;
 use crate::node::Control;
-use crate::services::{Container, Mount, Runner, ServiceSpec};
+use crate::services::{Container, Mount, Root, Runner, ServiceSpec};
 use crate::supervisor::container::{Bundle, Runtime};
 use crate::supervisor::limits::{Backoff, Limits, Restart};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
@@ -116,8 +116,9 @@ fn bundle(directory: &Path) -> Bundle {
     std::fs::write(&output, "").unwrap();
     Bundle {
         container: Container {
-            root: make("lower"),
+            root: Root::Directory(make("lower")),
             writable_root: false,
+            host_processes: false,
             writable_sysfs: false,
             args: ["/usr/bin/sh", "-c", PROGRAM].map(str::to_owned).to_vec(),
             environment: Vec::new(),

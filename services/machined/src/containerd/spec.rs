@@ -1,5 +1,7 @@
 //! A declaration of a container as a runtime spec (OCI runtime spec 1.2, config.md, config-linux.md).
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::seccomp;
@@ -37,8 +39,14 @@ pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
         .iter_names()
         .map(|(name, _)| format!("CAP_{name}"))
         .collect();
-    let mut mounts = usual_mounts(container.writable_sysfs);
+    let mut mounts = usual_mounts(container);
     mounts.extend(container.mounts.iter().map(mount));
+    let mut namespaces = vec!["mount", "uts"];
+    if !container.host_processes {
+        namespaces.push("pid");
+    }
+    // It serves the node, so it has the node's network.
+    let namespaces = namespaces.iter().map(|kind| json!({ "type": kind }));
     json!({
         "ociVersion": "1.2.0",
         "root": { "path": "rootfs", "readonly": !container.writable_root },
@@ -64,8 +72,7 @@ pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
             "rootfsPropagation": container.propagation,
             "maskedPaths": paths(container.masked_paths.as_deref(), &MASKED),
             "readonlyPaths": paths(container.readonly_paths.as_deref(), &READ_ONLY),
-            // It serves the node, so it has the node's network.
-            "namespaces": [{ "type": "mount" }, { "type": "pid" }, { "type": "uts" }],
+            "namespaces": namespaces.collect::<Vec<Value>>(),
             "seccomp": seccomp::filter(),
             "resources": resources(container),
         },
@@ -99,16 +106,22 @@ fn mount(mount: &Mount) -> Value {
     json!({ "destination": destination, "type": kind, "source": source, "options": options })
 }
 
-/// config-linux.md, "Default Filesystems", and a `/run` of its own.
-fn usual_mounts(writable_sysfs: bool) -> Vec<Value> {
+/// config-linux.md, "Default Filesystems", and a `/run` of its own; but for those the declaration mounts over.
+fn usual_mounts(container: &Container) -> Vec<Value> {
     let strict = ["nosuid", "noexec", "nodev"];
+    let declared = |path: &str| {
+        let mut destinations = container.mounts.iter().map(|mount| &*mount.destination);
+        destinations.any(|destination| Path::new(path).starts_with(destination))
+    };
     let of = |destination: &str, kind: &str, options: &[&str], more: &[&str]| {
         let options = [options, more].concat();
-        json!({ "destination": destination, "type": kind, "source": kind, "options": options })
+        let mount =
+            json!({ "destination": destination, "type": kind, "source": kind, "options": options });
+        (!declared(destination)).then_some(mount)
     };
-    let sysfs = if writable_sysfs { "rw" } else { "ro" };
+    let sysfs = if container.writable_sysfs { "rw" } else { "ro" };
     let devices = ["nosuid", "noexec", "newinstance"];
-    vec![
+    let mounts = [
         of("/proc", "proc", &strict, &[]),
         of("/dev", "tmpfs", &["nosuid"], &["mode=755", "size=65536k"]),
         of(
@@ -121,7 +134,8 @@ fn usual_mounts(writable_sysfs: bool) -> Vec<Value> {
         of("/dev/mqueue", "mqueue", &strict, &[]),
         of("/sys", "sysfs", &strict, &[sysfs]),
         of("/run", "tmpfs", &["nosuid"], &["mode=755", "size=65536k"]),
-    ]
+    ];
+    mounts.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -132,6 +146,7 @@ mod tests {
     use corten_sys::child::CapabilitySet;
 
     use super::*;
+    use crate::services::Root;
 
     fn bundle(container: Container) -> Bundle {
         Bundle {
@@ -147,8 +162,9 @@ mod tests {
 
     fn strict() -> Container {
         Container {
-            root: PathBuf::from("/usr/local/lib/containers/x"),
+            root: Root::Directory("/usr/local/lib/containers/x".into()),
             writable_root: false,
+            host_processes: false,
             writable_sysfs: false,
             args: vec!["/x".to_owned(), "--now".to_owned()],
             environment: Vec::new(),
@@ -164,17 +180,22 @@ mod tests {
         }
     }
 
+    fn bind(destination: &str, source: &str) -> Mount {
+        Mount {
+            destination: destination.to_owned(),
+            source: source.to_owned(),
+            kind: "bind".to_owned(),
+            options: vec!["rbind".to_owned(), "ro".to_owned()],
+        }
+    }
+
     /// All that a declaration can loosen.
     fn loose() -> Container {
         Container {
             writable_root: true,
+            host_processes: true,
             writable_sysfs: true,
-            mounts: vec![Mount {
-                destination: "/host".to_owned(),
-                source: "/var".to_owned(),
-                kind: "bind".to_owned(),
-                options: vec!["rbind".to_owned(), "ro".to_owned()],
-            }],
+            mounts: vec![bind("/host", "/var"), bind("/dev", "/dev")],
             masked_paths: Some(Vec::new()),
             readonly_paths: Some(Vec::new()),
             propagation: "rshared".to_owned(),

@@ -1,6 +1,7 @@
-//! Running a container of the node's own: made from a spec alone, without an image or a snapshot.
+//! Running a container of the node's own: made from a spec, over a directory of the node or an image.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use async_trait::async_trait;
 use containerd_client::services::v1::container::Runtime as Shim;
@@ -16,8 +17,10 @@ use prost_types::Any;
 use serde_json::Value;
 use tonic::{Code, Status};
 
+use super::snapshots::{SNAPSHOTTER, discard, prepare};
 use super::spec::runtime_spec;
 use super::{Containerd, SYSTEM, Session, client};
+use crate::services::Root;
 use crate::supervisor::container::{Bundle, Runtime, Started};
 
 /// The shim that runs what runc runs.
@@ -32,7 +35,7 @@ impl Runtime for Containerd {
     async fn start(&self, id: &str, bundle: &Bundle) -> Result<Started, Status> {
         let session = self.connect(SYSTEM).await?;
         let spec = runtime_spec(bundle);
-        if let Some(pid) = running(&session, id, &spec).await? {
+        if let Some(pid) = running(&session, id, &spec, image(bundle)).await? {
             return Ok(Started {
                 pid,
                 taken_over: true,
@@ -102,8 +105,21 @@ impl Containerd {
     }
 }
 
-/// The first process of the container, if it runs by this very spec.
-async fn running(session: &Session, id: &str, spec: &Value) -> Result<Option<u32>, Status> {
+/// The name of the image it is made from; empty: from none.
+fn image(bundle: &Bundle) -> &str {
+    match &bundle.container.root {
+        Root::Directory(_) => "",
+        Root::Image(name) => name,
+    }
+}
+
+/// The first process of the container, if it runs by this very spec, from this image.
+async fn running(
+    session: &Session,
+    id: &str,
+    spec: &Value,
+    image: &str,
+) -> Result<Option<u32>, Status> {
     let get = GetContainerRequest { id: id.to_owned() };
     let record = client!(session, containers_client::ContainersClient)
         .get(get)
@@ -111,6 +127,9 @@ async fn running(session: &Session, id: &str, spec: &Value) -> Result<Option<u32
     let Some(record) = found(record)?.and_then(|answer| answer.container) else {
         return Ok(None);
     };
+    if record.image != image {
+        return Ok(None);
+    }
     let made_by = record.spec.map(|any| serde_json::from_slice(&any.value));
     if !made_by.is_some_and(|made_by| made_by.is_ok_and(|made_by: Value| made_by == *spec)) {
         return Ok(None);
@@ -140,14 +159,29 @@ async fn create(session: &Session, id: &str, spec: &Value, bundle: &Bundle) -> R
         }),
         ..Record::default()
     };
+    let image = image(bundle);
+    let record = match image {
+        "" => record,
+        // It names the snapshot before there is one: nobody collects it as garbage.
+        _ => Record {
+            image: image.to_owned(),
+            snapshotter: SNAPSHOTTER.to_owned(),
+            snapshot_key: id.to_owned(),
+            ..record
+        },
+    };
     let container = Some(record);
     client!(session, containers_client::ContainersClient)
         .create(CreateContainerRequest { container })
         .await?;
+    let rootfs = match &bundle.container.root {
+        Root::Directory(directory) => vec![root(directory, bundle)],
+        Root::Image(image) => prepare(session, id, image).await?,
+    };
     let output = bundle.output.display().to_string();
     let task = CreateTaskRequest {
         container_id: id.to_owned(),
-        rootfs: vec![root(bundle)],
+        rootfs,
         stdout: output.clone(),
         stderr: output,
         ..CreateTaskRequest::default()
@@ -160,13 +194,13 @@ async fn create(session: &Session, id: &str, spec: &Value, bundle: &Bundle) -> R
 
 /// runc makes the mount points a root lacks, which needs a root that can be written to until it is sealed.
 /// The shim mounts this, and unmounts it when the container is removed.
-fn root(bundle: &Bundle) -> Mount {
-    let option = |name: &str, path: &std::path::Path| format!("{name}={}", path.display());
+fn root(directory: &Path, bundle: &Bundle) -> Mount {
+    let option = |name: &str, path: &Path| format!("{name}={}", path.display());
     Mount {
         r#type: "overlay".to_owned(),
         source: "overlay".to_owned(),
         options: vec![
-            option("lowerdir", &bundle.container.root),
+            option("lowerdir", directory),
             option("upperdir", &bundle.upper),
             option("workdir", &bundle.work),
         ],
@@ -228,7 +262,8 @@ async fn remove(session: &Session, id: &str) -> Result<(), Status> {
     let deleted = client!(session, containers_client::ContainersClient)
         .delete(container)
         .await;
-    unless(deleted, Code::NotFound)
+    unless(deleted, Code::NotFound)?;
+    unless(discard(session, id).await, Code::NotFound)
 }
 
 /// The answer, if there is what was asked for.

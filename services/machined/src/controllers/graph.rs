@@ -34,6 +34,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         uevents: Uevents::default(),
         extensions: watch::Sender::default().subscribe(),
         extension_configs: watch::Sender::default().subscribe(),
+        cluster: watch::Sender::default().subscribe(),
         events: Events::default(),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())

@@ -21,6 +21,7 @@ mod hardware;
 mod image_cache;
 mod kernel;
 mod kmsg_log;
+mod kubernetes;
 mod last_stop;
 mod machine_status;
 mod meta;
@@ -98,6 +99,8 @@ pub struct Sources {
     pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
     /// What services of extensions have of the machine config.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
+    /// Whether the node is to be the first of a new cluster.
+    pub cluster: watch::Receiver<bool>,
     /// What happens on the node.
     pub events: Events,
 }
@@ -129,6 +132,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     let mut runtime = Runtime::new(store);
     let config = &sources.config;
     certificates(&mut runtime, &sources)?;
+    kubernetes::add(&mut runtime, &sources)?;
     machine(&mut runtime, &sources)?;
     kernel(&mut runtime, &sources)?;
     runtime.add(config::Config {

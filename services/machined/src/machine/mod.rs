@@ -31,7 +31,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::boot::{self, Phase, Task, cgroups, mounts, sysctls, system};
+use crate::boot::{self, Phase, Task, cgroups, mounts, overlays, sysctls, system};
 use crate::cmdline::Cmdline;
 use crate::console;
 use crate::containerd::Containerd;
@@ -230,6 +230,7 @@ impl Machine {
             uevents: self.uevents.clone(),
             extensions: self.extensions.loaded.subscribe(),
             extension_configs: self.extensions.in_place.subscribe(),
+            cluster: self.node.clusters(),
             events: self.node.events().clone(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
@@ -329,6 +330,7 @@ impl Machine {
             Task::LoadConfig => self.load_config(),
             Task::ReadLastStop => self.read_last_stop(),
             Task::FinishLastStop => self.finish_last_stop(),
+            Task::MountOverlays => overlays::mount_all(),
             Task::WriteFiles => self.write_files(),
             Task::WatchPowerButton => {
                 let (devices, presses) = (self.uevents.follow("input"), self.presses.clone());

@@ -4,11 +4,10 @@ use std::fmt;
 
 use corten_api::talos::resource::definitions::cri as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
-use prost_types::value::Kind;
-use prost_types::{ListValue, Struct, Value};
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::message::object;
 use super::open;
 
 const NAMESPACE: &str = "cri";
@@ -61,31 +60,7 @@ impl Spec for BaseRuntimeSpecConfig {
     type Message = wire::BaseRuntimeSpecConfigSpec;
 
     fn message(&self) -> wire::BaseRuntimeSpecConfigSpec {
-        let object = match value(&self.0).kind {
-            Some(Kind::StructValue(object)) => Some(object),
-            _ => None,
-        };
+        let object = object(&self.0);
         wire::BaseRuntimeSpecConfigSpec { object }
     }
-}
-
-/// JSON in protobuf (`google/protobuf/struct.proto`), which has one type of numbers.
-fn value(json: &Json) -> Value {
-    let kind = match json {
-        Json::Null => Kind::NullValue(0),
-        Json::Bool(truth) => Kind::BoolValue(*truth),
-        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Kind::StringValue(text.clone()),
-        Json::Array(items) => Kind::ListValue(ListValue {
-            values: items.iter().map(value).collect(),
-        }),
-        Json::Object(fields) => {
-            let fields = fields.iter();
-            let fields = fields.map(|(name, field)| (name.clone(), value(field)));
-            Kind::StructValue(Struct {
-                fields: fields.collect(),
-            })
-        }
-    };
-    Value { kind: Some(kind) }
 }

@@ -6,6 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use corten_api::common::{NetIp, NetIpPort, NetIpPrefix};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+use serde_json::Value as Json;
 
 use super::prefix::Prefix;
 
@@ -52,6 +55,35 @@ pub(super) fn hardware(text: &str) -> Vec<u8> {
     let byte = |part| u8::from_str_radix(part, 16).ok();
     let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
     bytes.unwrap_or_default()
+}
+
+/// An object of JSON in protobuf; none for another value.
+pub(super) fn object(json: &Json) -> Option<Struct> {
+    match value(json).kind {
+        Some(Kind::StructValue(object)) => Some(object),
+        _ => None,
+    }
+}
+
+/// JSON in protobuf (`google/protobuf/struct.proto`), which has one type of numbers.
+fn value(json: &Json) -> Value {
+    let kind = match json {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(truth) => Kind::BoolValue(*truth),
+        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Kind::StringValue(text.clone()),
+        Json::Array(items) => Kind::ListValue(ListValue {
+            values: items.iter().map(value).collect(),
+        }),
+        Json::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, field)| (name.clone(), value(field)));
+            Kind::StructValue(Struct {
+                fields: fields.collect(),
+            })
+        }
+    };
+    Value { kind: Some(kind) }
 }
 
 #[cfg(test)]

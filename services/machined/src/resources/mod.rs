@@ -14,6 +14,7 @@ pub mod firewall;
 pub mod hardware;
 pub mod image_cache;
 pub mod kernel;
+pub mod kubernetes;
 pub mod logging;
 mod message;
 pub mod meta;

@@ -1,7 +1,6 @@
 //! The methods this version of the node does not answer, and what each waits for. docs/api.md shows them.
 
 const ETCD: &str = "etcd";
-const KUBERNETES: &str = "Kubernetes";
 const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
 const INSTALLER: &str = "the installer";
@@ -10,7 +9,6 @@ const SOFTWARE_RAID: &str = "software RAID";
 
 /// A method's path, and what it waits for.
 pub(super) const ABSENT: &[(&str, &str)] = &[
-    ("/machine.MachineService/Bootstrap", ETCD),
     ("/machine.MachineService/EtcdAlarmDisarm", ETCD),
     ("/machine.MachineService/EtcdAlarmList", ETCD),
     ("/machine.MachineService/EtcdDefragment", ETCD),
@@ -24,7 +22,6 @@ pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.MachineService/EtcdRemoveMemberByID", ETCD),
     ("/machine.MachineService/EtcdSnapshot", ETCD),
     ("/machine.MachineService/EtcdStatus", ETCD),
-    ("/machine.MachineService/Kubeconfig", KUBERNETES),
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
     ("/machine.MachineService/Rollback", INSTALLER),

@@ -10,12 +10,14 @@ use base64::engine::general_purpose::STANDARD;
 use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_config::Document;
+use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_kubernetes::{Settings, admin};
 use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::{absent, duration};
+use super::{absent, actions, duration};
 use crate::certificates;
 use crate::node::{Node, Stage};
 use crate::resources::clock::TimeStatus;
@@ -55,44 +57,64 @@ pub(super) fn client_config(
     })
 }
 
-/// Why the cluster cannot be begun here and now: etcd's data are at `data`, and `patience` is how long the time
-/// may take to be known.
-pub(super) async fn bootstrap(node: &dyn Node, data: &Path, patience: Duration) -> Status {
+/// Begins a cluster with this node: etcd's data are at `data`, and `patience` is how long the time may take to be
+/// known.
+pub(super) async fn bootstrap(
+    node: &dyn Node,
+    request: &api::BootstrapRequest,
+    data: &Path,
+    patience: Duration,
+) -> Result<api::BootstrapResponse, Status> {
     if node.stage() != Stage::Running {
-        return Status::failed_precondition(
+        return Err(Status::failed_precondition(
             "bootstrap is not available yet: the node is not running",
-        );
+        ));
     }
-    let document = match control_plane(node) {
-        Ok(document) => document,
-        Err(status) => return status,
-    };
+    let document = control_plane(node)?;
     let etcd = document.cluster.etcd.as_ref();
     if etcd.is_none_or(|etcd| etcd.ca.is_none()) {
-        return Status::invalid_argument("the machine config has no cluster.etcd.ca");
+        let text = "the machine config has no cluster.etcd.ca";
+        return Err(Status::invalid_argument(text));
+    }
+    if request.recover_etcd {
+        let method = "/machine.MachineService/EtcdRecover";
+        return Err(Status::unimplemented(absent::sentence(method)));
     }
     // Certificates and leases of etcd would be of another time.
     if !matches!(
         timeout(patience, time_is_known(node.store())).await,
         Ok(true)
     ) {
-        return Status::failed_precondition(
+        return Err(Status::failed_precondition(
             "time is not in sync yet: `get timestatus` shows it, and machine.time.servers names the servers",
-        );
+        ));
     }
-    match has_entries(data) {
-        Ok(false) => {}
-        Ok(true) => {
-            return Status::already_exists(format!(
-                "{} is not empty: this node is a member of etcd already",
-                data.display()
-            ));
-        }
-        Err(error) => {
-            return Status::internal(format!("cannot read {}: {error}", data.display()));
-        }
+    let has_data = has_entries(data)
+        .map_err(|error| Status::internal(format!("cannot read {}: {error}", data.display())))?;
+    if has_data {
+        return Err(Status::already_exists(format!(
+            "{} is not empty: this node is a member of etcd already",
+            data.display()
+        )));
     }
-    Status::unimplemented(absent::sentence("/machine.MachineService/Bootstrap"))
+    node.begin_cluster()
+        .map_err(|error| actions::refused(&error))?;
+    Ok(api::BootstrapResponse {
+        messages: vec![api::Bootstrap { metadata: None }],
+    })
+}
+
+/// The administrator's kubeconfig, with a certificate of a year.
+pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
+    let document = control_plane(node)?;
+    let missing = |error: &(dyn std::error::Error + 'static)| {
+        Status::failed_precondition(crate::describe(error))
+    };
+    let settings = Settings::of(&document).map_err(|error| missing(&error))?;
+    let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;
+    let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
+        .map_err(|error| missing(&error))?;
+    Ok(admin(&settings, &certificate).to_string().into_bytes())
 }
 
 /// Waits until a server's time was taken over, or nobody wants it to be; `false` when that will not come.

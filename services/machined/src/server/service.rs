@@ -312,9 +312,24 @@ impl MachineService for Machine {
         actions::reset(self.node.as_ref(), &who, &request.into_inner()).map(Response::new)
     }
 
-    async fn bootstrap(&self, _: Request<api::BootstrapRequest>) -> Answer<api::BootstrapResponse> {
+    async fn bootstrap(
+        &self,
+        request: Request<api::BootstrapRequest>,
+    ) -> Answer<api::BootstrapResponse> {
+        let (request, etcd) = (request.into_inner(), &self.paths.etcd);
         let patience = operator::TIME_PATIENCE;
-        Err(operator::bootstrap(self.node.as_ref(), &self.paths.etcd, patience).await)
+        operator::bootstrap(self.node.as_ref(), &request, etcd, patience)
+            .await
+            .map(Response::new)
+    }
+
+    async fn kubeconfig(&self, _: Request<()>) -> Answer<BoxStream<Data>> {
+        let text = operator::kubeconfig(self.node.as_ref())?;
+        let archive = files::archive_of("kubeconfig", &text);
+        let bytes = archive.map_err(|error| Status::internal(error.to_string()))?;
+        let metadata = None;
+        let whole = futures_util::stream::iter([Ok(Data { metadata, bytes })]);
+        Ok(Response::new(Box::pin(whole)))
     }
 
     async fn generate_client_configuration(

@@ -9,7 +9,7 @@ use corten_sys::child::CapabilitySet;
 use uuid::Uuid;
 
 use super::table::{BACKOFF, READY};
-use super::{CONTAINERD, Condition, Container, Id, Mount, Runner, ServiceSpec};
+use super::{CONTAINERD, Condition, Container, Id, Mount, Root, Runner, ServiceSpec};
 use crate::supervisor::limits::{Limits, Restart};
 
 /// Where the files are that the machine config gives to them.
@@ -124,8 +124,9 @@ fn container(service: &Service, config: Option<&ExtensionServiceConfig>) -> Cont
     args.extend(declared.args.iter().cloned());
     let file = &declared.environment_file;
     Container {
-        root: Path::new(ROOTS).join(&service.name),
+        root: Root::Directory(Path::new(ROOTS).join(&service.name)),
         writable_root: security.writeable_rootfs,
+        host_processes: false,
         writable_sysfs: security.writeable_sysfs,
         args,
         environment,
@@ -226,7 +227,8 @@ restart: untilSuccess
             ]
         );
         let container = parts(&spec);
-        assert_eq!(container.root, Path::new("/usr/local/lib/containers/ups"));
+        let root = Root::Directory("/usr/local/lib/containers/ups".into());
+        assert_eq!(container.root, root);
         assert_eq!(container.args, ["/upsmon", "-F"]);
         assert_eq!(
             container.environment_file.as_deref(),

@@ -3,6 +3,7 @@
 
 pub mod environment;
 pub mod extension;
+pub mod kubernetes;
 mod table;
 mod tools;
 
@@ -98,10 +99,12 @@ pub struct Sandbox {
 /// that work on the machine as a whole (`containerd/seccomp.rs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its root: a directory of the node, which it cannot change.
-    pub root: PathBuf,
-    /// It may write to its root; what it writes lies in memory until the node restarts.
+    /// What it sees as `/`.
+    pub root: Root,
+    /// It may write to its root; what it writes is lost with the container.
     pub writable_root: bool,
+    /// It sees the node's processes, and they can be its.
+    pub host_processes: bool,
     /// It may write to `/sys`.
     pub writable_sysfs: bool,
     /// Program in the root, and arguments.
@@ -126,6 +129,15 @@ pub struct Container {
     pub memory_max: Option<i64>,
     /// What it says is shown on the console, too.
     pub log_to_console: bool,
+}
+
+/// A container's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// A directory of the node, which the container cannot change; what it writes lies in memory.
+    Directory(PathBuf),
+    /// The image of this full name, with tag or digest, which was pulled before ([`Condition::Image`]).
+    Image(String),
 }
 
 /// A mount of a container (OCI runtime spec, config.md, "Mounts").
@@ -156,6 +168,8 @@ pub enum Condition {
     Time,
     /// An `ExtensionServiceConfig` of this name in the machine config.
     Configuration(String),
+    /// The image of this name, unpacked.
+    Image(String),
 }
 
 impl fmt::Display for Condition {
@@ -169,6 +183,7 @@ impl fmt::Display for Condition {
             Condition::Network(NetworkPart::Hostname) => "the node's name",
             Condition::Network(NetworkPart::EtcFiles) => "/etc/hosts and /etc/resolv.conf",
             Condition::Time => "the time to be known",
+            Condition::Image(name) => return write!(f, "the image {name}"),
             Condition::Configuration(name) => {
                 return write!(
                     f,
@@ -213,6 +228,10 @@ pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 pub const NAMES: &str = "/run/names";
 /// Where containers of the node's own get their output's pipe and what they write.
 pub const CONTAINERS: &str = "/run/containers";
+/// The kubelet's files, which it sees as `/etc/kubernetes`; it writes there, too.
+pub const KUBELET_FILES: &str = "/etc/kubernetes";
+/// The authorities that the kubelet believes.
+pub const KUBELET_PKI: &str = "/etc/kubernetes/pki";
 /// What runs containers.
 pub const CONTAINERD: &str = "containerd";
 /// containerd's socket.

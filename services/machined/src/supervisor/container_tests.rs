@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::events::Events;
 use crate::node::{Control, ServiceState, ServiceView};
-use crate::services::{Condition, Runner};
+use crate::services::{Condition, Root, Runner};
 use crate::supervisor::limits::{Backoff, Limits, Restart};
 use crate::supervisor::{Outside, Supervisor};
 
@@ -159,8 +159,9 @@ const LIMITS: Limits = Limits {
 
 pub(crate) fn spec(id: &str) -> ServiceSpec {
     let container = Container {
-        root: "/usr/local/lib/containers/x".into(),
+        root: Root::Directory("/usr/local/lib/containers/x".into()),
         writable_root: false,
+        host_processes: false,
         writable_sysfs: false,
         args: vec!["/x".to_owned()],
         environment: Vec::new(),

@@ -40,6 +40,19 @@ pub(in crate::server) fn copy(request: &api::CopyRequest, sink: &Sink<Data>) -> 
     }
 }
 
+/// An archive with one file, in memory.
+///
+/// # Errors
+/// None that a small file can have.
+pub(in crate::server) fn archive_of(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut header = Header::new_gnu();
+    header.set_size(content.len() as u64);
+    header.set_mode(0o600);
+    archive.append_data(&mut header, name, content)?;
+    archive.into_inner()?.finish()
+}
+
 type Archive<'a> = Builder<GzEncoder<Frames<'a>>>;
 
 /// # Errors

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use tonic::Status;
 
-pub(super) use archive::copy;
+pub(super) use archive::{archive_of, copy};
 pub(super) use content::read;
 pub(super) use list::list;
 pub(super) use usage::usage;

@@ -56,6 +56,8 @@ pub(super) struct Remembering {
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
     audited: Mutex<Vec<String>>,
+    /// Somebody began a cluster.
+    pub(super) begun: AtomicBool,
     /// Applying the next config begins when another one comes here, and ends when he comes again.
     slow: Mutex<Option<Arc<Barrier>>>,
     /// Who asks for the services meets a bug.
@@ -73,6 +75,11 @@ impl Remembering {
 }
 
 impl Node for Remembering {
+    fn begin_cluster(&self) -> Result<(), SubmitError> {
+        self.begun.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
     fn audit(&self, line: &str) {
         self.audited.lock().unwrap().push(line.to_owned());
     }

@@ -1,0 +1,200 @@
+//! The certificates of a control plane node.
+
+use std::time::{Duration, SystemTime};
+
+use corten_config::{Document, IssuingCa};
+use corten_pki::{Ca, CertificateAndKey, Leaf, PkiError, Usage};
+
+use crate::{ControlPlane, Facts, Settings, nth};
+
+/// Certificates of Kubernetes last a year; another is made at half of it.
+pub const LIFETIME: Duration = Duration::from_secs(8_760 * 60 * 60);
+
+/// Why there are no certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The config has no authority that can sign.
+    #[error(
+        "{0} has no certificate and key in the machine config: a control plane node signs by it"
+    )]
+    NoAuthority(&'static str),
+    /// An authority of the config cannot be used, or a name is none.
+    #[error("{0}")]
+    Pki(&'static str, #[source] PkiError),
+}
+
+/// The authorities of the config that sign on a control plane node.
+#[derive(Debug)]
+pub struct Authorities {
+    /// Of the Kubernetes API.
+    pub kubernetes: Ca,
+    /// Of the aggregation layer.
+    pub aggregator: Ca,
+    /// Of etcd.
+    pub etcd: Ca,
+}
+
+impl Authorities {
+    /// Those of the config.
+    ///
+    /// # Errors
+    /// One is not there, or cannot sign.
+    pub fn of(document: &Document) -> Result<Authorities, CertificateError> {
+        Ok(Authorities {
+            kubernetes: signs("cluster.ca", document.kubernetes_ca())?,
+            aggregator: signs("cluster.aggregatorCA", document.aggregator_ca())?,
+            etcd: etcd_authority(document)?,
+        })
+    }
+}
+
+/// The authority of etcd alone.
+///
+/// # Errors
+/// It is not there, or cannot sign.
+pub fn etcd_authority(document: &Document) -> Result<Ca, CertificateError> {
+    let field = "cluster.etcd.ca";
+    let etcd = document.cluster.etcd.as_ref();
+    let ca = etcd.and_then(|etcd| etcd.ca.as_ref());
+    signs(
+        field,
+        ca.map(|ca| IssuingCa {
+            field,
+            crt: &ca.crt,
+            key: &ca.key,
+        }),
+    )
+}
+
+fn signs(field: &'static str, ca: Option<IssuingCa<'_>>) -> Result<Ca, CertificateError> {
+    let ca = ca.filter(|ca| !ca.crt.is_empty() && !ca.key.is_empty());
+    let ca = ca.ok_or(CertificateError::NoAuthority(field))?;
+    let field = ca.field;
+    Ca::from_pem(ca.crt, ca.key.expose()).map_err(|error| CertificateError::Pki(field, error))
+}
+
+/// What the parts of the control plane show each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificates {
+    /// kube-apiserver, to its callers.
+    pub api_server: CertificateAndKey,
+    /// kube-apiserver, to kubelets.
+    pub kubelet_client: CertificateAndKey,
+    /// kube-apiserver, to extension API servers.
+    pub front_proxy: CertificateAndKey,
+    /// kube-apiserver, to etcd.
+    pub etcd_client: CertificateAndKey,
+    /// kube-controller-manager, to kube-apiserver.
+    pub controller_manager: CertificateAndKey,
+    /// kube-scheduler, to kube-apiserver.
+    pub scheduler: CertificateAndKey,
+}
+
+impl Certificates {
+    /// Makes all of them.
+    ///
+    /// # Errors
+    /// A name of the API is neither an address nor a DNS name, or `now` does not fit.
+    pub fn issue(
+        authorities: &Authorities,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Certificates, CertificateError> {
+        let client = |ca: &Ca, common_name: &str, organizations: &[&str]| {
+            let leaf = Leaf {
+                common_name,
+                organizations,
+                names: &[],
+                usage: Usage::Client,
+            };
+            ca.leaf(&leaf, now, LIFETIME)
+                .map_err(|error| CertificateError::Pki("certificates of Kubernetes", error))
+        };
+        let server = Leaf {
+            common_name: "kube-apiserver",
+            organizations: &["kube-master"],
+            names,
+            usage: Usage::Server,
+        };
+        let kubernetes = &authorities.kubernetes;
+        let component = |name: &str| client(kubernetes, name, &[name]);
+        Ok(Certificates {
+            api_server: kubernetes
+                .leaf(&server, now, LIFETIME)
+                .map_err(|error| CertificateError::Pki("cluster.apiServer.certSANs", error))?,
+            kubelet_client: client(kubernetes, "apiserver-kubelet-client", &["system:masters"])?,
+            front_proxy: client(&authorities.aggregator, "front-proxy-client", &[])?,
+            etcd_client: client(&authorities.etcd, "kube-apiserver", &[])?,
+            controller_manager: component("system:kube-controller-manager")?,
+            scheduler: component("system:kube-scheduler")?,
+        })
+    }
+}
+
+/// A certificate of the cluster's administrator.
+///
+/// # Errors
+/// `now` does not fit.
+pub fn admin_certificate(ca: &Ca, now: SystemTime) -> Result<CertificateAndKey, CertificateError> {
+    let leaf = Leaf {
+        common_name: "admin",
+        organizations: &["system:masters"],
+        names: &[],
+        usage: Usage::Client,
+    };
+    ca.leaf(&leaf, now, LIFETIME)
+        .map_err(|error| CertificateError::Pki("the administrator's certificate", error))
+}
+
+/// Every name and address of the Kubernetes API on this node, each once.
+#[must_use]
+pub fn api_names(settings: &Settings, control_plane: &ControlPlane, facts: &Facts) -> Vec<String> {
+    let domain = &settings.domain;
+    let mut names = vec![
+        "kubernetes".to_owned(),
+        "kubernetes.default".to_owned(),
+        "kubernetes.default.svc".to_owned(),
+        format!("kubernetes.default.svc.{domain}"),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+        "::1".to_owned(),
+        facts.hostname.clone(),
+        facts.fqdn.clone(),
+        host(&settings.endpoint).to_owned(),
+    ];
+    names.extend(control_plane.names.iter().cloned());
+    names.extend(facts.addresses.iter().map(ToString::to_string));
+    let networks = settings.services.iter();
+    let first = networks.filter_map(|network| nth(network, 1));
+    names.extend(first.map(|address| address.to_string()));
+    names.retain(|name| !name.is_empty());
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
+}
+
+/// The host of a URL, without brackets.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    if let Some(rest) = authority.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    authority.split(':').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_an_endpoint_is_found_with_and_without_port_and_brackets() {
+        for (url, expected) in [
+            ("https://10.0.0.1:6443", "10.0.0.1"),
+            ("https://[fd00::1]:6443/", "fd00::1"),
+            ("https://cp.example.com", "cp.example.com"),
+        ] {
+            assert_eq!(host(url), expected);
+        }
+    }
+}

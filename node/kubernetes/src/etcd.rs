@@ -1,0 +1,138 @@
+//! etcd: its certificates and its arguments (etcd, "Configuration options").
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use corten_pki::{CA_LIFETIME, Ca, CertificateAndKey, Leaf, PkiError, Usage};
+
+use crate::Facts;
+
+/// Its certificates last as long as an authority: it is not restarted for them.
+const LIFETIME: Duration = CA_LIFETIME;
+/// Where it sees its certificates.
+pub const SECRETS: &str = "/system/secrets/etcd";
+/// Where its data lie, on the node and in its container.
+pub const DATA: &str = "/var/lib/etcd";
+/// Where clients reach it.
+pub const CLIENT_PORT: u16 = 2379;
+/// Where its other members reach it.
+pub const PEER_PORT: u16 = 2380;
+/// Where its metrics and its health are served.
+const METRICS_PORT: u16 = 2383;
+
+/// Certificates of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificates {
+    /// To clients.
+    pub server: CertificateAndKey,
+    /// To other members.
+    pub peer: CertificateAndKey,
+    /// machined's, to any member.
+    pub admin: CertificateAndKey,
+}
+
+impl Certificates {
+    /// Makes all of them.
+    ///
+    /// # Errors
+    /// The host name is no DNS name, or `now` does not fit.
+    pub fn issue(ca: &Ca, facts: &Facts, now: SystemTime) -> Result<Certificates, PkiError> {
+        let mut names: Vec<String> = vec![facts.hostname.clone(), facts.fqdn.clone()];
+        names.dedup();
+        names.retain(|name| !name.is_empty());
+        names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+        names.extend(facts.addresses.iter().map(ToString::to_string));
+        let member = Leaf {
+            common_name: &facts.hostname,
+            organizations: &[],
+            names: &names,
+            usage: Usage::Both,
+        };
+        let admin = Leaf {
+            common_name: "talos",
+            organizations: &[],
+            names: &[],
+            usage: Usage::Client,
+        };
+        Ok(Certificates {
+            server: ca.leaf(&member, now, LIFETIME)?,
+            peer: ca.leaf(&member, now, LIFETIME)?,
+            admin: ca.leaf(&admin, now, LIFETIME)?,
+        })
+    }
+}
+
+/// How a member starts that has no data yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// It is the first member of a new cluster.
+    New,
+    /// It joins these members, each a name and a URL of its peers' port, itself among them.
+    Join(Vec<(String, String)>),
+    /// It has data, which say all.
+    Resume,
+}
+
+/// Program and arguments of a member that others reach at `address`.
+#[must_use]
+pub fn args(facts: &Facts, address: IpAddr, start: &Start) -> Vec<String> {
+    let any = match address {
+        IpAddr::V4(_) => "0.0.0.0",
+        IpAddr::V6(_) => "[::]",
+    };
+    let peer = peer_url(address);
+    let (state, cluster) = match start {
+        Start::New | Start::Resume => ("new", vec![(facts.hostname.clone(), peer.clone())]),
+        Start::Join(members) => ("existing", members.clone()),
+    };
+    let cluster: Vec<String> = cluster
+        .iter()
+        .map(|(name, url)| format!("{name}={url}"))
+        .collect();
+    let flags = [
+        ("name", facts.hostname.clone()),
+        ("data-dir", DATA.to_owned()),
+        ("auto-tls", "false".to_owned()),
+        ("peer-auto-tls", "false".to_owned()),
+        ("client-cert-auth", "true".to_owned()),
+        ("peer-client-cert-auth", "true".to_owned()),
+        ("cert-file", format!("{SECRETS}/server.crt")),
+        ("key-file", format!("{SECRETS}/server.key")),
+        ("trusted-ca-file", format!("{SECRETS}/ca.crt")),
+        ("peer-cert-file", format!("{SECRETS}/peer.crt")),
+        ("peer-key-file", format!("{SECRETS}/peer.key")),
+        ("peer-trusted-ca-file", format!("{SECRETS}/ca.crt")),
+        ("tls-min-version", "TLS1.3".to_owned()),
+        ("listen-peer-urls", format!("https://{any}:{PEER_PORT}")),
+        ("listen-client-urls", format!("https://{any}:{CLIENT_PORT}")),
+        (
+            "listen-client-http-urls",
+            format!("https://{any}:{METRICS_PORT}"),
+        ),
+        ("initial-advertise-peer-urls", peer),
+        ("advertise-client-urls", url(address, CLIENT_PORT)),
+        ("initial-cluster", cluster.join(",")),
+        ("initial-cluster-state", state.to_owned()),
+        ("watch-progress-notify-interval", "5s".to_owned()),
+        (
+            "feature-gates",
+            "InitialCorruptCheck=true,CompactHashCheck=true".to_owned(),
+        ),
+    ];
+    let mut args = vec!["/usr/local/bin/etcd".to_owned()];
+    args.extend(flags.map(|(name, value)| format!("--{name}={value}")));
+    args
+}
+
+/// Where other members reach a member.
+#[must_use]
+pub fn peer_url(address: IpAddr) -> String {
+    url(address, PEER_PORT)
+}
+
+fn url(address: IpAddr, port: u16) -> String {
+    match address {
+        IpAddr::V4(address) => format!("https://{address}:{port}"),
+        IpAddr::V6(address) => format!("https://[{address}]:{port}"),
+    }
+}

@@ -1,0 +1,81 @@
+//! Kubeconfigs (kubeconfig v1, `clientcmd/api/v1`), as JSON, which is YAML, too.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use corten_pki::CertificateAndKey;
+use serde_json::{Value, json};
+
+use crate::Settings;
+
+/// What a kubeconfig's user shows.
+#[derive(Debug, Clone, Copy)]
+pub enum Identity<'a> {
+    /// A certificate.
+    Certificate(&'a CertificateAndKey),
+    /// A bootstrap token.
+    Token(&'a str),
+}
+
+/// A kubeconfig of a component of the node, which calls `server`.
+#[must_use]
+pub fn kubeconfig(settings: &Settings, server: &str, name: &str, identity: Identity<'_>) -> Value {
+    let cluster = "local";
+    named(
+        settings,
+        server,
+        cluster,
+        name,
+        &format!("{name}@{cluster}"),
+        identity,
+    )
+}
+
+/// The kubeconfig of the cluster's administrator.
+#[must_use]
+pub fn admin(settings: &Settings, certificate: &CertificateAndKey) -> Value {
+    let cluster = &settings.cluster;
+    let name = format!("admin@{cluster}");
+    let identity = Identity::Certificate(certificate);
+    named(
+        settings,
+        &settings.endpoint,
+        cluster,
+        &name,
+        &name,
+        identity,
+    )
+}
+
+fn named(
+    settings: &Settings,
+    server: &str,
+    cluster: &str,
+    user: &str,
+    context: &str,
+    identity: Identity<'_>,
+) -> Value {
+    let identity = match identity {
+        Identity::Certificate(pair) => json!({
+            "client-certificate-data": STANDARD.encode(&pair.crt),
+            "client-key-data": STANDARD.encode(&pair.key),
+        }),
+        Identity::Token(token) => json!({ "token": token }),
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": cluster,
+            "cluster": {
+                "server": server,
+                "certificate-authority-data": STANDARD.encode(&settings.authorities),
+            },
+        }],
+        "users": [{ "name": user, "user": identity }],
+        "contexts": [{
+            "name": context,
+            "context": { "cluster": cluster, "namespace": "default", "user": user },
+        }],
+        "current-context": context,
+    })
+}

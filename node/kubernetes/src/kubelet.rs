@@ -1,0 +1,127 @@
+//! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`), its arguments, its files.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::{Facts, Identity, Node, Settings, kubeconfig};
+
+/// Where it sees its files, and where they lie on the node.
+pub const FILES: &str = "/etc/kubernetes";
+/// Where it keeps its own certificates.
+pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
+/// Asked whether it is well.
+pub const HEALTH_PORT: u16 = 10248;
+/// Keeps pods of others away from a node that runs the control plane.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Program and arguments. `addresses` are those that the node has in Kubernetes, one of each family.
+#[must_use]
+pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let mut labels: Vec<String> = node
+        .labels
+        .iter()
+        // A node may not give itself what says more of it (Kubernetes, NodeRestriction).
+        .filter(|(name, _)| !name.starts_with("node-role.kubernetes.io/"))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    labels.sort();
+    let mut args = vec![
+        "/usr/local/bin/kubelet".to_owned(),
+        format!("--bootstrap-kubeconfig={FILES}/bootstrap-kubeconfig"),
+        format!("--cert-dir={CERTIFICATES}"),
+        format!("--config={FILES}/kubelet.yaml"),
+        format!("--hostname-override={}", facts.nodename),
+        format!("--kubeconfig={FILES}/kubeconfig-kubelet"),
+    ];
+    if !addresses.is_empty() {
+        args.push(format!("--node-ip={}", addresses.join(",")));
+    }
+    if !labels.is_empty() {
+        args.push(format!("--node-labels={}", labels.join(",")));
+    }
+    args
+}
+
+/// Its configuration. `static_pods` is where machined serves the pods of the node itself, `resolver` the file that
+/// names the node's name servers to pods.
+#[must_use]
+pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &str) -> Value {
+    let memory = if node.is_control_plane {
+        "512Mi"
+    } else {
+        "384Mi"
+    };
+    let taints = match node.tainted {
+        true => vec![json!({ "key": CONTROL_PLANE, "effect": "NoSchedule" })],
+        false => Vec::new(),
+    };
+    let manifests = if node.reads_manifests {
+        format!("{FILES}/manifests")
+    } else {
+        String::new()
+    };
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "0.0.0.0",
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": format!("{FILES}/pki/ca.crt") },
+        },
+        "authorization": { "mode": "Webhook" },
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": "/",
+        "clusterDNS": node.dns,
+        "clusterDomain": settings.domain,
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "failSwapOn": false,
+        "kubeletCgroups": "/podruntime/kubelet",
+        "logging": { "format": "json" },
+        "oomScoreAdj": -450,
+        "port": 10250,
+        "protectKernelDefaults": true,
+        "registerWithTaints": taints,
+        "resolvConf": resolver,
+        "rotateCertificates": true,
+        "seccompDefault": node.seccomp,
+        "serializeImagePulls": false,
+        "shutdownGracePeriod": "30s",
+        "shutdownGracePeriodCriticalPods": "10s",
+        "staticPodPath": manifests,
+        "staticPodURL": static_pods,
+        "streamingConnectionIdleTimeout": "5m",
+        "systemCgroups": "/system",
+        "systemReserved": {
+            "cpu": "50m",
+            "ephemeral-storage": "256Mi",
+            "memory": memory,
+            "pid": "100",
+        },
+        "tlsMinVersion": "VersionTLS13",
+    })
+}
+
+/// What a kubelet shows to the cluster until it has a certificate.
+#[must_use]
+pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
+    kubeconfig(
+        settings,
+        server,
+        "kubelet",
+        Identity::Token(&settings.token),
+    )
+}
+
+/// The addresses that the node has in Kubernetes: the first of each family that pods have.
+#[must_use]
+pub fn addresses(settings: &Settings, facts: &Facts) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for network in &settings.pods {
+        let family = |address: &&IpAddr| address.is_ipv4() == network.address.is_ipv4();
+        found.extend(facts.addresses.iter().find(family));
+    }
+    found
+}

@@ -1,0 +1,47 @@
+//! kube-controller-manager.
+
+use super::{Part, flag, probes, secret};
+use crate::{ControlPlane, Settings};
+
+const NAME: &str = "kube-controller-manager";
+const PORT: u16 = 10257;
+
+pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Part {
+    let kubeconfig = secret(NAME, "kubeconfig");
+    let mut flags = vec![
+        flag("allocate-node-cidrs", "true"),
+        flag("authentication-kubeconfig", &kubeconfig),
+        flag("authorization-kubeconfig", &kubeconfig),
+        flag("bind-address", "127.0.0.1"),
+        flag("cluster-cidr", Settings::joined(&settings.pods)),
+        flag("cluster-signing-cert-file", secret(NAME, "ca.crt")),
+        flag("cluster-signing-key-file", secret(NAME, "ca.key")),
+        flag("configure-cloud-routes", "false"),
+        flag("controllers", "*"),
+        flag("kubeconfig", &kubeconfig),
+        flag("leader-elect", "true"),
+        flag("profiling", "false"),
+        flag("root-ca-file", secret(NAME, "ca.crt")),
+        flag(
+            "service-account-private-key-file",
+            secret(NAME, "service-account.key"),
+        ),
+        flag(
+            "service-cluster-ip-range",
+            Settings::joined(&settings.services),
+        ),
+        flag("terminated-pod-gc-threshold", "100"),
+        flag("tls-min-version", "VersionTLS13"),
+        flag("use-service-account-credentials", "true"),
+    ];
+    flags.sort();
+    Part {
+        name: NAME,
+        image: control_plane.images.controller_manager.clone(),
+        flags,
+        requests: (50, 256),
+        capabilities: &[],
+        probes: probes(PORT, "/healthz", None),
+        directories: Vec::new(),
+    }
+}

@@ -1,0 +1,203 @@
+//! The static pods of a control plane node.
+
+mod api_server;
+mod controller_manager;
+mod scheduler;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::files::Component;
+use crate::{ControlPlane, Settings};
+
+/// Where the kubelet is told to find a component's files on the node.
+pub const HOST_SECRETS: &str = "/run/kubernetes/secrets";
+/// The same for its configuration.
+pub const HOST_CONFIG: &str = "/run/kubernetes/config";
+/// Where it sees them.
+const SECRETS: &str = "/system/secrets/kubernetes";
+const CONFIG: &str = "/system/config/kubernetes";
+/// Where kube-apiserver writes what it audits.
+pub const AUDIT_LOG: &str = "/var/log/audit/kube";
+
+/// A pod that the kubelet runs without asking anybody.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StaticPod {
+    /// Its name.
+    pub id: &'static str,
+    /// The pod (Kubernetes, Pod v1).
+    pub pod: Value,
+}
+
+/// The pods of the control plane.
+#[must_use]
+pub fn static_pods(
+    settings: &Settings,
+    control_plane: &ControlPlane,
+    components: &[Component],
+) -> Vec<StaticPod> {
+    let of = |name: &str| components.iter().find(|component| component.name == name);
+    let parts = [
+        api_server::container(settings, control_plane),
+        controller_manager::container(settings, control_plane),
+        scheduler::container(control_plane),
+    ];
+    let pods = parts.into_iter().filter_map(|part| {
+        let component = of(part.name)?;
+        Some(StaticPod {
+            id: part.name,
+            pod: pod(&part, component),
+        })
+    });
+    pods.collect()
+}
+
+/// What differs from one component to the other.
+struct Part {
+    name: &'static str,
+    image: String,
+    flags: Vec<(&'static str, String)>,
+    /// Of thousandths of a processor, and of MiB.
+    requests: (u32, u32),
+    capabilities: &'static [&'static str],
+    probes: Vec<(&'static str, Value)>,
+    /// Directories of the node beside those of its files: a name, a path, whether it is written to.
+    directories: Vec<(&'static str, &'static str, bool)>,
+}
+
+fn pod(part: &Part, component: &Component) -> Value {
+    let name = part.name;
+    let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    let mut command = vec![format!("/usr/local/bin/{name}")];
+    command.extend(
+        part.flags
+            .iter()
+            .map(|(flag, value)| format!("--{flag}={value}")),
+    );
+    let mut volumes = vec![
+        host("secrets", &format!("{HOST_SECRETS}/{name}")),
+        host("config", &format!("{HOST_CONFIG}/{name}")),
+        json!({ "name": "scratch", "emptyDir": { "medium": "Memory" } }),
+    ];
+    let mut mounts = vec![
+        mount("secrets", &format!("{SECRETS}/{name}"), true),
+        mount("config", &format!("{CONFIG}/{name}"), true),
+        mount("scratch", "/tmp", false),
+        json!({ "name": "scratch", "mountPath": "/var/run/kubernetes", "subPath": "run" }),
+    ];
+    for (volume, path, writes) in &part.directories {
+        volumes.push(host(volume, path));
+        mounts.push(mount(volume, path, !writes));
+    }
+    let (cpu, memory) = part.requests;
+    let mut container = json!({
+        "name": name,
+        "image": part.image,
+        "command": command,
+        "env": [{
+            "name": "POD_IP",
+            "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } },
+        }],
+        "resources": { "requests": { "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") } },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"], "add": part.capabilities },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "volumeMounts": mounts,
+    });
+    if let Some(fields) = container.as_object_mut() {
+        for (probe, value) in &part.probes {
+            fields.insert((*probe).to_owned(), value.clone());
+        }
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "annotations": {
+                "talos.dev/config-file-version": digest(&component.config),
+                "talos.dev/secrets-version": digest(&component.secrets),
+            },
+            "labels": {
+                "tier": "control-plane",
+                "k8s-app": name,
+                "component": name,
+                "app.kubernetes.io/name": name,
+                "app.kubernetes.io/version": version,
+                "app.kubernetes.io/component": "control-plane",
+                "app.kubernetes.io/managed-by": "Corten",
+            },
+        },
+        "spec": {
+            "priorityClassName": "system-cluster-critical",
+            "priority": 2_000_000_000,
+            "hostNetwork": true,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": component.uid,
+                "runAsGroup": component.uid,
+                "fsGroup": component.uid,
+            },
+            "containers": [container],
+            "volumes": volumes,
+        },
+    })
+}
+
+fn host(name: &str, path: &str) -> Value {
+    json!({ "name": name, "hostPath": { "path": path } })
+}
+
+fn mount(name: &str, path: &str, read_only: bool) -> Value {
+    json!({ "name": name, "mountPath": path, "readOnly": read_only })
+}
+
+/// How the kubelet asks over HTTPS whether a component is well. A start may take five minutes, as on a machine without
+/// hardware virtualisation it does.
+fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Value)> {
+    let ask = |path: &str, failures: u32, period: u32| {
+        json!({
+            "httpGet": { "host": "127.0.0.1", "path": path, "port": port, "scheme": "HTTPS" },
+            "failureThreshold": failures,
+            "periodSeconds": period,
+            "timeoutSeconds": 15,
+        })
+    };
+    let mut probes = vec![
+        ("startupProbe", ask(live, 60, 5)),
+        ("livenessProbe", ask(live, 8, 10)),
+    ];
+    if let Some(path) = ready {
+        probes.push(("readinessProbe", ask(path, 3, 5)));
+    }
+    probes
+}
+
+/// Stands for the content of the files that are read at the start alone: with another, the pod starts anew.
+fn digest(files: &[crate::files::File]) -> String {
+    let mut digest = Sha256::new();
+    for file in files.iter().filter(|file| file.is_read_once) {
+        digest.update(file.name);
+        digest.update([0]);
+        digest.update(file.content.expose());
+        digest.update([0]);
+    }
+    hex::encode(digest.finalize())
+}
+
+fn flag(name: &'static str, value: impl Into<String>) -> (&'static str, String) {
+    (name, value.into())
+}
+
+/// A file of the component's secrets, as the component sees it.
+fn secret(component: &str, name: &str) -> String {
+    format!("{SECRETS}/{component}/{name}")
+}
+
+fn config(component: &str, name: &str) -> String {
+    format!("{CONFIG}/{component}/{name}")
+}

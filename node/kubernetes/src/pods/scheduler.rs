@@ -1,0 +1,30 @@
+//! kube-scheduler.
+
+use super::{Part, config, flag, probes, secret};
+use crate::ControlPlane;
+
+const NAME: &str = "kube-scheduler";
+const PORT: u16 = 10259;
+
+pub(super) fn container(control_plane: &ControlPlane) -> Part {
+    let kubeconfig = secret(NAME, "kubeconfig");
+    let flags = vec![
+        flag("authentication-kubeconfig", &kubeconfig),
+        flag("authentication-tolerate-lookup-failure", "false"),
+        flag("authorization-kubeconfig", &kubeconfig),
+        flag("bind-address", "127.0.0.1"),
+        flag("config", config(NAME, "scheduler-config.yaml")),
+        flag("leader-elect", "true"),
+        flag("profiling", "false"),
+        flag("tls-min-version", "VersionTLS13"),
+    ];
+    Part {
+        name: NAME,
+        image: control_plane.images.scheduler.clone(),
+        flags,
+        requests: (10, 64),
+        capabilities: &[],
+        probes: probes(PORT, "/livez", Some("/readyz")),
+        directories: Vec::new(),
+    }
+}

@@ -1,0 +1,344 @@
+//! What the machine config says of Kubernetes, in either of its forms.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use corten_config::Document;
+use corten_config::Word;
+use corten_config::images::bundled;
+use corten_config::kinds::{
+    KubeAPIServerCAConfig, KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
+    KubeAuthenticationConfig, KubeAuthorizerConfig, KubeControllerManagerConfig, KubeCoreDNSConfig,
+    KubeEtcdEncryptionConfig, KubeNetworkConfig, KubeNodeConfig, KubeProxyConfig,
+    KubeSchedulerConfig, KubeletConfig,
+};
+use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, CniName};
+use corten_config::values::{Cidr, Object};
+use serde_json::{Value, json};
+
+/// The port of the Kubernetes API unless the config says another.
+const API_PORT: u16 = 6443;
+/// The place of the cluster's DNS among the addresses of services.
+const DNS: u128 = 10;
+
+/// Something without which a node runs no Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not in the machine config: add it, `cortenctl gen config` writes it")]
+pub struct Missing(pub &'static str);
+
+/// What every node of a cluster has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The URL of the Kubernetes API.
+    pub endpoint: String,
+    /// The domain of the cluster's DNS.
+    pub domain: String,
+    /// Networks of pods.
+    pub pods: Vec<Cidr>,
+    /// Networks of services.
+    pub services: Vec<Cidr>,
+    /// The port of the Kubernetes API on control plane nodes.
+    pub api_port: u16,
+    /// The authorities of the Kubernetes API, PEM.
+    pub authorities: String,
+    /// What a new kubelet shows to the cluster.
+    pub token: String,
+}
+
+/// What the node itself is to be in Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The kubelet's image.
+    pub image: String,
+    /// Name servers of pods.
+    pub dns: Vec<IpAddr>,
+    /// It runs the control plane.
+    pub is_control_plane: bool,
+    /// Pods without a profile run under the runtime's seccomp profile.
+    pub seccomp: bool,
+    /// Pods of others are kept away from this node.
+    pub tainted: bool,
+    /// Labels of the node.
+    pub labels: Vec<(String, String)>,
+    /// Static pods are read from `/etc/kubernetes/manifests`, too.
+    pub reads_manifests: bool,
+}
+
+/// The images of a control plane node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// Of etcd.
+    pub etcd: String,
+    /// Of kube-apiserver.
+    pub api_server: String,
+    /// Of kube-controller-manager.
+    pub controller_manager: String,
+    /// Of kube-scheduler.
+    pub scheduler: String,
+    /// Of kube-proxy; `None`: the cluster runs none.
+    pub proxy: Option<String>,
+    /// Of CoreDNS; `None`: the cluster runs none.
+    pub dns: Option<String>,
+    /// Of flannel; `None`: the cluster runs none.
+    pub flannel: Option<String>,
+}
+
+/// What a control plane node has beside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlPlane {
+    /// What it runs.
+    pub images: Images,
+    /// Further names of the API's certificate.
+    pub names: Vec<String>,
+    /// What encrypts secrets in etcd by AES-CBC: base64 of a key; empty: nothing does.
+    pub aescbc: String,
+    /// The same by XSalsa20 and Poly1305.
+    pub secretbox: String,
+    /// The whole `EncryptionConfiguration`, where the config has one.
+    pub encryption: Option<Value>,
+    /// The audit policy; `None`: metadata of everything.
+    pub audit_policy: Option<Value>,
+    /// Admission plugins and their configurations.
+    pub admission: Vec<(String, Value)>,
+    /// The fields of the `AuthenticationConfiguration`; `None`: there is only the usual one.
+    pub authentication: Option<Value>,
+    /// Who decides beside the usual two, each as in an `AuthorizationConfiguration`.
+    pub authorizers: Vec<Value>,
+    /// What carries packets to services, as kube-proxy names it.
+    pub proxy_mode: &'static str,
+}
+
+impl Settings {
+    /// What the config says.
+    ///
+    /// # Errors
+    /// [`Missing`] when it has no authority of Kubernetes: the node runs no Kubernetes then.
+    pub fn of(document: &Document) -> Result<Settings, Missing> {
+        let cluster = &document.cluster;
+        let network = document.all::<KubeNetworkConfig>().next();
+        let server = document.all::<KubeAPIServerConfig>().next();
+        let domain = match network {
+            Some(network) => network.dns_domain.as_ref(),
+            None => cluster.network.dns_domain.as_ref(),
+        };
+        let api_port = match server {
+            Some(server) => server.api_port,
+            None => cluster.control_plane.local_api_server_port,
+        };
+        let mut authorities: Vec<&str> = Vec::new();
+        authorities.extend(document.kubernetes_ca().map(|ca| ca.crt));
+        authorities.extend(cluster.accepted_cas.iter().map(|ca| &*ca.crt));
+        let by_kind = document.all::<KubeAPIServerCAConfig>();
+        authorities.extend(by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca)));
+        authorities.retain(|crt| !crt.is_empty());
+        if authorities.is_empty() {
+            return Err(Missing("cluster.ca.crt"));
+        }
+        let authorities: Vec<&str> = authorities.into_iter().map(str::trim).collect();
+        let or = |networks: &[Cidr], usual: &str| match networks {
+            [] => Cidr::parse(usual).into_iter().collect(),
+            _ => networks.to_vec(),
+        };
+        Ok(Settings {
+            cluster: document.cluster_name().to_owned(),
+            endpoint: document.endpoint().to_owned(),
+            domain: domain.map_or("cluster.local".to_owned(), |domain| domain.to_string()),
+            pods: or(document.pod_subnets(), "10.244.0.0/16"),
+            services: or(document.service_subnets(), "10.96.0.0/12"),
+            api_port: api_port.unwrap_or(API_PORT),
+            authorities: authorities.join("\n") + "\n",
+            token: cluster.token.expose().to_owned(),
+        })
+    }
+
+    /// Where the Kubernetes API answers on a control plane node itself.
+    #[must_use]
+    pub fn local_endpoint(&self) -> String {
+        format!("https://127.0.0.1:{}", self.api_port)
+    }
+
+    /// Networks as the arguments of Kubernetes' programs have them.
+    #[must_use]
+    pub fn joined(networks: &[Cidr]) -> String {
+        let texts: Vec<String> = networks.iter().map(ToString::to_string).collect();
+        texts.join(",")
+    }
+}
+
+impl Node {
+    /// What the config says.
+    ///
+    /// # Errors
+    /// [`Missing`] when it names no image of the kubelet.
+    pub fn of(document: &Document, settings: &Settings) -> Result<Node, Missing> {
+        let kubelet = &document.machine.kubelet;
+        let by_kind = document.all::<KubeletConfig>().next();
+        let image = match by_kind {
+            Some(config) => Some(config.image.clone()),
+            None => kubelet.image.clone(),
+        };
+        let own_dns = match by_kind {
+            Some(config) => &config.cluster_dns,
+            None => &kubelet.cluster_dns,
+        };
+        let usual_dns = || {
+            let networks = settings.services.iter();
+            networks.filter_map(|network| nth(network, DNS)).collect()
+        };
+        let seccomp = match by_kind {
+            Some(config) => config.default_runtime_seccomp_profile_enabled,
+            None => kubelet.default_runtime_seccomp_profile_enabled,
+        };
+        let own = document.all::<KubeNodeConfig>().next();
+        let labels = own.map_or(&document.machine.node_labels, |own| &own.labels);
+        let is_control_plane = document.machine.kind.is_control_plane();
+        Ok(Node {
+            image: image.ok_or(Missing("machine.kubelet.image"))?,
+            dns: match own_dns.is_empty() {
+                true => usual_dns(),
+                false => own_dns.clone(),
+            },
+            is_control_plane,
+            seccomp: seccomp.unwrap_or_default(),
+            tainted: is_control_plane && !document.cluster.allow_scheduling_on_control_planes,
+            labels: labels
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            reads_manifests: !kubelet.disable_manifests_directory.unwrap_or_default(),
+        })
+    }
+}
+
+impl ControlPlane {
+    /// What the config says.
+    ///
+    /// # Errors
+    /// [`Missing`] when it names no image of a component.
+    pub fn of(document: &Document) -> Result<ControlPlane, Missing> {
+        let cluster = &document.cluster;
+        let server = document.all::<KubeAPIServerConfig>().next();
+        let names = server.map_or(&cluster.api_server.cert_sans, |server| {
+            &server.cert_extra_sans
+        });
+        let encryption = document.all::<KubeEtcdEncryptionConfig>().next();
+        let audit_policy = match document.all::<KubeAuditPolicyConfig>().next() {
+            Some(policy) => policy.configuration.as_ref(),
+            None => cluster.api_server.audit_policy.as_ref(),
+        };
+        let authentication = document.all::<KubeAuthenticationConfig>().next();
+        let proxy = document.all::<KubeProxyConfig>().next();
+        let json = |object: Option<&Object>| object.map(Object::json);
+        Ok(ControlPlane {
+            images: images(document)?,
+            names: names.clone(),
+            aescbc: cluster.aescbc_encryption_secret.expose().to_owned(),
+            secretbox: cluster.secretbox_encryption_secret.expose().to_owned(),
+            encryption: json(encryption.and_then(|encryption| encryption.config.as_ref())),
+            audit_policy: json(audit_policy),
+            admission: admission(document)
+                .map(|plugin| {
+                    let configuration = json(plugin.configuration.as_ref());
+                    (plugin.name.clone(), configuration.unwrap_or_default())
+                })
+                .collect(),
+            authentication: json(authentication.and_then(|own| own.configuration.as_ref())),
+            authorizers: authorizers(document),
+            proxy_mode: proxy.map_or(cluster.proxy.mode, |proxy| proxy.mode).word(),
+        })
+    }
+}
+
+fn admission(document: &Document) -> impl Iterator<Item = &AdmissionPlugin> {
+    let by_kind = document.all::<KubeAdmissionControlConfig>();
+    let old = document.cluster.api_server.admission_control.iter();
+    old.chain(by_kind.map(|config| &config.plugin))
+}
+
+/// Those of the config in its order, but for the usual two.
+fn authorizers(document: &Document) -> Vec<Value> {
+    let by_kind = document.all::<KubeAuthorizerConfig>();
+    let old = document.cluster.api_server.authorization_config.iter();
+    let all = old.chain(by_kind.map(|config| &config.authorizer));
+    let own = all.filter(|authorizer| authorizer.kind == AuthorizerKind::Webhook);
+    own.map(|authorizer| {
+        let webhook = authorizer.webhook.as_ref().map(Object::json);
+        json!({ "type": "Webhook", "name": authorizer.name, "webhook": webhook })
+    })
+    .collect()
+}
+
+fn images(document: &Document) -> Result<Images, Missing> {
+    let cluster = &document.cluster;
+    let server = document.all::<KubeAPIServerConfig>().next();
+    let manager = document.all::<KubeControllerManagerConfig>().next();
+    let scheduler = document.all::<KubeSchedulerConfig>().next();
+    let proxy = document.all::<KubeProxyConfig>().next();
+    let dns = document.all::<KubeCoreDNSConfig>().next();
+    let runs_proxy = match proxy {
+        Some(proxy) => proxy.enabled != Some(false),
+        None => !cluster.proxy.disabled,
+    };
+    let proxy = proxy.map_or(cluster.proxy.image.clone(), |proxy| proxy.image.clone());
+    let old_dns = cluster.core_dns.as_ref();
+    let runs_dns = match dns {
+        Some(dns) => dns.enabled != Some(false),
+        None => !old_dns.is_some_and(|dns| dns.disabled),
+    };
+    let dns = match dns {
+        Some(dns) => dns.image.clone(),
+        None => old_dns.and_then(|dns| dns.image.clone()),
+    };
+    let cni = cluster.network.cni.as_ref();
+    let runs_flannel = cni.is_none_or(|cni| cni.name == CniName::Flannel);
+    let usual = |name: &str, upstream: &str| {
+        let bundled = bundled(name).filter(|_| document.uses_bundled_images());
+        bundled.unwrap_or_else(|| upstream.to_owned())
+    };
+    let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
+    Ok(Images {
+        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:v3.6.5-0")),
+        api_server: server
+            .map(|server| server.image.clone())
+            .or_else(|| cluster.api_server.image.clone())
+            .ok_or(Missing("cluster.apiServer.image"))?,
+        controller_manager: manager
+            .and_then(|manager| manager.image.clone())
+            .or_else(|| cluster.controller_manager.image.clone())
+            .ok_or(Missing("cluster.controllerManager.image"))?,
+        scheduler: scheduler
+            .and_then(|scheduler| scheduler.image.clone())
+            .or_else(|| cluster.scheduler.image.clone())
+            .ok_or(Missing("cluster.scheduler.image"))?,
+        proxy: match (runs_proxy, proxy) {
+            (false, _) => None,
+            (true, None) => return Err(Missing("cluster.proxy.image")),
+            (true, image) => image,
+        },
+        dns: runs_dns.then(|| {
+            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.13.1"))
+        }),
+        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:v0.27.4")),
+    })
+}
+
+/// The address of this number in a network; `None`: the network is smaller.
+#[must_use]
+pub fn nth(network: &Cidr, number: u128) -> Option<IpAddr> {
+    let (bits, start) = match network.address {
+        IpAddr::V4(address) => (32, u128::from(u32::from(address))),
+        IpAddr::V6(address) => (128, u128::from(address)),
+    };
+    let free = u32::from(bits - network.prefix.min(bits));
+    let size = 1_u128.checked_shl(free);
+    if size.is_some_and(|size| number >= size) {
+        return None;
+    }
+    let mask = size.map_or(0, |size| !(size - 1));
+    let found = (start & mask) | number;
+    Some(match network.address {
+        IpAddr::V4(_) => Ipv4Addr::from(u32::try_from(found).ok()?).into(),
+        IpAddr::V6(_) => Ipv6Addr::from(found).into(),
+    })
+}

@@ -1,0 +1,227 @@
+//! What a config becomes, against golden files and by rules.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use corten_config::values::Cidr;
+use corten_config::{Document, Secret};
+use corten_pki::{Algorithm, Ca};
+use serde_json::{Value, json};
+
+use crate::certificates::{Authorities, Certificates, api_names};
+use crate::files::components;
+use crate::pods::static_pods;
+use crate::{
+    ControlPlane, Facts, Missing, Node, Settings, admin, bootstrap_settings, etcd, kubelet, nth,
+};
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn pair(name: &str) -> String {
+    let ca = Ca::generate(Algorithm::EcdsaP256, name, "", now()).unwrap();
+    let [crt, key] = [&ca.pem().crt, &ca.pem().key].map(|pem| STANDARD.encode(pem));
+    format!("{{crt: {crt}, key: {key}}}")
+}
+
+fn document(more: &str) -> Document {
+    let [machine, kubernetes, aggregator, etcd] =
+        ["talos", "kubernetes", "front-proxy", "etcd"].map(pair);
+    let text = format!(
+        "version: v1alpha1
+machine:
+  type: controlplane
+  token: abcdef.0123456789abcdef
+  ca: {machine}
+  kubelet: {{image: 'example.org/kubelet:v1.37.2', defaultRuntimeSeccompProfileEnabled: true}}
+  nodeLabels: {{rack: a, node-role.kubernetes.io/x: ''}}
+cluster:
+  clusterName: c
+  controlPlane: {{endpoint: 'https://cp.example.org:6443'}}
+  network: {{dnsDomain: cluster.local, podSubnets: [10.244.0.0/16], serviceSubnets: [10.96.0.0/12]}}
+  token: abcdef.0123456789abcdef
+  secretboxEncryptionSecret: c2VjcmV0Ym94
+  ca: {kubernetes}
+  aggregatorCA: {aggregator}
+  serviceAccount: {{key: {key}}}
+  apiServer: {{image: 'example.org/kube-apiserver:v1.37.2', certSANs: [api.example.org]}}
+  controllerManager: {{image: 'example.org/kube-controller-manager:v1.37.2'}}
+  scheduler: {{image: 'example.org/kube-scheduler:v1.37.2'}}
+  proxy: {{image: 'example.org/kube-proxy:v1.37.2'}}
+  etcd: {{ca: {etcd}, image: 'example.org/etcd:v3.7.3'}}
+{more}",
+        key = STANDARD.encode(corten_pki::new_key(Algorithm::EcdsaP256).unwrap()),
+    );
+    Document::parse(text.as_bytes()).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        nodename: "n1".to_owned(),
+        hostname: "n1".to_owned(),
+        fqdn: "n1.example.org".to_owned(),
+        addresses: vec!["10.0.2.15".parse().unwrap(), "fd00::1".parse().unwrap()],
+    }
+}
+
+/// `UPDATE=1 cargo test -p corten-kubernetes` writes it anew.
+fn golden(name: &str, value: &Value) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
+    let path = directory.join(name);
+    let text = format!("{value:#}\n");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    let agreed = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, agreed, "UPDATE=1 writes {}", path.display());
+}
+
+/// A digest of secrets that are new in each test.
+fn without_digests(mut pod: Value) -> Value {
+    let annotations = pod.pointer_mut("/metadata/annotations").unwrap();
+    for (_, digest) in annotations.as_object_mut().unwrap() {
+        assert_eq!(digest.as_str().unwrap().len(), 64);
+        *digest = json!("a digest");
+    }
+    pod
+}
+
+#[test]
+fn static_pods_and_configurations_are_those_that_were_agreed_on() {
+    let document = document("");
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let names = api_names(&settings, &own, &facts());
+    let certificates = Certificates::issue(&authorities, &names, now()).unwrap();
+    let key = document.service_account_key();
+    let all = components(&settings, &own, &authorities, &certificates, key);
+    for pod in static_pods(&settings, &own, &all) {
+        golden(&format!("{}.json", pod.id), &without_digests(pod.pod));
+    }
+    for file in all.iter().flat_map(|component| &component.config) {
+        let value = serde_json::from_str(file.content.expose()).unwrap();
+        golden(&file.name.replace(".yaml", ".json"), &value);
+    }
+    let node = Node::of(&document, &settings).unwrap();
+    let addresses = kubelet::addresses(&settings, &facts());
+    let config = kubelet::config(&settings, &node, "http://127.0.0.1:1", "/run/resolv.conf");
+    golden("kubelet.json", &config);
+    let address = facts().addresses[0];
+    let args = json!({
+        "kubelet": kubelet::args(&facts(), &node, &addresses),
+        "etcd": etcd::args(&facts(), address, &etcd::Start::New),
+        "names": names,
+    });
+    golden("args.json", &args);
+    let settings = bootstrap_settings(&settings, &node, &own);
+    golden(
+        "bootstrap.json",
+        &json!(format!("{settings:#?}").lines().collect::<Vec<_>>()),
+    );
+}
+
+#[test]
+fn a_pod_starts_anew_for_what_it_reads_once_and_not_for_a_renewed_certificate() {
+    let document = document("");
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let pods = |own: &ControlPlane, key: &Secret| {
+        let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+        let all = components(&settings, own, &authorities, &certificates, key);
+        static_pods(&settings, own, &all)
+    };
+    let key = document.service_account_key();
+    let before = pods(&own, key);
+    assert_eq!(pods(&own, key), before);
+    let names = |changed: Vec<crate::pods::StaticPod>| -> Vec<&'static str> {
+        let pairs = changed.into_iter().zip(&before);
+        let changed = pairs.filter(|(now, before)| now != *before);
+        changed.map(|(now, _)| now.id).collect()
+    };
+    assert_eq!(
+        names(pods(&own, &Secret::new("another"))),
+        ["kube-apiserver", "kube-controller-manager"]
+    );
+    let other = ControlPlane {
+        secretbox: "b3RoZXI=".to_owned(),
+        ..own
+    };
+    assert_eq!(names(pods(&other, key)), ["kube-apiserver"]);
+}
+
+#[test]
+fn secrets_are_not_in_pods_nor_in_debug_output() {
+    let document = document("");
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let key = document.service_account_key();
+    let all = components(&settings, &own, &authorities, &certificates, key);
+    let pods = format!("{:?}", static_pods(&settings, &own, &all));
+    assert!(!pods.contains("PRIVATE KEY") && !pods.contains("c2VjcmV0Ym94"));
+    assert!(!format!("{all:?}").contains("PRIVATE KEY"));
+}
+
+#[test]
+fn a_control_plane_without_an_authority_or_an_image_says_which() {
+    let worker =
+        "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  acceptedCAs: [{crt: ";
+    let crt = Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap();
+    let crt = STANDARD.encode(&crt.pem().crt);
+    let text =
+        format!("{worker}{crt}}}]\ncluster:\n  controlPlane: {{endpoint: 'https://a:6443'}}\n");
+    let document = Document::parse(text.as_bytes()).unwrap();
+    assert_eq!(Settings::of(&document), Err(Missing("cluster.ca.crt")));
+    assert_eq!(
+        ControlPlane::of(&document),
+        Err(Missing("cluster.apiServer.image"))
+    );
+    let error = Authorities::of(&document).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cluster.ca has no certificate and key"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_of_the_administrator_calls_the_endpoint() {
+    let document = document("");
+    let settings = Settings::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let certificate = crate::certificates::admin_certificate(&authorities.kubernetes, now());
+    let config = admin(&settings, &certificate.unwrap());
+    assert_eq!(config["current-context"], "admin@c");
+    assert_eq!(
+        config["clusters"][0]["cluster"]["server"],
+        "https://cp.example.org:6443"
+    );
+}
+
+#[test]
+fn addresses_are_counted_from_the_start_of_their_network() {
+    for (network, number, expected) in [
+        ("10.96.0.0/12", 10, Some("10.96.0.10")),
+        ("10.96.3.4/12", 1, Some("10.96.0.1")),
+        ("fd00::/108", 10, Some("fd00::a")),
+        ("10.0.0.0/31", 1, Some("10.0.0.1")),
+        ("10.0.0.0/31", 2, None),
+        ("10.0.0.1/32", 1, None),
+        ("::/0", 10, Some("::a")),
+        ("0.0.0.0/0", 10, Some("0.0.0.10")),
+    ] {
+        let found = nth(&Cidr::parse(network).unwrap(), number);
+        assert_eq!(
+            found.map(|found| found.to_string()).as_deref(),
+            expected,
+            "{network}"
+        );
+    }
+}

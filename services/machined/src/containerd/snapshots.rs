@@ -1,0 +1,153 @@
+//! The root of a container that is made from an image: a snapshot over the image's layers.
+
+use containerd_client::services::v1::GetImageRequest;
+use containerd_client::services::v1::snapshots::{
+    PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
+};
+use containerd_client::types::Mount;
+use oci_spec::image::{Arch, ImageConfiguration, ImageIndex, ImageManifest};
+use sha2::{Digest as _, Sha256};
+use tonic::{Code, Response, Status};
+
+use super::images::content;
+use super::{Session, client};
+
+/// Holds the layers as directories that are mounted over each other.
+pub(super) const SNAPSHOTTER: &str = "overlayfs";
+
+/// Makes a writable snapshot named `key` over the layers of an image that was unpacked, and returns how it is mounted.
+/// One of this name that is there already is replaced.
+pub(super) async fn prepare(
+    session: &Session,
+    key: &str,
+    image: &str,
+) -> Result<Vec<Mount>, Status> {
+    let parent = chain(&layers(session, image).await?);
+    match discard(session, key).await {
+        Err(status) if status.code() != Code::NotFound => return Err(status),
+        _ => {}
+    }
+    let request = PrepareSnapshotRequest {
+        snapshotter: SNAPSHOTTER.to_owned(),
+        key: key.to_owned(),
+        parent,
+        ..PrepareSnapshotRequest::default()
+    };
+    let prepared = client!(session, snapshots::snapshots_client::SnapshotsClient)
+        .prepare(request)
+        .await;
+    match prepared {
+        Err(status) if status.code() == Code::NotFound => {
+            Err(Status::failed_precondition(format!(
+                "the image {image} is not unpacked; it is pulled again when the service starts"
+            )))
+        }
+        other => other.map(|answer| answer.into_inner().mounts),
+    }
+}
+
+/// Whether all layers of an image are there as a snapshot.
+pub(super) async fn is_unpacked(session: &Session, image: &str) -> bool {
+    let Ok(layers) = layers(session, image).await else {
+        return false;
+    };
+    let request = StatSnapshotRequest {
+        snapshotter: SNAPSHOTTER.to_owned(),
+        key: chain(&layers),
+    };
+    let found = client!(session, snapshots::snapshots_client::SnapshotsClient)
+        .stat(request)
+        .await;
+    found.is_ok()
+}
+
+/// Removes the snapshot of this name; `NOT_FOUND`: there is none.
+pub(super) async fn discard(session: &Session, key: &str) -> Result<Response<()>, Status> {
+    let request = RemoveSnapshotRequest {
+        snapshotter: SNAPSHOTTER.to_owned(),
+        key: key.to_owned(),
+    };
+    client!(session, snapshots::snapshots_client::SnapshotsClient)
+        .remove(request)
+        .await
+}
+
+/// The digests of the layers' content, the lowest first (image spec, config.md, `rootfs.diff_ids`).
+async fn layers(session: &Session, image: &str) -> Result<Vec<String>, Status> {
+    let broken = |what: &str| {
+        Status::failed_precondition(format!("the image {image} cannot be used: {what}"))
+    };
+    let get = GetImageRequest {
+        name: image.to_owned(),
+    };
+    let record = client!(session, images_client::ImagesClient).get(get).await;
+    let record = match record {
+        Err(status) if status.code() == Code::NotFound => {
+            return Err(broken("it is not on this node"));
+        }
+        other => other?.into_inner().image,
+    };
+    let digest = record
+        .and_then(|record| record.target)
+        .map(|target| target.digest)
+        .ok_or_else(|| broken("containerd names no content of it"))?;
+    let bytes = content(session, &digest).await?;
+    let bytes = bytes.ok_or_else(|| broken("its manifest is not there"))?;
+    let manifest = match ImageManifest::from_reader(&*bytes) {
+        Ok(manifest) => manifest,
+        Err(_) => {
+            let index = ImageIndex::from_reader(&*bytes);
+            let index = index.map_err(|_| broken("its content is neither manifest nor index"))?;
+            let ours = index.manifests().iter().find(|descriptor| {
+                let platform = descriptor.platform().as_ref();
+                platform.is_some_and(|platform| *platform.architecture() == architecture())
+            });
+            let ours = ours.ok_or_else(|| broken("it has nothing for this architecture"))?;
+            let bytes = content(session, ours.digest().as_ref()).await?;
+            let bytes = bytes.ok_or_else(|| broken("its manifest is not there"))?;
+            ImageManifest::from_reader(&*bytes).map_err(|_| broken("its manifest is none"))?
+        }
+    };
+    let bytes = content(session, manifest.config().digest().as_ref()).await?;
+    let bytes = bytes.ok_or_else(|| broken("its configuration is not there"))?;
+    let configuration = ImageConfiguration::from_reader(&*bytes);
+    let configuration = configuration.map_err(|_| broken("its configuration is none"))?;
+    Ok(configuration.rootfs().diff_ids().clone())
+}
+
+fn architecture() -> Arch {
+    match corten_api::ARCH {
+        "arm64" => Arch::ARM64,
+        _ => Arch::Amd64,
+    }
+}
+
+/// The name of the snapshot of all layers (image spec, config.md, "Layer ChainID").
+fn chain(layers: &[String]) -> String {
+    let mut layers = layers.iter();
+    let first = layers.next().cloned().unwrap_or_default();
+    layers.fold(first, |below, layer| {
+        let digest = Sha256::digest(format!("{below} {layer}"));
+        format!("sha256:{}", hex::encode(digest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_of_layers_is_named_by_all_of_them() {
+        let layers = ["sha256:aa", "sha256:bb", "sha256:cc"].map(str::to_owned);
+        assert_eq!(chain(&layers[..1]), "sha256:aa");
+        // `printf 'sha256:aa sha256:bb' | sha256sum`, and again with the next.
+        assert_eq!(
+            chain(&layers[..2]),
+            "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f"
+        );
+        assert_eq!(
+            chain(&layers),
+            "sha256:ced946a3b9b1c697ead0fa9bf9ad36e03198566077f3950076f64a4760acde1b"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! The kubelet's files, and the kubelet.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_config::Document;
+use corten_kubernetes::{Node, Settings, kubelet};
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use super::{Complaints, facts, next};
+use crate::certificates::write_files;
+use crate::durable::{Access, replace_now};
+use crate::resources::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
+use crate::resources::network::{HostnameStatus, NodeAddress};
+use crate::resources::network_names::ResolverStatus;
+use crate::resources::runtime::Service;
+use crate::services::kubernetes::{KUBELET, kubelet_service};
+use crate::services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
+use crate::supervisor::Supervisor;
+
+/// What pods are given as their `/etc/resolv.conf`, unless they ask the cluster: the node's own names a cache on the
+/// loopback, which pods do not reach.
+const RESOLVER: &str = "/run/kubernetes/resolv.conf";
+
+#[derive(Debug, Clone)]
+pub(super) struct Kubelet {
+    pub(super) config: watch::Receiver<Option<Document>>,
+    pub(super) supervisor: Option<Supervisor>,
+}
+
+impl Controller for Kubelet {
+    fn name(&self) -> &'static str {
+        "k8s.KubeletServiceController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<NodeIp>(Dependency::Weak).with_id(NodeIp::ID),
+            Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
+            Input::of::<NodeAddress>(Dependency::Weak),
+            Input::of::<ResolverStatus>(Dependency::Weak).with_id(ResolverStatus::ID),
+            Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
+            Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut complaints = Complaints::default();
+        loop {
+            let Some(config) = next(&mut self.config, context).await else {
+                continue;
+            };
+            let Ok(settings) = Settings::of(&config) else {
+                continue;
+            };
+            let node = match Node::of(&config, &settings) {
+                Ok(node) => node,
+                Err(missing) => {
+                    complaints.say(KUBELET, &missing.to_string());
+                    continue;
+                }
+            };
+            let facts = facts(context, &settings)?;
+            let addresses = context.get::<NodeIp>(NodeIp::ID)?;
+            let pods = context.get::<StaticPodServerStatus>(StaticPodServerStatus::ID)?;
+            let (Some(facts), Some(addresses), Some(pods)) = (facts, addresses, pods) else {
+                continue;
+            };
+            // Before it starts, its directory is the image's, and read-only.
+            let runtime = context.get::<Service>(CONTAINERD)?;
+            if !runtime.is_some_and(|service| service.healthy) {
+                continue;
+            }
+            let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
+            let servers = resolvers.map(|status| status.dns_servers.clone());
+            let lines = servers.unwrap_or_default();
+            let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
+            let written = write_resolver(&lines.collect::<String>())
+                .and_then(|()| write(&settings, &node, &pods.url));
+            if let Err(error) = written {
+                complaints.say(KUBELET, &format!("its files: {error}"));
+                continue;
+            }
+            complaints.none();
+            if let Some(supervisor) = &self.supervisor {
+                let args = kubelet::args(&facts, &node, &addresses.addresses);
+                supervisor.declare(kubelet_service(&node.image, args));
+            }
+        }
+    }
+}
+
+fn write_resolver(text: &str) -> io::Result<()> {
+    replace_now(Path::new(RESOLVER), text, Access::ALL)
+}
+
+fn write(settings: &Settings, node: &Node, static_pods: &str) -> io::Result<()> {
+    let server = if node.is_control_plane {
+        settings.local_endpoint()
+    } else {
+        settings.endpoint.clone()
+    };
+    let bootstrap = kubelet::bootstrap_kubeconfig(settings, &server).to_string();
+    let config = kubelet::config(settings, node, static_pods, RESOLVER).to_string();
+    for directory in [KUBELET_FILES, KUBELET_PKI] {
+        fs::create_dir_all(directory)?;
+    }
+    let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
+    write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
+    let files = [
+        ("bootstrap-kubeconfig", Some(bootstrap.as_str())),
+        ("kubelet.yaml", Some(config.as_str())),
+    ];
+    write_files(Path::new(KUBELET_FILES), 0, &files)
+}

@@ -1,0 +1,135 @@
+//! Kubernetes on this node.
+//!
+//! ```text
+//!  network ──> Nodenames, NodeIPs ─┬──> [etcd] ──────> service etcd
+//!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
+//!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
+//!                                                                       └──> [manifests] ──> the cluster
+//! ```
+//!
+//! What is rendered, and from what, is in `node/kubernetes`; here is when.
+
+mod control_plane;
+mod etcd;
+mod images;
+mod kubelet;
+mod manifests;
+mod node;
+mod static_pods;
+
+use std::net::IpAddr;
+
+use corten_config::Document;
+use corten_config::values::Cidr;
+use corten_kubernetes::{Facts, Settings};
+use corten_resources::controller::{Context, Failure, GraphError, Runtime};
+use tokio::sync::watch;
+
+use super::Sources;
+use crate::console;
+use crate::containerd::Containerd;
+use crate::resources::clock::TimeStatus;
+use crate::resources::kubernetes::Nodename;
+use crate::resources::network::{HostnameStatus, NodeAddress};
+use crate::services::CONTAINERD_SOCKET;
+
+/// Adds all of them.
+pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    let config = &sources.config;
+    runtime.add(node::Nodenames {
+        config: config.clone(),
+    })?;
+    runtime.add(node::NodeIps {
+        config: config.clone(),
+    })?;
+    runtime.add(images::Images {
+        config: config.clone(),
+        containerd: Containerd::new(CONTAINERD_SOCKET.as_ref()),
+        conditions: sources.conditions.clone(),
+    })?;
+    runtime.add(etcd::Etcd {
+        config: config.clone(),
+        begin: sources.cluster.clone(),
+        supervisor: sources.supervisor.clone(),
+    })?;
+    runtime.add(control_plane::ControlPlanes {
+        config: config.clone(),
+    })?;
+    runtime.add(static_pods::Server)?;
+    runtime.add(kubelet::Kubelet {
+        config: config.clone(),
+        supervisor: sources.supervisor.clone(),
+    })?;
+    runtime.add(manifests::Manifests {
+        config: config.clone(),
+    })
+}
+
+/// Waits until there may be something new to do; the config of then.
+async fn next(
+    config: &mut watch::Receiver<Option<Document>>,
+    context: &mut Context,
+) -> Option<Document> {
+    tokio::select! {
+        () = context.event() => {}
+        Ok(()) = config.changed() => {}
+    }
+    config.borrow_and_update().clone()
+}
+
+/// What of the node goes into certificates, arguments and names; `None` while something is not known yet.
+fn facts(context: &Context, settings: &Settings) -> Result<Option<Facts>, Failure> {
+    let nodename = context.get::<Nodename>(Nodename::ID)?;
+    let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
+    let (Some(nodename), Some(hostname)) = (nodename, hostname) else {
+        return Ok(None);
+    };
+    let addresses = addresses(context, settings)?;
+    Ok((!addresses.is_empty()).then(|| Facts {
+        nodename: nodename.nodename.clone(),
+        hostname: hostname.hostname.clone(),
+        fqdn: hostname.full(),
+        addresses,
+    }))
+}
+
+/// The node's own addresses, without those that Kubernetes gives to pods and services: the one first that stays as long
+/// as it is there.
+fn addresses(context: &Context, settings: &Settings) -> Result<Vec<IpAddr>, Failure> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for id in [NodeAddress::DEFAULT, NodeAddress::ROUTED] {
+        let some = context.get::<NodeAddress>(id)?;
+        for address in some.iter().flat_map(|some| some.ips()) {
+            let networks = || settings.pods.iter().chain(&settings.services);
+            if !found.contains(&address)
+                && !networks().any(|network: &Cidr| network.contains(address))
+            {
+                found.push(address);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether certificates would be of the right time.
+fn time_is_known(context: &Context) -> Result<bool, Failure> {
+    let time = context.get::<TimeStatus>(TimeStatus::ID)?;
+    Ok(time.is_some_and(|time| time.synced))
+}
+
+/// Says what keeps a part from its work, once for each reason.
+#[derive(Debug, Default)]
+struct Complaints(String);
+
+impl Complaints {
+    fn say(&mut self, part: &str, why: &str) {
+        if self.0 != why {
+            console::warn(&format!("{part}: {why}"));
+            why.clone_into(&mut self.0);
+        }
+    }
+
+    fn none(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,109 @@
+//! The node's name and addresses in Kubernetes.
+
+use corten_config::Document;
+use corten_kubernetes::{Facts, Settings, kubelet};
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+
+use super::{addresses, next};
+use crate::resources::kubernetes::{NodeIp, Nodename};
+use crate::resources::network::{HostnameStatus, NodeAddress};
+
+/// The name.
+#[derive(Debug, Clone)]
+pub(super) struct Nodenames {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for Nodenames {
+    fn name(&self) -> &'static str {
+        "k8s.NodenameController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<Nodename>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let config = next(&mut self.config, context).await;
+            let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
+            context.start_outputs();
+            if let (Some(_), Some(hostname)) = (config, hostname) {
+                let nodename = Nodename {
+                    nodename: in_kubernetes(&hostname.hostname),
+                    hostname_version: hostname.metadata().version.to_string(),
+                    skip_node_registration: false,
+                };
+                context.put(Draft::new(Nodename::ID, nodename))?;
+            }
+            context.remove_others::<Nodename>()?;
+        }
+    }
+}
+
+/// Kubernetes takes lower case alone, and no underscores (RFC 1123).
+fn in_kubernetes(hostname: &str) -> String {
+    let good = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() || c == '-' || c == '.' => c,
+        _ => '-',
+    };
+    let name: String = hostname.chars().map(good).collect();
+    name.trim_matches(['-', '.']).to_owned()
+}
+
+/// The addresses.
+#[derive(Debug, Clone)]
+pub(super) struct NodeIps {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for NodeIps {
+    fn name(&self) -> &'static str {
+        "k8s.NodeIPController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<NodeAddress>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<NodeIp>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let config = next(&mut self.config, context).await;
+            context.start_outputs();
+            let settings = config.and_then(|config| Settings::of(&config).ok());
+            if let Some(settings) = settings {
+                let facts = Facts {
+                    addresses: addresses(context, &settings)?,
+                    ..Facts::default()
+                };
+                let addresses = kubelet::addresses(&settings, &facts);
+                if !addresses.is_empty() {
+                    context.put(Draft::new(NodeIp::ID, NodeIp { addresses }))?;
+                }
+            }
+            context.remove_others::<NodeIp>()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_name_becomes_one_that_kubernetes_takes() {
+        for (hostname, expected) in [("Node_1", "node-1"), ("-a.b-", "a.b"), ("n1", "n1")] {
+            assert_eq!(in_kubernetes(hostname), expected);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! etcd and the kubelet, as declarations.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use corten_extension::service::NetworkPart;
+use corten_kubernetes::pods::HOST_SECRETS;
+use corten_kubernetes::{ETCD_UID, etcd, kubelet};
+use corten_sys::child::CapabilitySet;
+
+use super::table::{BACKOFF, READY};
+use super::{CONTAINERD, Condition, Container, KUBELET_FILES, Mount, Root, Runner, ServiceSpec};
+use crate::health::{HealthCheck, Probe};
+use crate::supervisor::limits::{Limits, Restart};
+
+/// The service's name, and its container's.
+pub const ETCD: &str = "etcd";
+/// The service's name, and its container's.
+pub const KUBELET: &str = "kubelet";
+/// etcd's cgroup.
+pub const ETCD_CGROUP: &str = "podruntime/etcd";
+/// The kubelet's cgroup.
+pub const KUBELET_CGROUP: &str = "podruntime/kubelet";
+
+/// Declares etcd with program and arguments.
+#[must_use]
+pub fn etcd_service(image: &str, args: Vec<String>) -> ServiceSpec {
+    let container = Container {
+        root: Root::Image(image.to_owned()),
+        writable_root: false,
+        host_processes: false,
+        writable_sysfs: false,
+        args,
+        environment: Vec::new(),
+        environment_file: None,
+        mounts: vec![
+            bind(
+                &format!("{HOST_SECRETS}/{ETCD}"),
+                etcd::SECRETS,
+                &["bind", "ro"],
+            ),
+            bind(etcd::DATA, etcd::DATA, &["bind", "rw"]),
+        ],
+        masked_paths: None,
+        readonly_paths: None,
+        propagation: "private".to_owned(),
+        uid: ETCD_UID,
+        capabilities: CapabilitySet::empty(),
+        memory_max: None,
+        log_to_console: false,
+    };
+    let client_port = (Ipv4Addr::LOCALHOST, etcd::CLIENT_PORT).into();
+    ServiceSpec {
+        id: ETCD.into(),
+        runner: Runner::Container(Box::new(container)),
+        depends_on: vec![CONTAINERD.into()],
+        needs: needs(image),
+        // A member that writes to a slow disk is not made faster by a start.
+        limits: limits(Probe::Tcp(client_port), Duration::from_secs(30)),
+        oom_score_adj: -998,
+        cgroup: ETCD_CGROUP.to_owned(),
+    }
+}
+
+/// Declares the kubelet with program and arguments.
+#[must_use]
+pub fn kubelet_service(image: &str, args: Vec<String>) -> ServiceSpec {
+    let shared = &["rbind", "rshared", "rw"];
+    let slave = &["rbind", "rslave", "rw"];
+    let read = &["rbind", "rslave", "ro"];
+    let same = |path: &str, options: &[&str]| bind(path, path, options);
+    let container = Container {
+        root: Root::Image(image.to_owned()),
+        // It makes mount points for volumes, and links below /var/run.
+        writable_root: true,
+        host_processes: true,
+        writable_sysfs: true,
+        args,
+        environment: Vec::new(),
+        environment_file: None,
+        mounts: vec![
+            same("/dev", slave),
+            same("/sys", slave),
+            same("/run", slave),
+            bind("/run", "/var/run", slave),
+            bind("/usr/lib/modules", "/lib/modules", read),
+            same("/etc/machine-id", &["bind", "ro"]),
+            same("/etc/os-release", &["bind", "ro"]),
+            same("/etc/hosts", &["bind", "ro"]),
+            same("/etc/cni", read),
+            bind(KUBELET_FILES, kubelet::FILES, &["rbind", "rslave", "rw"]),
+            same("/var/lib/containerd", slave),
+            same("/var/lib/kubelet", shared),
+            same("/var/log/containers", &["bind", "rw"]),
+            same("/var/log/pods", &["bind", "rw"]),
+            same("/var/mnt", read),
+        ],
+        // It sets parameters of the kernel for pods, and reads what the machine has.
+        masked_paths: Some(Vec::new()),
+        readonly_paths: Some(Vec::new()),
+        propagation: "rshared".to_owned(),
+        uid: 0,
+        // What containerd has: modules are udevd's, the machine is machined's.
+        capabilities: CapabilitySet::all()
+            .difference(CapabilitySet::SYS_MODULE)
+            .difference(CapabilitySet::SYS_BOOT),
+        memory_max: None,
+        log_to_console: false,
+    };
+    let health = (Ipv4Addr::LOCALHOST, kubelet::HEALTH_PORT).into();
+    ServiceSpec {
+        id: KUBELET.into(),
+        runner: Runner::Container(Box::new(container)),
+        depends_on: vec![CONTAINERD.into()],
+        needs: needs(image),
+        limits: limits(Probe::Http(health, "/healthz"), Duration::from_secs(30)),
+        oom_score_adj: -450,
+        cgroup: KUBELET_CGROUP.to_owned(),
+    }
+}
+
+fn needs(image: &str) -> Vec<Condition> {
+    vec![
+        Condition::Image(image.to_owned()),
+        Condition::Time,
+        Condition::Network(NetworkPart::Addresses),
+        Condition::Network(NetworkPart::Hostname),
+        Condition::Network(NetworkPart::EtcFiles),
+    ]
+}
+
+fn limits(probe: Probe, stop: Duration) -> Limits {
+    Limits {
+        ready: Some(READY),
+        health: Some(HealthCheck {
+            probe,
+            initial_delay: Duration::from_secs(2),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            restart_after: None,
+        }),
+        stop,
+        restart: Restart::Always,
+        backoff: BACKOFF,
+    }
+}
+
+fn bind(source: &str, destination: &str, options: &[&str]) -> Mount {
+    Mount {
+        destination: destination.to_owned(),
+        source: source.to_owned(),
+        kind: "bind".to_owned(),
+        options: options.iter().map(|&option| option.to_owned()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(spec: ServiceSpec) -> Container {
+        match spec.runner {
+            Runner::Container(container) => *container,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn etcd_sees_its_data_and_certificates_and_may_do_nothing_else() {
+        let etcd = container(etcd_service(
+            "etcd:1",
+            vec!["/usr/local/bin/etcd".to_owned()],
+        ));
+        let seen: Vec<&str> = etcd
+            .mounts
+            .iter()
+            .map(|mount| &*mount.destination)
+            .collect();
+        assert_eq!(seen, ["/system/secrets/etcd", "/var/lib/etcd"]);
+        assert!(etcd.capabilities.is_empty() && !etcd.writable_root && !etcd.host_processes);
+        assert_eq!(etcd.uid, 60);
+    }
+
+    #[test]
+    fn the_kubelet_can_neither_load_modules_nor_end_the_machine_nor_call_machined() {
+        let kubelet = container(kubelet_service("kubelet:1", Vec::new()));
+        for capability in [CapabilitySet::SYS_MODULE, CapabilitySet::SYS_BOOT] {
+            assert!(!kubelet.capabilities.contains(capability));
+        }
+        let sees = |path: &str| kubelet.mounts.iter().any(|mount| mount.source == path);
+        assert!(!sees("/system") && !sees("/var"));
+    }
+}
