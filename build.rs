@@ -1,7 +1,8 @@
-//! The only build script of the workspace: `api/Cargo.toml` names it, so it
-//! runs with `api` as its working directory. It compiles every `.proto` under
-//! `api/proto` without `protoc` and stamps the version. It reads files and the
-//! environment, never git or the clock: the same inputs give the same bytes.
+//! The only build script of the workspace: the crates that have `.proto` files
+//! (`api`, `node/etcd`) name it, so it runs with each as its working directory.
+//! It compiles every `.proto` under `proto` there without `protoc` and stamps
+//! the version. It reads files and the environment, never git or the clock:
+//! the same inputs give the same bytes.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     public_code
         .include_file("public.rs")
         .compile_fds(protox::compile(&public, [root])?)?;
+    if internal.is_empty() {
+        return Ok(());
+    }
     tonic_prost_build::configure()
         .emit_rerun_if_changed(false)
         .include_file("internal.rs")

@@ -21,6 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
+    ("corten-etcd", &[]),
     ("corten-extension", &["corten-corpus"]),
     // The Kubernetes API, and what the node gives to Kubernetes out of its config.
     ("corten-cluster", &["corten-manifests"]),
@@ -45,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-config",
             "corten-corpus",
             "corten-dial",
+            "corten-etcd",
             "corten-extension",
             "corten-kubernetes",
             "corten-luks",

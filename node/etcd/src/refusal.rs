@@ -1,0 +1,164 @@
+//! What etcd's own errors mean to a caller.
+
+use tonic::Code;
+
+/// What a refusal means, as far as a caller acts by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The learner has not caught up with the leader.
+    NotInSync,
+    /// The member is no learner, so it cannot be promoted.
+    NotALearner,
+    /// No member has that id.
+    MemberNotFound,
+    /// A member has that id or one of those peer URLs.
+    AlreadyMember,
+    /// Too few members run for the change.
+    NotEnoughStarted,
+    /// A member has been out of reach within the last seconds.
+    Unhealthy,
+    /// The cluster has as many learners as it may have.
+    TooManyLearners,
+    /// A peer URL is none.
+    BadPeerUrl,
+    /// There is no leader now, or another one than before.
+    NoLeader,
+    /// The member that was asked does not lead.
+    NotLeader,
+    /// The member that shall lead is not one that can.
+    BadTransferee,
+    /// The member that was asked is a learner.
+    OfALearner,
+    /// The database is as large as it may be.
+    NoSpace,
+    /// The members' data differs.
+    Corrupt,
+    /// etcd has more to do than it can.
+    Busy,
+    /// etcd stops.
+    Stopping,
+    /// The lease has ended.
+    LeaseNotFound,
+    /// A downgrade has been begun already.
+    DowngradeRuns,
+    /// No downgrade has been begun.
+    NoDowngrade,
+    /// The version is not one that can be downgraded to.
+    BadVersion,
+    /// The caller may not do this.
+    Denied,
+    /// The member does not know the method.
+    Unknown,
+    /// Any other.
+    Other,
+}
+
+/// How etcd's texts end (`api/v3rpc/rpctypes/error.go`). Some come through another member, with words before them.
+const TEXTS: &[(&str, Refusal)] = &[
+    (
+        "can only promote a learner member which is in sync with leader",
+        Refusal::NotInSync,
+    ),
+    ("can only promote a learner member", Refusal::NotALearner),
+    ("member not found", Refusal::MemberNotFound),
+    ("member ID already exist", Refusal::AlreadyMember),
+    ("Peer URLs already exists", Refusal::AlreadyMember),
+    (
+        "re-configuration failed due to not enough started members",
+        Refusal::NotEnoughStarted,
+    ),
+    ("unhealthy cluster", Refusal::Unhealthy),
+    (
+        "too many learner members in cluster",
+        Refusal::TooManyLearners,
+    ),
+    ("given member URLs are invalid", Refusal::BadPeerUrl),
+    ("no leader", Refusal::NoLeader),
+    ("leader changed", Refusal::NoLeader),
+    ("not leader", Refusal::NotLeader),
+    ("bad leader transferee", Refusal::BadTransferee),
+    ("rpc not supported for learner", Refusal::OfALearner),
+    ("database space exceeded", Refusal::NoSpace),
+    ("corrupt cluster", Refusal::Corrupt),
+    ("too many requests", Refusal::Busy),
+    ("request timed out", Refusal::Busy),
+    ("possibly due to previous leader failure", Refusal::NoLeader),
+    ("possibly due to connection lost", Refusal::NoLeader),
+    ("waiting for the applied index took too long", Refusal::Busy),
+    ("server stopped", Refusal::Stopping),
+    ("requested lease not found", Refusal::LeaseNotFound),
+    (
+        "cluster has a downgrade job in progress",
+        Refusal::DowngradeRuns,
+    ),
+    ("no inflight downgrade job", Refusal::NoDowngrade),
+    ("wrong downgrade target version format", Refusal::BadVersion),
+    ("invalid downgrade target version", Refusal::BadVersion),
+    ("permission denied", Refusal::Denied),
+];
+
+impl Refusal {
+    /// By etcd's text, which says more than its code.
+    pub(crate) fn of(code: Code, text: &str) -> Refusal {
+        let known = TEXTS.iter().find(|(end, _)| {
+            let before = text.strip_suffix(end);
+            before.is_some_and(|before| before.contains("etcdserver: "))
+        });
+        match (known, code) {
+            (Some((_, refusal)), _) => *refusal,
+            (None, Code::Unimplemented) => Refusal::Unknown,
+            (None, _) => Refusal::Other,
+        }
+    }
+
+    /// Whether it passes without anybody's doing.
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        matches!(
+            self,
+            Refusal::NotInSync
+                | Refusal::Unhealthy
+                | Refusal::NoLeader
+                | Refusal::Busy
+                | Refusal::Stopping
+        )
+    }
+
+    /// What to do.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Refusal::NotInSync => "wait until the learner has caught up, then try again",
+            Refusal::NotALearner => "the member votes already; nothing is to be done",
+            Refusal::MemberNotFound => "list the members: it may be removed already",
+            Refusal::AlreadyMember => "list the members, and remove the one that is in the way",
+            Refusal::NotEnoughStarted => {
+                "start the members that are down, or remove one of them, then try again"
+            }
+            Refusal::Unhealthy => "wait until all members reach each other, then try again",
+            Refusal::TooManyLearners => {
+                "promote or remove the learner that is there, then try again"
+            }
+            Refusal::BadPeerUrl => "give URLs like https://192.0.2.1:2380",
+            Refusal::NoLeader => {
+                "try again; if it stays so, start members until more than half of them run"
+            }
+            Refusal::NotLeader => "ask the leader, whom the status names",
+            Refusal::BadTransferee => "choose a member that votes and runs",
+            Refusal::OfALearner => "ask a member that votes",
+            Refusal::NoSpace => "compact and defragment the database, then disarm the alarm",
+            Refusal::Corrupt => {
+                "find the member whose data differs by its alarm, remove it and let it join anew"
+            }
+            Refusal::Busy => "check the load and the disk of the members, then try again",
+            Refusal::Stopping => "wait until etcd runs again, then try again",
+            Refusal::LeaseNotFound => "ask for a new one",
+            Refusal::DowngradeRuns => "wait until it is done, or cancel it",
+            Refusal::NoDowngrade => "nothing is to be cancelled",
+            Refusal::BadVersion => "give the minor version before the cluster's own, like 3.6.0",
+            Refusal::Denied => "use a certificate that may do this",
+            Refusal::Unknown => "use a version of etcd that has it",
+            Refusal::Other => "see etcd's log for more",
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The check of a snapshot's file.
+
+use std::io::{self, Read};
+
+use sha2::{Digest as _, Sha256};
+
+/// What stands behind the database: its SHA-256.
+const HASH: usize = 32;
+/// The database is a multiple of this: of a page, which no system has smaller.
+const SECTOR: u64 = 512;
+/// How much is read at once.
+const PIECE: usize = 64 * 1024;
+
+/// Why a file is no snapshot to recover from.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It cannot be read.
+    #[error("cannot read the snapshot; check the disk it is on")]
+    Read(#[from] io::Error),
+    /// It has no database in it.
+    #[error("the snapshot of {size} bytes has no database; take a new one")]
+    Empty {
+        /// How long the file is.
+        size: u64,
+    },
+    /// It has no hash, as a database file that was copied has none.
+    #[error(
+        "the snapshot of {size} bytes has no hash: it was cut off, or it is a database file that was copied; take a new \
+         one, or have the hash not checked"
+    )]
+    NoHash {
+        /// How long the file is.
+        size: u64,
+    },
+    /// It is not what it was when it was taken.
+    #[error(
+        "the snapshot is damaged: its SHA-256 should be {expected} and is {found}; take a new one"
+    )]
+    Damaged {
+        /// What the file says, in hexadecimal digits.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+/// Checks that a file is a snapshot as etcd sends it: the database, whose size is a multiple of 512, then its SHA-256
+/// (`etcdutl snapshot restore` wants the same). It is read to its end, with little memory.
+///
+/// It does not open the database.
+///
+/// # Errors
+/// [`SnapshotError`].
+pub fn verify_snapshot(mut reader: impl Read) -> Result<(), SnapshotError> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; PIECE];
+    // The last bytes that were read: they are hashed when others have come behind them.
+    let mut tail: Vec<u8> = Vec::with_capacity(HASH + PIECE);
+    let mut size = 0_u64;
+    loop {
+        let read = match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(SnapshotError::Read(error)),
+        };
+        let piece = buffer.get(..read).unwrap_or_default();
+        size = size.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        tail.extend_from_slice(piece);
+        let over = tail.len().saturating_sub(HASH);
+        hasher.update(tail.drain(..over).as_slice());
+    }
+    let hash = u64::try_from(HASH).unwrap_or(u64::MAX);
+    if size <= hash {
+        return Err(SnapshotError::Empty { size });
+    }
+    if size % SECTOR != hash {
+        return Err(SnapshotError::NoHash { size });
+    }
+    let found = hasher.finalize();
+    if found.as_slice() != tail {
+        return Err(SnapshotError::Damaged {
+            expected: hexadecimal(&tail),
+            found: hexadecimal(&found),
+        });
+    }
+    Ok(())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn snapshot(sectors: usize) -> Vec<u8> {
+        let mut file: Vec<u8> = (0..=250).cycle().take(sectors * 512).collect();
+        let hash = Sha256::digest(&file);
+        file.extend_from_slice(&hash);
+        file
+    }
+
+    /// Gives a few bytes at a time, as a pipe does.
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let most = self.1.min(buffer.len());
+            self.0.read(&mut buffer[..most])
+        }
+    }
+
+    #[test]
+    fn a_whole_snapshot_is_one_however_it_is_read() {
+        for sectors in [1, 8, 128, 1000] {
+            let file = snapshot(sectors);
+            verify_snapshot(&file[..]).unwrap();
+            for at_once in [1, 31, 33, 513] {
+                verify_snapshot(Slow(&file, at_once)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_found_wherever_it_is() {
+        let file = snapshot(200);
+        for place in [
+            0,
+            511,
+            65_536,
+            file.len() - 33,
+            file.len() - 32,
+            file.len() - 1,
+        ] {
+            let mut file = file.clone();
+            file[place] ^= 1;
+            let why = verify_snapshot(&file[..]).unwrap_err();
+            assert!(
+                matches!(why, SnapshotError::Damaged { .. }),
+                "{place}: {why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_database_without_a_hash_and_an_empty_file_are_none() {
+        let file = snapshot(4);
+        for end in [2048, 2047, 2049, 2079] {
+            let why = verify_snapshot(&file[..end]).unwrap_err();
+            assert!(matches!(why, SnapshotError::NoHash { .. }), "{end}: {why}");
+        }
+        for end in [0, 1, 32] {
+            let why = verify_snapshot(&snapshot(0)[..end]).unwrap_err();
+            assert!(matches!(why, SnapshotError::Empty { .. }), "{end}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_told_apart() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("bad sector"))
+            }
+        }
+        let why = verify_snapshot(Failing).unwrap_err();
+        assert!(matches!(why, SnapshotError::Read(_)), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_files_are_refused(file in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            prop_assert!(verify_snapshot(&file[..]).is_err());
+        }
+    }
+}

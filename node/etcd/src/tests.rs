@@ -1,0 +1,451 @@
+//! The client against a small etcd in the same process.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tonic::{Code, Status};
+
+use crate::fake::{Fake, Garbage, LEASE, Script, client};
+use crate::wire::etcdserverpb as pb;
+use crate::wire::mvccpb::KeyValue;
+use crate::{Alarm, AlarmKind, Client, EtcdError, Refusal, Tls};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn refusing(code: Code, text: &str) -> Script {
+    Script {
+        refusal: Some(Status::new(code, text)),
+        ..Default::default()
+    }
+}
+
+/// A lock that is given at once, by a lease of a second.
+fn locking(renewals: usize) -> Script {
+    Script {
+        ttl: 1,
+        renewals,
+        lock: Some(b"/vip/7".to_vec()),
+        ..Default::default()
+    }
+}
+
+fn piece(blob: &[u8], remaining_bytes: u64) -> Result<pb::SnapshotResponse, Status> {
+    Ok(pb::SnapshotResponse {
+        blob: blob.to_vec(),
+        remaining_bytes,
+        header: None,
+    })
+}
+
+#[tokio::test]
+async fn refusals_of_etcd_are_told_apart() {
+    type Is = fn(&EtcdError) -> bool;
+    let cases: &[(Code, &str, Is)] = &[
+        (
+            Code::FailedPrecondition,
+            "etcdserver: can only promote a learner member which is in sync with leader",
+            EtcdError::is_not_in_sync,
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: can only promote a learner member",
+            EtcdError::is_not_a_learner,
+        ),
+        (
+            Code::NotFound,
+            "etcdserver: member not found",
+            EtcdError::is_member_not_found,
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: Peer URLs already exists",
+            EtcdError::is_already_member,
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: re-configuration failed due to not enough started members",
+            EtcdError::is_not_enough_started,
+        ),
+        (
+            Code::Unavailable,
+            "etcdserver: unhealthy cluster",
+            EtcdError::is_unhealthy,
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: not leader",
+            EtcdError::is_not_leader,
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: rpc not supported for learner",
+            EtcdError::is_from_learner,
+        ),
+    ];
+    for (index, (code, text, _)) in cases.iter().enumerate() {
+        let (_, client) = Fake::start(refusing(*code, text)).await;
+        let error = client.promote(1).await.unwrap_err();
+        let found: Vec<bool> = cases.iter().map(|(_, _, is)| is(&error)).collect();
+        let wanted: Vec<bool> = (0..cases.len()).map(|other| other == index).collect();
+        assert_eq!(found, wanted, "{error}");
+        let shown = error.to_string();
+        assert!(
+            shown.starts_with("cannot promote a member: etcd at 127.0.0.1:"),
+            "{shown}"
+        );
+        assert!(shown.contains(text), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_that_pass_are_known() {
+    for (text, refusal, temporary) in [
+        ("etcdserver: no leader", Refusal::NoLeader, true),
+        ("etcdserver: request timed out", Refusal::Busy, true),
+        (
+            "etcdserver: request timed out, possibly due to connection lost",
+            Refusal::NoLeader,
+            true,
+        ),
+        (
+            "etcdserver: mvcc: database space exceeded",
+            Refusal::NoSpace,
+            false,
+        ),
+        (
+            "rpc error: code = NotFound desc = etcdserver: requested lease not found",
+            Refusal::LeaseNotFound,
+            false,
+        ),
+        ("the node says: member not found", Refusal::Other, false),
+        ("", Refusal::Other, false),
+    ] {
+        let (_, client) = Fake::start(refusing(Code::Unknown, text)).await;
+        let error = client.health().await.unwrap_err();
+        assert_eq!(error.refusal(), Some(refusal), "{error}");
+        assert_eq!(error.is_temporary(), temporary, "{error}");
+    }
+    let (_, client) = Fake::start(Script::default()).await;
+    let error = client.move_leader(1).await.unwrap_err();
+    assert_eq!(error.refusal(), Some(Refusal::Unknown), "{error}");
+}
+
+#[tokio::test]
+async fn hostile_words_of_a_refusal_stay_one_short_line() {
+    let words = format!("a\nb\u{1b}[2J{}", "x".repeat(5000));
+    let (_, client) = Fake::start(refusing(Code::Internal, &words)).await;
+    let shown = client.health().await.unwrap_err().to_string();
+    assert!(
+        !shown.contains(char::is_control) && shown.len() < 800,
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_is_gone_or_silent_is_told_by_its_endpoint() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = gone.local_addr().unwrap().to_string();
+    drop(gone);
+    let error = client(&address).members().await.unwrap_err();
+    assert!(
+        matches!(error, EtcdError::Lost { .. }) && error.is_temporary(),
+        "{error}"
+    );
+    assert!(error.to_string().contains(&address), "{error}");
+
+    let script = Script {
+        hangs: true,
+        ..Default::default()
+    };
+    let (_, client) = Fake::start(script).await;
+    let error = client.members().await.unwrap_err();
+    assert!(
+        matches!(error, EtcdError::Silent { .. }) && error.is_temporary(),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn every_endpoint_that_failed_is_named_and_the_key_is_not() {
+    let tls = Tls {
+        ca: String::new(),
+        crt: "no certificate".to_owned(),
+        key: "hidden".to_owned(),
+    };
+    let none = Client::connect(&[], &tls, SECOND).await.unwrap_err();
+    assert!(matches!(none, EtcdError::NoEndpoint), "{none}");
+    let endpoints = ["127.0.0.1:1", "[::1]:1", "not a host"].map(str::to_owned);
+    let error = Client::connect(&endpoints, &tls, SECOND).await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    for endpoint in &endpoints {
+        assert!(shown.contains(endpoint), "{shown}");
+    }
+    assert!(!shown.contains("hidden"), "{shown}");
+}
+
+#[tokio::test]
+async fn members_are_listed_with_and_without_a_quorum() {
+    let member = pb::Member {
+        id: u64::MAX,
+        name: "a".to_owned(),
+        peer_ur_ls: vec!["https://192.0.2.1:2380".to_owned()],
+        client_ur_ls: Vec::new(),
+        is_learner: true,
+    };
+    let script = Script {
+        members: vec![member.clone()],
+        added: Some(member),
+        ..Default::default()
+    };
+    let (fake, client) = Fake::start(script).await;
+    let members = client.members().await.unwrap();
+    assert_eq!((members[0].id, members[0].is_learner), (u64::MAX, true));
+    assert_eq!(client.local_members().await.unwrap(), members);
+    let urls = vec!["https://192.0.2.1:2380".to_owned()];
+    let added = client.add_learner(&urls).await.unwrap();
+    assert_eq!((added.member, added.members), (members[0].clone(), members));
+    let calls = fake.asked(|asked| asked.calls.clone());
+    assert_eq!(
+        calls,
+        [
+            "list true",
+            "list false",
+            "add [\"https://192.0.2.1:2380\"] true"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn hostile_answers_that_lack_what_etcd_says_are_refused() {
+    let script = Script {
+        status: pb::StatusResponse {
+            db_size: -1,
+            ..Default::default()
+        },
+        found: vec![KeyValue {
+            key: b"other".to_vec(),
+            ..Default::default()
+        }],
+        lock: Some(Vec::new()),
+        ..Default::default()
+    };
+    let (_, client) = Fake::start(script.clone()).await;
+    let errors = [
+        client.status().await.unwrap_err(),
+        client.members().await.unwrap_err(),
+        client.add_learner(&[]).await.unwrap_err(),
+        client.get(b"key").await.unwrap_err(),
+        client.lock("vip", SECOND, SECOND).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, EtcdError::Broken { .. }), "{error}");
+        assert!(!error.is_temporary(), "{error}");
+    }
+    for ttl in [1, i64::MAX] {
+        let script = Script {
+            ttl,
+            ..script.clone()
+        };
+        let (fake, client) = Fake::start(script).await;
+        let error = client.lock("vip", SECOND, SECOND).await.unwrap_err();
+        assert!(error.to_string().contains("lock's key"), "{error}");
+        fake.until(&format!("revoke {LEASE}")).await;
+    }
+}
+
+#[tokio::test]
+async fn hostile_numbers_of_a_status_do_no_harm() {
+    let script = Script {
+        status: pb::StatusResponse {
+            header: Some(pb::ResponseHeader {
+                cluster_id: u64::MAX,
+                member_id: 3,
+                ..Default::default()
+            }),
+            db_size: i64::MIN,
+            db_size_in_use: i64::MAX,
+            ..Default::default()
+        },
+        alarms: vec![
+            pb::AlarmMember {
+                member_id: 3,
+                alarm: 99,
+            },
+            pb::AlarmMember {
+                member_id: 4,
+                alarm: 1,
+            },
+        ],
+        ..Default::default()
+    };
+    let (fake, client) = Fake::start(script).await;
+    let status = client.status().await.unwrap();
+    assert_eq!((status.cluster_id, status.member_id), (u64::MAX, 3));
+    assert_eq!(
+        (status.db_size, status.db_size_in_use),
+        (0, i64::MAX as u64)
+    );
+    let alarms = client.alarms().await.unwrap();
+    let kinds: Vec<AlarmKind> = alarms.iter().map(|alarm: &Alarm| alarm.kind).collect();
+    assert_eq!(kinds, [AlarmKind::Other(99), AlarmKind::NoSpace]);
+    assert_eq!(client.disarm_all().await.unwrap().len(), 4);
+    let calls = fake.asked(|asked| asked.calls.clone());
+    assert_eq!(
+        calls,
+        [
+            "status",
+            "alarm 0 0 0",
+            "alarm 0 0 0",
+            "alarm 2 3 99",
+            "alarm 2 4 1"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn hostile_bytes_are_an_error() {
+    // A frame is a flag, its length in four bytes, and a message (gRPC over HTTP/2, "Length-Prefixed-Message").
+    let bodies: &[&[u8]] = &[
+        b"",
+        b"\0",
+        b"\0\0\0\0\x05abc",
+        b"\0\xff\xff\xff\xff",
+        b"\x01\0\0\0\x01a",
+        b"\x07\0\0\0\0",
+        b"\0\0\0\0\x02\x0a\x7f",
+        b"\0\0\0\0\x03\x12\x01\xff",
+        b"\0\0\0\0\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"\0\0\0\0\0",
+        b"HTTP/1.1 400 Bad Request",
+    ];
+    for body in bodies {
+        let client = Garbage::start(body).await;
+        let error = client.status().await.unwrap_err();
+        assert!(!error.to_string().is_empty());
+        let snapshot = client.snapshot().try_collect::<Vec<_>>().await;
+        assert!(snapshot.is_err() || *body == b"\0\0\0\0\0", "{body:?}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(&[0xff; 4096]).await;
+        }
+    });
+    let error = client(&address).health().await.unwrap_err();
+    assert!(matches!(error, EtcdError::Lost { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_snapshot_comes_piece_by_piece() {
+    let script = Script {
+        snapshot: vec![piece(b"ab", 1), piece(b"c", 0), piece(b"hash", 0)],
+        ..Default::default()
+    };
+    let (_, client) = Fake::start(script).await;
+    let stream = client.snapshot();
+    drop(client);
+    let pieces: Vec<_> = stream.try_collect().await.unwrap();
+    assert_eq!(pieces, ["ab", "c", "hash"]);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_cut_off_ends_with_an_error() {
+    let refused = Err(Status::unavailable("etcdserver: server stopped"));
+    for (pieces, stalls, wanted) in [
+        (vec![], false, "ended before its end"),
+        (vec![piece(b"ab", 1)], false, "ended before its end"),
+        (vec![piece(b"ab", 1), refused], false, "server stopped"),
+        (vec![piece(b"ab", 0)], true, "did not answer within"),
+    ] {
+        let whole = pieces.iter().filter(|piece| piece.is_ok()).count();
+        let script = Script {
+            snapshot: pieces,
+            stalls,
+            ..Default::default()
+        };
+        let (_, client) = Fake::start(script).await;
+        let mut items: Vec<_> = client.snapshot().collect().await;
+        let error = items.pop().unwrap().unwrap_err();
+        assert!(error.to_string().contains(wanted), "{error}");
+        assert_eq!(items.len(), whole);
+        assert!(items.iter().all(Result::is_ok));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_not_read_is_not_sent() {
+    const PIECES: usize = 4000;
+    let script = Script {
+        snapshot: vec![piece(&[7; 32 * 1024], 0)],
+        repeated: PIECES,
+        ..Default::default()
+    };
+    let (fake, client) = Fake::start(script).await;
+    let mut stream = client.snapshot();
+    stream.next().await.unwrap().unwrap();
+    // The connection serves others meanwhile, and the pieces that are under way come to rest.
+    for _ in 0..20 {
+        client.alarms().await.unwrap();
+    }
+    let sent = fake.asked(|asked| asked.pieces);
+    assert!(
+        sent < PIECES / 4,
+        "{sent} pieces are sent for one that is read"
+    );
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_until_it_is_unlocked() {
+    let (fake, client) = Fake::start(locking(usize::MAX)).await;
+    let lock = client.lock("/vip", SECOND, SECOND).await.unwrap();
+    assert_eq!(lock.key(), b"/vip/7");
+    while fake.asked(|asked| asked.renewals) < 5 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(lock.is_held());
+    lock.unlock().await.unwrap();
+    let mut calls = fake.asked(|asked| asked.calls.clone());
+    calls.retain(|call| *call != format!("renew {LEASE}"));
+    assert_eq!(
+        calls,
+        ["grant 1", "lock /vip 7", "unlock /vip/7", "revoke 7"]
+    );
+}
+
+#[tokio::test]
+async fn a_lock_whose_lease_is_gone_is_lost() {
+    let (_, client) = Fake::start(locking(1)).await;
+    let mut lock = client.lock("vip", SECOND, SECOND).await.unwrap();
+    lock.lost().await;
+    assert!(!lock.is_held());
+    lock.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_that_is_dropped_ends_its_lease() {
+    let (fake, client) = Fake::start(locking(usize::MAX)).await;
+    drop(client.lock("vip", SECOND, SECOND).await.unwrap());
+    fake.until(&format!("revoke {LEASE}")).await;
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_a_lock_leaves_no_lease() {
+    let script = Script {
+        lock: None,
+        ..locking(usize::MAX)
+    };
+    let (fake, client) = Fake::start(script.clone()).await;
+    let error = client.lock("vip", SECOND, SECOND / 10).await.unwrap_err();
+    assert!(matches!(error, EtcdError::LockHeld { .. }), "{error}");
+    fake.until(&format!("revoke {LEASE}")).await;
+
+    let (fake, client) = Fake::start(script).await;
+    let waiting = tokio::spawn(async move { client.lock("vip", SECOND, SECOND * 60).await });
+    fake.until("wait").await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    fake.until(&format!("revoke {LEASE}")).await;
+}
