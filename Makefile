@@ -107,6 +107,11 @@ test-containerd: build ## The container runner against the containerd of the ima
 	CORTEN_GO=$${CORTEN_CACHE:-$$HOME/.cache/corten}/steps/go-$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
 	    cargo test --locked --workspace --lib -- --ignored containerd::real_tests
 
+test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
+	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
+	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$($(KUBECTL)) cargo test --locked --package tests \
+	    --test kubernetes -- --ignored
+
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
 
@@ -119,4 +124,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd fuzz repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes fuzz repro bench clean

@@ -1,83 +1,98 @@
 //! The Kubernetes API, as the node's machined calls it.
 //!
-//! Owns: applying manifests to a cluster, and the inventory of what was applied.
-//! Never does: decide what is applied (`corten-manifests`), or keep anything between two calls.
+//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node.
+//! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
-//! On a laptop: `cargo test -p corten-cluster`.
+//! On a laptop: `cargo test -p corten-cluster`. The test that starts a real API server is ignored; it needs the
+//! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
 //!
-//! Objects are JSON of any kind; which path a kind has is asked of the server.
+//! Objects are JSON of any kind. Which resource a kind is, and whether it has a namespace, is asked of the server.
 
+mod access;
 mod apply;
+mod drain;
+mod error;
+mod inventory;
+mod kinds;
+mod node;
+mod ownership;
 
+use std::fmt::{self, Display};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use http::Request;
+use kube::Client;
 
-pub use apply::{Report, describe};
+pub use access::{Access, from_kubeconfig};
+pub use apply::{Existing, Failed, Report};
+pub use drain::{Drained, Left};
+pub use error::{Cause, ClusterError};
+pub use ownership::{Metadata, Taint};
 
-/// For one request, from its first byte to its answer's last. A busy machine without hardware virtualisation takes
-/// seconds for one.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For one request, until its whole answer is there.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Who writes, in `metadata.managedFields`: the reference's name, so that a cluster that comes from it has one owner
+/// of these fields and not two.
+const MANAGER: &str = "talos";
 
-/// Why the cluster could not be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kubeconfig cannot be used.
-    #[error("the kubeconfig of the node cannot be used")]
-    Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// A request failed, or its answer cannot be read.
-    #[error("the Kubernetes API: {}", describe(.0))]
-    Api(kube::Error),
-    /// No answer came.
-    #[error("the Kubernetes API gave no answer within {} s", PATIENCE.as_secs())]
-    NoAnswer,
-}
-
-/// A cluster, by one of its API servers.
+/// A cluster, by one of its API servers. A clone is the same connection.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
 }
 
-impl std::fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cluster")
     }
 }
 
 impl Cluster {
-    /// The cluster of a kubeconfig (YAML or JSON). Nobody is asked yet.
+    /// The cluster behind `access`. Nothing is asked of it yet. Must be called inside a Tokio runtime, which then
+    /// carries the connection.
     ///
     /// # Errors
-    /// [`Error::Kubeconfig`], or the certificates in it cannot be used.
-    pub async fn of(kubeconfig: &str) -> Result<Cluster, Error> {
-        let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-        let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
-        config.write_timeout = Some(PATIENCE);
-        // Nobody is between the node and itself, whatever variables machined has.
-        config.proxy_url = None;
-        let client = Client::try_from(config).map_err(Error::Api)?;
+    /// [`ClusterError::Access`]: the address, a certificate or the key cannot be used.
+    pub fn connect(access: &Access) -> Result<Cluster, ClusterError> {
+        let client = Client::try_from(access.config()?);
+        let client =
+            client.map_err(|error| ClusterError::access("the certificates or the key", error))?;
         Ok(Cluster { client })
     }
 
-    /// Whether the API server serves.
+    /// Whether the API server serves: `/readyz` answers `ok`.
     ///
     /// # Errors
-    /// It does not, or says that something of it is not ready yet.
-    pub async fn ready(&self) -> Result<(), Error> {
-        let request = http::Request::get("/readyz").body(Vec::new());
-        let request = request.map_err(|error| Error::Api(kube::Error::HttpError(error)))?;
-        within(self.client.request_text(request)).await.map(drop)
+    /// It does not serve, or names a part of it that is not ready yet.
+    pub async fn is_ready(&self) -> Result<(), ClusterError> {
+        let (action, object) = ("ask for the readiness of", "kube-apiserver");
+        let request = Request::get("/readyz").body(Vec::new());
+        let request = request.map_err(|error| ClusterError::request(action, &object, error))?;
+        let answer = within(action, &object, self.client.request_text(request)).await?;
+        match answer.trim() {
+            "ok" => Ok(()),
+            other => Err(ClusterError::request(action, &object, error::short(other))),
+        }
     }
 }
 
-async fn within<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, request).await {
-        Ok(answer) => answer.map_err(Error::Api),
-        Err(_) => Err(Error::NoAnswer),
-    }
+/// The answer to one request, or an error that names `action` and `object`.
+async fn within<T>(
+    action: &'static str,
+    object: &(dyn Display + Sync),
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ClusterError> {
+    let cause = match tokio::time::timeout(PATIENCE, request).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(error)) => Cause::from(error),
+        Err(_) => Cause::NoAnswer,
+    };
+    Err(ClusterError::Request {
+        action,
+        object: object.to_string(),
+        cause,
+    })
 }
+
+#[cfg(test)]
+mod tests;

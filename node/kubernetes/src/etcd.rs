@@ -13,6 +13,8 @@ const LIFETIME: Duration = CA_LIFETIME;
 pub const SECRETS: &str = "/system/secrets/etcd";
 /// Where its data lie, on the node and in its container.
 pub const DATA: &str = "/var/lib/etcd";
+/// Where a snapshot lies that a new cluster shall begin with.
+pub const SNAPSHOT: &str = "/var/lib/etcd.snapshot";
 /// Where clients reach it.
 pub const CLIENT_PORT: u16 = 2379;
 /// Where its other members reach it.
@@ -122,6 +124,24 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start) -> Vec<String> {
     let mut args = vec!["/usr/local/bin/etcd".to_owned()];
     args.extend(flags.map(|(name, value)| format!("--{name}={value}")));
     args
+}
+
+/// Program and arguments that make the data of the first member of a new cluster out of [`SNAPSHOT`] (etcdutl, "snapshot
+/// restore").
+#[must_use]
+pub fn restore_args(facts: &Facts, address: IpAddr, skip_hash_check: bool) -> Vec<String> {
+    let (name, peer) = (&facts.hostname, peer_url(address));
+    vec![
+        "/usr/local/bin/etcdutl".to_owned(),
+        "snapshot".to_owned(),
+        "restore".to_owned(),
+        SNAPSHOT.to_owned(),
+        format!("--name={name}"),
+        format!("--data-dir={DATA}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster={name}={peer}"),
+        format!("--skip-hash-check={skip_hash_check}"),
+    ]
 }
 
 /// Where other members reach a member.

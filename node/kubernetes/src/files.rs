@@ -3,10 +3,10 @@
 use std::fmt;
 
 use corten_config::Secret;
-use corten_pki::CertificateAndKey;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates};
+use crate::pods::secret;
 use crate::{
     API_SERVER_UID, CONTROLLER_MANAGER_UID, ControlPlane, Identity, SCHEDULER_UID, Settings,
     kubeconfig,
@@ -42,6 +42,19 @@ pub struct Component {
     pub config: Vec<File>,
 }
 
+/// What a component shows to the API server.
+const CLIENT_CRT: &str = "client.crt";
+const CLIENT_KEY: &str = "client.key";
+
+/// What the files are made of.
+struct Sources<'a> {
+    settings: &'a Settings,
+    control_plane: &'a ControlPlane,
+    authorities: &'a Authorities,
+    certificates: &'a Certificates,
+    service_account_key: &'a Secret,
+}
+
 /// The files of every component.
 #[must_use]
 pub fn components(
@@ -51,98 +64,125 @@ pub fn components(
     certificates: &Certificates,
     service_account_key: &Secret,
 ) -> Vec<Component> {
-    let local = |name: &str, pair: &CertificateAndKey| {
-        let server = settings.local_endpoint();
-        kubeconfig(settings, &server, name, Identity::Certificate(pair))
+    let sources = Sources {
+        settings,
+        control_plane,
+        authorities,
+        certificates,
+        service_account_key,
     };
-    let ca = || file("ca.crt", settings.authorities.clone());
-    let service_account = || once("service-account.key", service_account_key.expose());
-    let [server_crt, server_key] = pair("apiserver.crt", "apiserver.key", &certificates.api_server);
-    let [kubelet_crt, kubelet_key] = pair(
-        "apiserver-kubelet-client.crt",
-        "apiserver-kubelet-client.key",
-        &certificates.kubelet_client,
-    );
-    let [proxy_crt, proxy_key] = pair(
-        "front-proxy-client.crt",
-        "front-proxy-client.key",
-        &certificates.front_proxy,
-    );
-    let [etcd_crt, etcd_key] = pair(
-        "etcd-client.crt",
-        "etcd-client.key",
-        &certificates.etcd_client,
-    );
-    let kubernetes = authorities.kubernetes.pem();
     vec![
+        sources.api_server(),
+        sources.controller_manager(),
+        sources.scheduler(),
+    ]
+}
+
+impl Sources<'_> {
+    fn api_server(&self) -> Component {
+        let certificates = self.certificates;
+        let mut secrets = vec![
+            file("ca.crt", self.settings.authorities.clone()),
+            file(
+                "etcd-client-ca.crt",
+                self.authorities.etcd.pem().crt.clone(),
+            ),
+            file(
+                "aggregator-ca.crt",
+                self.authorities.aggregator.pem().crt.clone(),
+            ),
+            once("service-account.key", self.service_account_key.expose()),
+            once(
+                "encryptionconfig.yaml",
+                encryption(self.control_plane).to_string(),
+            ),
+        ];
+        for (key, crt, pair) in [
+            ("apiserver.key", "apiserver.crt", &certificates.api_server),
+            (
+                "apiserver-kubelet-client.key",
+                "apiserver-kubelet-client.crt",
+                &certificates.kubelet_client,
+            ),
+            (
+                "front-proxy-client.key",
+                "front-proxy-client.crt",
+                &certificates.front_proxy,
+            ),
+            (
+                "etcd-client.key",
+                "etcd-client.crt",
+                &certificates.etcd_client,
+            ),
+        ] {
+            // The key first: whoever sees a new certificate finds the key to it.
+            secrets.push(file(key, pair.key.clone()));
+            secrets.push(file(crt, pair.crt.clone()));
+        }
+        let audit = audit_policy(self.control_plane).to_string();
+        let admission = admission(self.control_plane).to_string();
+        let authorization = authorization(self.control_plane).to_string();
+        let authentication = authentication(self.control_plane).to_string();
         Component {
             name: "kube-apiserver",
             uid: API_SERVER_UID,
-            secrets: vec![
-                ca(),
-                server_key,
-                server_crt,
-                kubelet_key,
-                kubelet_crt,
-                proxy_key,
-                proxy_crt,
-                etcd_key,
-                etcd_crt,
-                file("etcd-client-ca.crt", authorities.etcd.pem().crt.clone()),
-                file(
-                    "aggregator-ca.crt",
-                    authorities.aggregator.pem().crt.clone(),
-                ),
-                service_account(),
-                once(
-                    "encryptionconfig.yaml",
-                    encryption(control_plane).to_string(),
-                ),
-            ],
+            secrets,
             config: vec![
-                once("auditpolicy.yaml", audit_policy(control_plane).to_string()),
-                once(
-                    "admission-control-config.yaml",
-                    admission(control_plane).to_string(),
-                ),
-                file(
-                    "authorization-config.yaml",
-                    authorization(control_plane).to_string(),
-                ),
-                file(
-                    "authentication-config.yaml",
-                    authentication(control_plane).to_string(),
-                ),
+                once("auditpolicy.yaml", audit),
+                once("admission-control-config.yaml", admission),
+                file("authorization-config.yaml", authorization),
+                file("authentication-config.yaml", authentication),
             ],
-        },
+        }
+    }
+
+    fn controller_manager(&self) -> Component {
+        let name = "kube-controller-manager";
+        let client = &self.certificates.controller_manager;
         Component {
-            name: "kube-controller-manager",
+            name,
             uid: CONTROLLER_MANAGER_UID,
             secrets: vec![
-                once("ca.crt", settings.authorities.clone()),
-                once("ca.key", kubernetes.key.clone()),
-                service_account(),
-                file(
-                    "kubeconfig",
-                    local(
-                        "system:kube-controller-manager",
-                        &certificates.controller_manager,
-                    )
-                    .to_string(),
+                once("ca.crt", self.settings.authorities.clone()),
+                once(
+                    "issuing-ca.crt",
+                    self.authorities.kubernetes.pem().crt.clone(),
                 ),
+                once(
+                    "issuing-ca.key",
+                    self.authorities.kubernetes.pem().key.clone(),
+                ),
+                once("service-account.key", self.service_account_key.expose()),
+                file(CLIENT_KEY, client.key.clone()),
+                file(CLIENT_CRT, client.crt.clone()),
+                once("kubeconfig", self.kubeconfig(name)),
             ],
             config: Vec::new(),
-        },
+        }
+    }
+
+    fn scheduler(&self) -> Component {
+        let name = "kube-scheduler";
+        let client = &self.certificates.scheduler;
         Component {
-            name: "kube-scheduler",
+            name,
             uid: SCHEDULER_UID,
-            secrets: vec![file(
-                "kubeconfig",
-                local("system:kube-scheduler", &certificates.scheduler).to_string(),
-            )],
+            secrets: vec![
+                file(CLIENT_KEY, client.key.clone()),
+                file(CLIENT_CRT, client.crt.clone()),
+                once("kubeconfig", self.kubeconfig(name)),
+            ],
             config: vec![once("scheduler-config.yaml", scheduler().to_string())],
-        },
-    ]
+        }
+    }
+
+    /// A kubeconfig of a component, for the API server of the node itself.
+    fn kubeconfig(&self, component: &str) -> String {
+        let server = self.settings.local_endpoint();
+        let [crt, key] = [CLIENT_CRT, CLIENT_KEY].map(|name| secret(component, name));
+        let user = format!("system:{component}");
+        kubeconfig(self.settings, &server, &user, Identity::Files(&crt, &key)).to_string()
+    }
 }
 
 fn file(name: &'static str, content: impl Into<String>) -> File {
@@ -158,11 +198,6 @@ fn once(name: &'static str, content: impl Into<String>) -> File {
         is_read_once: true,
         ..file(name, content)
     }
-}
-
-/// The key first: whoever sees a new certificate finds the key to it.
-fn pair(crt: &'static str, key: &'static str, pair: &CertificateAndKey) -> [File; 2] {
-    [file(crt, pair.crt.clone()), file(key, pair.key.clone())]
 }
 
 /// What of etcd is encrypted, and how (`apiserver.config.k8s.io/v1`, EncryptionConfiguration).

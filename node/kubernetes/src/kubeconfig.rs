@@ -12,6 +12,8 @@ use crate::Settings;
 pub enum Identity<'a> {
     /// A certificate.
     Certificate(&'a CertificateAndKey),
+    /// A certificate and its key in files with these paths, which are read again when they change.
+    Files(&'a str, &'a str),
     /// A bootstrap token.
     Token(&'a str),
 }
@@ -59,6 +61,7 @@ fn named(
             "client-certificate-data": STANDARD.encode(&pair.crt),
             "client-key-data": STANDARD.encode(&pair.key),
         }),
+        Identity::Files(crt, key) => json!({ "client-certificate": crt, "client-key": key }),
         Identity::Token(token) => json!({ "token": token }),
     };
     json!({

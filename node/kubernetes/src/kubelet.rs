@@ -12,8 +12,6 @@ pub const FILES: &str = "/etc/kubernetes";
 pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
 /// Asked whether it is well.
 pub const HEALTH_PORT: u16 = 10248;
-/// Keeps pods of others away from a node that runs the control plane.
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Program and arguments. `addresses` are those that the node has in Kubernetes, one of each family.
 #[must_use]
@@ -53,10 +51,11 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     } else {
         "384Mi"
     };
-    let taints = match node.tainted {
-        true => vec![json!({ "key": CONTROL_PLANE, "effect": "NoSchedule" })],
-        false => Vec::new(),
-    };
+    let taints: Vec<Value> = node
+        .taints
+        .iter()
+        .map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect }))
+        .collect();
     let manifests = if node.reads_manifests {
         format!("{FILES}/manifests")
     } else {

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::bootstrap_settings;
-pub use settings::{ControlPlane, Images, Missing, Node, Settings, nth};
+pub use settings::{ControlPlane, Images, Missing, Node, Settings, Taint, nth};
 
 /// What is known of the node itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -57,12 +57,23 @@ pub struct Node {
     pub is_control_plane: bool,
     /// Pods without a profile run under the runtime's seccomp profile.
     pub seccomp: bool,
-    /// Pods of others are kept away from this node.
-    pub tainted: bool,
+    /// What keeps pods away from it.
+    pub taints: Vec<Taint>,
     /// Labels of the node.
     pub labels: Vec<(String, String)>,
     /// Static pods are read from `/etc/kubernetes/manifests`, too.
     pub reads_manifests: bool,
+}
+
+/// What keeps pods away from a node that do not tolerate it (Kubernetes, "Taints and Tolerations").
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    /// Its name.
+    pub key: String,
+    /// Its value; often empty.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
 }
 
 /// The images of a control plane node.
@@ -166,7 +177,19 @@ impl Settings {
     }
 }
 
+/// Says that a node runs the control plane.
+pub(crate) const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
 impl Node {
+    /// All labels that the node is to have, with those that it may not give itself.
+    #[must_use]
+    pub fn all_labels(&self) -> Vec<(String, String)> {
+        let role = self
+            .is_control_plane
+            .then(|| (CONTROL_PLANE.to_owned(), String::new()));
+        self.labels.iter().cloned().chain(role).collect()
+    }
+
     /// What the config says.
     ///
     /// # Errors
@@ -201,7 +224,7 @@ impl Node {
             },
             is_control_plane,
             seccomp: seccomp.unwrap_or_default(),
-            tainted: is_control_plane && !document.cluster.allow_scheduling_on_control_planes,
+            taints: taints(document),
             labels: labels
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
@@ -209,6 +232,32 @@ impl Node {
             reads_manifests: !kubelet.disable_manifests_directory.unwrap_or_default(),
         })
     }
+}
+
+/// Those of the config, and the usual one of a control plane node that keeps pods of users away.
+fn taints(document: &Document) -> Vec<Taint> {
+    let own = document.all::<KubeNodeConfig>().next();
+    let own = own.map_or(&document.machine.node_taints, |own| &own.taints);
+    let mut taints: Vec<Taint> = own
+        .iter()
+        .map(|(key, text)| {
+            let (value, effect) = text.split_once(':').unwrap_or(("", text));
+            Taint {
+                key: key.clone(),
+                value: value.to_owned(),
+                effect: effect.to_owned(),
+            }
+        })
+        .collect();
+    let is_control_plane = document.machine.kind.is_control_plane();
+    if is_control_plane && !document.cluster.allow_scheduling_on_control_planes {
+        taints.push(Taint {
+            key: CONTROL_PLANE.to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+        });
+    }
+    taints
 }
 
 impl ControlPlane {

@@ -158,6 +158,18 @@ pub enum SubmitError {
     Failed(String),
 }
 
+/// What a new etcd begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// Nothing.
+    Empty,
+    /// The snapshot that was uploaded before.
+    Snapshot {
+        /// It is a copy of a database file, and so has no checksum.
+        skip_hash_check: bool,
+    },
+}
+
 /// The node, as the API server sees it. Cheap calls, but for what waits for a disk.
 pub trait Node: Send + Sync + 'static {
     /// What the node does now.
@@ -189,7 +201,7 @@ pub trait Node: Send + Sync + 'static {
     /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
     /// Makes this node the first member of a new etcd, unless it has data of one.
-    fn begin_cluster(&self) -> Result<(), SubmitError>;
+    fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

@@ -18,7 +18,7 @@ use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION};
-use crate::node::{Action, Actor, Apply, Control, Node, ServiceView, Stage, SubmitError};
+use crate::node::{Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError};
 use crate::resources::secrets::{authorities, joined};
 use crate::supervisor::{Supervisor, logs};
 use crate::volumes::user::OpenedVolumes;
@@ -57,7 +57,7 @@ pub struct NodeState {
     /// Held while devices are wiped.
     wiping: Mutex<()>,
     /// Somebody wants this node to be the first of a new cluster.
-    cluster: watch::Sender<bool>,
+    cluster: watch::Sender<Option<Begin>>,
     /// Where the lines of the log `audit` go; nowhere in tests.
     log: OnceLock<logs::Sender>,
 }
@@ -126,8 +126,8 @@ impl NodeState {
         self.config.send_replace(Some(document));
     }
 
-    /// Whether the node is to be the first of a new cluster, to be watched.
-    pub fn clusters(&self) -> watch::Receiver<bool> {
+    /// With what the node is to be the first of a new cluster, to be watched; `None`: it is not.
+    pub fn clusters(&self) -> watch::Receiver<Option<Begin>> {
         self.cluster.subscribe()
     }
 
@@ -333,9 +333,9 @@ impl Node for NodeState {
         Ok(())
     }
 
-    fn begin_cluster(&self) -> Result<(), SubmitError> {
+    fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError> {
         self.check_not_ending()?;
-        self.cluster.send_replace(true);
+        self.cluster.send_replace(Some(begin));
         Ok(())
     }
 

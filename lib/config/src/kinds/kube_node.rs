@@ -16,7 +16,7 @@ section! {
         Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
-        Held "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+        Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
 }
 

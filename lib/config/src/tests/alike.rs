@@ -67,7 +67,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "annotations",
         Later,
     ),
-    ("machine.nodeTaints", "KubeNodeConfig", "taints", Held),
+    ("machine.nodeTaints", "KubeNodeConfig", "taints", Acted),
     ("machine.kubelet.nodeIP", "KubeNodeConfig", "nodeIP", Later),
     (
         "machine.kubelet.registerWithFQDN",

@@ -64,7 +64,7 @@ section! {
         Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
         Acted "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
-        Held "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+        Acted "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
 }
 

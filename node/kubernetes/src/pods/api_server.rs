@@ -6,14 +6,36 @@ use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";
 
+/// Flags that name files of its secrets.
+const SECRETS: &[(&str, &str)] = &[
+    ("client-ca-file", "ca.crt"),
+    ("encryption-provider-config", "encryptionconfig.yaml"),
+    ("etcd-cafile", "etcd-client-ca.crt"),
+    ("etcd-certfile", "etcd-client.crt"),
+    ("etcd-keyfile", "etcd-client.key"),
+    ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+    ("kubelet-client-key", "apiserver-kubelet-client.key"),
+    ("proxy-client-cert-file", "front-proxy-client.crt"),
+    ("proxy-client-key-file", "front-proxy-client.key"),
+    ("requestheader-client-ca-file", "aggregator-ca.crt"),
+    ("tls-cert-file", "apiserver.crt"),
+    ("tls-private-key-file", "apiserver.key"),
+];
+/// Flags that name files of its configuration.
+const CONFIG: &[(&str, &str)] = &[
+    (
+        "admission-control-config-file",
+        "admission-control-config.yaml",
+    ),
+    ("audit-policy-file", "auditpolicy.yaml"),
+    ("authentication-config", "authentication-config.yaml"),
+    ("authorization-config", "authorization-config.yaml"),
+];
+
 pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Part {
     let port = settings.api_port;
     let key = secret(NAME, "service-account.key");
     let mut flags = vec![
-        flag(
-            "admission-control-config-file",
-            config(NAME, "admission-control-config.yaml"),
-        ),
         flag("advertise-address", "$(POD_IP)"),
         flag("allow-privileged", "true"),
         flag("api-audiences", &settings.endpoint),
@@ -21,53 +43,16 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         flag("audit-log-maxbackup", "10"),
         flag("audit-log-maxsize", "100"),
         flag("audit-log-path", format!("{AUDIT_LOG}/kube-apiserver.log")),
-        flag("audit-policy-file", config(NAME, "auditpolicy.yaml")),
-        flag(
-            "authentication-config",
-            config(NAME, "authentication-config.yaml"),
-        ),
-        flag(
-            "authorization-config",
-            config(NAME, "authorization-config.yaml"),
-        ),
         flag("bind-address", bind(settings)),
-        flag("client-ca-file", secret(NAME, "ca.crt")),
         flag("enable-admission-plugins", "NodeRestriction"),
         flag("enable-bootstrap-token-auth", "true"),
-        flag(
-            "encryption-provider-config",
-            secret(NAME, "encryptionconfig.yaml"),
-        ),
-        flag("etcd-cafile", secret(NAME, "etcd-client-ca.crt")),
-        flag("etcd-certfile", secret(NAME, "etcd-client.crt")),
-        flag("etcd-keyfile", secret(NAME, "etcd-client.key")),
         flag("etcd-servers", format!("https://127.0.0.1:{CLIENT_PORT}")),
-        flag(
-            "kubelet-client-certificate",
-            secret(NAME, "apiserver-kubelet-client.crt"),
-        ),
-        flag(
-            "kubelet-client-key",
-            secret(NAME, "apiserver-kubelet-client.key"),
-        ),
         flag(
             "kubelet-preferred-address-types",
             "InternalIP,ExternalIP,Hostname",
         ),
         flag("profiling", "false"),
-        flag(
-            "proxy-client-cert-file",
-            secret(NAME, "front-proxy-client.crt"),
-        ),
-        flag(
-            "proxy-client-key-file",
-            secret(NAME, "front-proxy-client.key"),
-        ),
         flag("requestheader-allowed-names", "front-proxy-client"),
-        flag(
-            "requestheader-client-ca-file",
-            secret(NAME, "aggregator-ca.crt"),
-        ),
         flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
         flag("requestheader-group-headers", "X-Remote-Group"),
         flag("requestheader-username-headers", "X-Remote-User"),
@@ -80,10 +65,12 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
             "service-cluster-ip-range",
             Settings::joined(&settings.services),
         ),
-        flag("tls-cert-file", secret(NAME, "apiserver.crt")),
         flag("tls-min-version", "VersionTLS13"),
-        flag("tls-private-key-file", secret(NAME, "apiserver.key")),
     ];
+    let secrets = SECRETS.iter();
+    flags.extend(secrets.map(|(name, file)| flag(name, secret(NAME, file))));
+    let configs = CONFIG.iter();
+    flags.extend(configs.map(|(name, file)| flag(name, config(NAME, file))));
     flags.sort();
     Part {
         name: NAME,

@@ -194,7 +194,7 @@ fn flag(name: &'static str, value: impl Into<String>) -> (&'static str, String) 
 }
 
 /// A file of the component's secrets, as the component sees it.
-fn secret(component: &str, name: &str) -> String {
+pub(crate) fn secret(component: &str, name: &str) -> String {
     format!("{SECRETS}/{component}/{name}")
 }
 

@@ -51,7 +51,7 @@ use crate::last_stop::LastStop;
 use crate::mount_table::Mount;
 use crate::network::Setup;
 use crate::network::seed::Seed;
-use crate::node::{ServiceView, Stage};
+use crate::node::{Begin, ServiceView, Stage};
 use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use crate::resources::network_rule::RoutingRuleSpec;
 use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
@@ -99,8 +99,8 @@ pub struct Sources {
     pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
     /// What services of extensions have of the machine config.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
-    /// Whether the node is to be the first of a new cluster.
-    pub cluster: watch::Receiver<bool>,
+    /// With what the node is to be the first of a new cluster.
+    pub cluster: watch::Receiver<Option<Begin>>,
     /// What happens on the node.
     pub events: Events,
 }

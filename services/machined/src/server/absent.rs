@@ -1,6 +1,5 @@
 //! The methods this version of the node does not answer, and what each waits for. docs/api.md shows them.
 
-const ETCD: &str = "etcd";
 const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
 const INSTALLER: &str = "the installer";
@@ -9,19 +8,6 @@ const SOFTWARE_RAID: &str = "software RAID";
 
 /// A method's path, and what it waits for.
 pub(super) const ABSENT: &[(&str, &str)] = &[
-    ("/machine.MachineService/EtcdAlarmDisarm", ETCD),
-    ("/machine.MachineService/EtcdAlarmList", ETCD),
-    ("/machine.MachineService/EtcdDefragment", ETCD),
-    ("/machine.MachineService/EtcdDowngradeCancel", ETCD),
-    ("/machine.MachineService/EtcdDowngradeEnable", ETCD),
-    ("/machine.MachineService/EtcdDowngradeValidate", ETCD),
-    ("/machine.MachineService/EtcdForfeitLeadership", ETCD),
-    ("/machine.MachineService/EtcdLeaveCluster", ETCD),
-    ("/machine.MachineService/EtcdMemberList", ETCD),
-    ("/machine.MachineService/EtcdRecover", ETCD),
-    ("/machine.MachineService/EtcdRemoveMemberByID", ETCD),
-    ("/machine.MachineService/EtcdSnapshot", ETCD),
-    ("/machine.MachineService/EtcdStatus", ETCD),
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
     ("/machine.MachineService/Rollback", INSTALLER),

@@ -10,7 +10,7 @@ use corten_config::Document;
 use tonic::{Request, Status};
 
 use super::actions::{self, refused};
-use super::service::Machine;
+use super::machine::Machine;
 use super::{bug, duration};
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 

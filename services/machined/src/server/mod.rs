@@ -17,6 +17,7 @@ mod cpu;
 mod devices;
 mod disks;
 mod dmesg;
+mod etcd;
 mod events;
 mod file_systems;
 mod files;
@@ -26,11 +27,13 @@ mod images;
 mod inspect;
 mod kmsg;
 mod logs;
+mod machine;
 mod memory;
 mod meta;
 mod mounts;
 mod netstat;
 mod operator;
+mod pod_logs;
 mod processes;
 mod request;
 mod resources;
@@ -43,7 +46,7 @@ mod version;
 mod wipe;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +61,8 @@ use corten_api::requests::PART;
 use corten_api::storage::storage_service_server::StorageServiceServer as DisksServer;
 use corten_api::time::time_service_server::TimeServiceServer;
 use corten_api::{MAX_MESSAGE, PORT};
+use corten_kubernetes::etcd::DATA;
+use corten_kubernetes::pods::HOST_SECRETS;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -65,12 +70,13 @@ use tonic::transport::{Error, Server};
 
 use crate::node::Node;
 use crate::proc::Unreadable;
+use crate::services::kubernetes::ETCD;
 use crate::services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use access::AccessLayer;
 pub use access::Local;
 use file_systems::{FileSystems, Meter};
+use machine::Machine;
 use resources::Resources;
-use service::Machine;
 
 /// A peer with nothing to say is pinged so often, and dropped when it leaves a ping unanswered for so long: one
 /// that hangs holds its streams no longer.
@@ -99,8 +105,10 @@ pub struct Paths {
     pub containerd: PathBuf,
     /// The cgroup2 hierarchy.
     pub cgroups: PathBuf,
-    /// etcd's data.
+    /// etcd's data. A snapshot to begin with lies beside them.
     pub etcd: PathBuf,
+    /// etcd's certificates.
+    pub etcd_secrets: PathBuf,
     /// The socket that is served.
     pub machined: PathBuf,
     /// Where apid answers.
@@ -119,11 +127,19 @@ impl Default for Paths {
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
             containerd: PathBuf::from(CONTAINERD_SOCKET),
             cgroups: PathBuf::from("/sys/fs/cgroup"),
-            etcd: PathBuf::from("/var/lib/etcd"),
+            etcd: PathBuf::from(DATA),
+            etcd_secrets: Path::new(HOST_SECRETS).join(ETCD),
             machined: PathBuf::from(MACHINED_SOCKET),
             apid: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
             local: Local::default(),
         }
+    }
+}
+
+impl Paths {
+    /// Where a snapshot lies that a new cluster shall begin with.
+    fn snapshot(&self) -> PathBuf {
+        self.etcd.with_extension("snapshot")
     }
 }
 

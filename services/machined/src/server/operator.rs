@@ -17,9 +17,9 @@ use corten_resources::{Happened, Pointer, Start, Store};
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::{absent, actions, duration};
+use super::{actions, duration};
 use crate::certificates;
-use crate::node::{Node, Stage};
+use crate::node::{Begin, Node, Stage};
 use crate::resources::clock::TimeStatus;
 
 /// The time may be set just when the cluster is begun (the reference's number).
@@ -76,9 +76,17 @@ pub(super) async fn bootstrap(
         let text = "the machine config has no cluster.etcd.ca";
         return Err(Status::invalid_argument(text));
     }
-    if request.recover_etcd {
-        let method = "/machine.MachineService/EtcdRecover";
-        return Err(Status::unimplemented(absent::sentence(method)));
+    let snapshot = data.with_extension("snapshot");
+    let begin = match request.recover_etcd {
+        false => Begin::Empty,
+        true => Begin::Snapshot {
+            skip_hash_check: request.recover_skip_hash_check,
+        },
+    };
+    if request.recover_etcd && !snapshot.is_file() {
+        let path = snapshot.display();
+        let text = format!("there is no {path} to begin with: send a snapshot first (EtcdRecover)");
+        return Err(Status::failed_precondition(text));
     }
     // Certificates and leases of etcd would be of another time.
     if !matches!(
@@ -97,7 +105,7 @@ pub(super) async fn bootstrap(
             data.display()
         )));
     }
-    node.begin_cluster()
+    node.begin_cluster(begin)
         .map_err(|error| actions::refused(&error))?;
     Ok(api::BootstrapResponse {
         messages: vec![api::Bootstrap { metadata: None }],

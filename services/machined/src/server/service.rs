@@ -1,75 +1,20 @@
 //! The methods that are answered, each handed to its family.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
-use tokio::sync::Mutex;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::file_systems::Meter;
+use super::machine::{Answer, Machine, asks_for_previous};
 use super::{
-    Paths, actions, apply, bug, capture, containers, cpu, devices, dmesg, events, files, frequency,
-    images, logs, memory, meta, mounts, netstat, operator, processes, services, stream, version,
+    actions, apply, capture, containers, cpu, devices, dmesg, etcd, events, files, frequency,
+    images, logs, memory, meta, mounts, netstat, operator, pod_logs, processes, services, stream,
+    version,
 };
-use crate::bulkhead::Bulkhead;
-use crate::node::{Control, Node};
+use crate::containerd::{Containerd, PODS};
+use crate::node::Control;
 use crate::resources::runtime::LastStop;
-
-/// Lists of all processes at once.
-const LISTS: usize = 8;
-/// For a list of them. A machine without KVM takes seconds for thousands.
-const LIST_PATIENCE: Duration = Duration::from_secs(20);
-
-/// The service's state: nothing but its two sources and a turnstile.
-pub(super) struct Machine {
-    pub(super) node: Arc<dyn Node>,
-    pub(super) paths: Paths,
-    /// Held while a config is applied; a second caller is refused, not queued.
-    pub(super) applying: Arc<Mutex<()>>,
-    /// What is left of the streams there may be at a time.
-    streams: stream::Places,
-    mounts: mounts::Mounts,
-    /// To look at a process that hangs may hang, too.
-    processes: Bulkhead,
-}
-
-impl Machine {
-    pub(super) fn new(node: Arc<dyn Node>, paths: Paths, meter: &Meter) -> Machine {
-        Machine {
-            node,
-            paths,
-            applying: Arc::default(),
-            streams: stream::Places::new("streams of files and packets", stream::STREAMS),
-            mounts: mounts::Mounts::new(meter),
-            processes: Bulkhead::new(LISTS, LIST_PATIENCE),
-        }
-    }
-
-    /// Runs what reads files on a thread that may block.
-    async fn view<T, F>(&self, work: F) -> Result<Response<T>, Status>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Paths) -> Result<T, Status> + Send + 'static,
-    {
-        let paths = self.paths.clone();
-        tokio::task::spawn_blocking(move || work(&paths))
-            .await
-            .map_err(|_| bug())?
-            .map(Response::new)
-    }
-}
-
-/// Whether a log of the previous boot is meant.
-fn asks_for_previous<T>(request: &Request<T>) -> bool {
-    let asked = request.metadata().get(corten_api::metadata::PREVIOUS_BOOT);
-    asked.is_some_and(|value| value == "true")
-}
-
-type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
 impl MachineService for Machine {
@@ -180,6 +125,20 @@ impl MachineService for Machine {
 
     async fn logs(&self, request: Request<api::LogsRequest>) -> Answer<BoxStream<Data>> {
         let previous = asks_for_previous(&request);
+        if logs::is_of_pod(request.get_ref()) {
+            let place = self.streams.enter(request.extensions())?;
+            let api::LogsRequest {
+                id,
+                tail_lines,
+                follow,
+                ..
+            } = request.into_inner();
+            let containerd = Containerd::new(&self.paths.containerd);
+            let containers = containerd.containers(PODS).await?;
+            let path = pod_logs::path_of(pod_logs::DIRECTORY.as_ref(), &containers, &id)?;
+            let send = move |sink: &_| pod_logs::send(&path, tail_lines, follow, sink);
+            return stream::stream(place, send).map(Response::new);
+        }
         let services = self.node.services();
         logs::logs(&self.paths, &services, request.into_inner(), previous)
             .await
@@ -323,6 +282,92 @@ impl MachineService for Machine {
             .map(Response::new)
     }
 
+    async fn etcd_member_list(
+        &self,
+        request: Request<api::EtcdMemberListRequest>,
+    ) -> Answer<api::EtcdMemberListResponse> {
+        let request = request.into_inner();
+        self.etcd(async |etcd| etcd::members(&etcd, &request).await)
+            .await
+    }
+
+    async fn etcd_remove_member_by_id(
+        &self,
+        request: Request<api::EtcdRemoveMemberByIdRequest>,
+    ) -> Answer<api::EtcdRemoveMemberByIdResponse> {
+        let id = request.into_inner().member_id;
+        self.etcd(async |etcd| etcd::remove(&etcd, id).await).await
+    }
+
+    async fn etcd_leave_cluster(
+        &self,
+        _: Request<api::EtcdLeaveClusterRequest>,
+    ) -> Answer<api::EtcdLeaveClusterResponse> {
+        self.etcd(async |etcd| etcd::leave(&etcd).await).await
+    }
+
+    async fn etcd_forfeit_leadership(
+        &self,
+        _: Request<api::EtcdForfeitLeadershipRequest>,
+    ) -> Answer<api::EtcdForfeitLeadershipResponse> {
+        self.etcd(async |etcd| etcd::forfeit(&etcd).await).await
+    }
+
+    async fn etcd_recover(
+        &self,
+        parts: Request<Streaming<Data>>,
+    ) -> Answer<api::EtcdRecoverResponse> {
+        etcd::keep_snapshot(&self.paths.snapshot(), parts.into_inner()).await?;
+        let messages = vec![api::EtcdRecover { metadata: None }];
+        Ok(Response::new(api::EtcdRecoverResponse { messages }))
+    }
+
+    async fn etcd_snapshot(&self, _: Request<api::EtcdSnapshotRequest>) -> Answer<BoxStream<Data>> {
+        self.etcd(async |etcd| Ok(etcd::snapshot(&etcd))).await
+    }
+
+    async fn etcd_alarm_list(&self, _: Request<()>) -> Answer<api::EtcdAlarmListResponse> {
+        self.etcd(async |etcd| etcd::alarms(&etcd).await).await
+    }
+
+    async fn etcd_alarm_disarm(&self, _: Request<()>) -> Answer<api::EtcdAlarmDisarmResponse> {
+        self.etcd(async |etcd| etcd::disarm(&etcd).await).await
+    }
+
+    async fn etcd_defragment(&self, _: Request<()>) -> Answer<api::EtcdDefragmentResponse> {
+        self.etcd(async |etcd| etcd::defragment(&etcd).await).await
+    }
+
+    async fn etcd_status(&self, _: Request<()>) -> Answer<api::EtcdStatusResponse> {
+        self.etcd(async |etcd| etcd::status(&etcd).await).await
+    }
+
+    async fn etcd_downgrade_validate(
+        &self,
+        request: Request<api::EtcdDowngradeValidateRequest>,
+    ) -> Answer<api::EtcdDowngradeValidateResponse> {
+        let version = request.into_inner().version;
+        self.etcd(async |etcd| etcd::validate_downgrade(&etcd, &version).await)
+            .await
+    }
+
+    async fn etcd_downgrade_enable(
+        &self,
+        request: Request<api::EtcdDowngradeEnableRequest>,
+    ) -> Answer<api::EtcdDowngradeEnableResponse> {
+        let version = request.into_inner().version;
+        self.etcd(async |etcd| etcd::enable_downgrade(&etcd, &version).await)
+            .await
+    }
+
+    async fn etcd_downgrade_cancel(
+        &self,
+        _: Request<()>,
+    ) -> Answer<api::EtcdDowngradeCancelResponse> {
+        self.etcd(async |etcd| etcd::cancel_downgrade(&etcd).await)
+            .await
+    }
+
     async fn kubeconfig(&self, _: Request<()>) -> Answer<BoxStream<Data>> {
         let text = operator::kubeconfig(self.node.as_ref())?;
         let archive = files::archive_of("kubeconfig", &text);
@@ -337,22 +382,5 @@ impl MachineService for Machine {
         request: Request<api::GenerateClientConfigurationRequest>,
     ) -> Answer<api::GenerateClientConfigurationResponse> {
         operator::client_config(self.node.as_ref(), &request.into_inner()).map(Response::new)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_who_says_so_asks_for_the_boot_before() {
-        let mut request = Request::new(());
-        assert!(!asks_for_previous(&request));
-        let key = corten_api::metadata::PREVIOUS_BOOT;
-        for (value, asks) in [("true", true), ("false", false), ("", false)] {
-            let value = tonic::metadata::MetadataValue::from_static(value);
-            request.metadata_mut().insert(key, value);
-            assert_eq!(asks_for_previous(&request), asks);
-        }
     }
 }

@@ -15,6 +15,8 @@ use crate::supervisor::limits::{Limits, Restart};
 
 /// The service's name, and its container's.
 pub const ETCD: &str = "etcd";
+/// The service that makes etcd's data out of a snapshot, once.
+pub const ETCD_RESTORE: &str = "etcd-restore";
 /// The service's name, and its container's.
 pub const KUBELET: &str = "kubelet";
 /// etcd's cgroup.
@@ -60,6 +62,25 @@ pub fn etcd_service(image: &str, args: Vec<String>) -> ServiceSpec {
         oom_score_adj: -998,
         cgroup: ETCD_CGROUP.to_owned(),
     }
+}
+
+/// Declares what makes etcd's data out of a snapshot, with program and arguments: etcd's container, but for its program.
+#[must_use]
+pub fn restore_service(image: &str, args: Vec<String>) -> ServiceSpec {
+    let mut spec = etcd_service(image, args);
+    spec.id = ETCD_RESTORE.into();
+    spec.limits = Limits {
+        health: None,
+        restart: Restart::Never,
+        ..spec.limits
+    };
+    if let Runner::Container(container) = &mut spec.runner {
+        container.mounts = vec![
+            bind(etcd::SNAPSHOT, etcd::SNAPSHOT, &["bind", "ro"]),
+            bind(etcd::DATA, etcd::DATA, &["bind", "rw"]),
+        ];
+    }
+    spec
 }
 
 /// Declares the kubelet with program and arguments.

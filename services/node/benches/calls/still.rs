@@ -10,7 +10,8 @@ use corten_meta::Tag;
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
 use machined::events::Events;
 use machined::node::{
-    Action, Actor, Apply, Control, DeviceWipe, MetaError, Node, ServiceView, Stage, SubmitError,
+    Action, Actor, Apply, Begin, Control, DeviceWipe, MetaError, Node, ServiceView, Stage,
+    SubmitError,
 };
 use machined::server::{Local, Paths, serve_from};
 use serde::Serialize;
@@ -106,7 +107,7 @@ fn refused() -> SubmitError {
 }
 
 impl Node for Still {
-    fn begin_cluster(&self) -> Result<(), SubmitError> {
+    fn begin_cluster(&self, _: Begin) -> Result<(), SubmitError> {
         Ok(())
     }
 

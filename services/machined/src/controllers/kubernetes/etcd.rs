@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use corten_config::Document;
 use corten_kubernetes::certificates::etcd_authority;
-use corten_kubernetes::etcd::{Certificates, DATA, Start, args};
+use corten_kubernetes::etcd::{Certificates, DATA, SNAPSHOT, Start, args, restore_args};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -16,17 +16,18 @@ use super::{Complaints, facts, next, time_is_known};
 use crate::certificates::write_files;
 use crate::console;
 use crate::describe;
+use crate::node::{Begin, ServiceState, ServiceView};
 use crate::resources::clock::TimeStatus;
 use crate::resources::kubernetes::Nodename;
 use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::services::kubernetes::{ETCD, etcd_service};
+use crate::services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
 use crate::supervisor::Supervisor;
 
 #[derive(Debug, Clone)]
 pub(super) struct Etcd {
     pub(super) config: watch::Receiver<Option<Document>>,
-    /// Somebody wants this node to be the first member of a new cluster.
-    pub(super) begin: watch::Receiver<bool>,
+    /// With what somebody wants this node to be the first member of a new cluster.
+    pub(super) begin: watch::Receiver<Option<Begin>>,
     pub(super) supervisor: Option<Supervisor>,
 }
 
@@ -87,10 +88,29 @@ impl Controller for Etcd {
                     continue;
                 }
             }
+            let image = match ControlPlane::of(&config) {
+                Ok(own) => own.images.etcd,
+                Err(missing) => {
+                    complaints.say(ETCD, &missing.to_string());
+                    continue;
+                }
+            };
+            let (Some(supervisor), Some(address)) = (&self.supervisor, facts.addresses.first())
+            else {
+                continue;
+            };
             let start = match (has_data(Path::new(DATA)), begins) {
                 (true, _) => Start::Resume,
-                (false, true) => Start::New,
-                (false, false) => {
+                (false, Some(Begin::Empty)) => Start::New,
+                (false, Some(Begin::Snapshot { skip_hash_check })) => {
+                    let args = restore_args(&facts, *address, skip_hash_check);
+                    if let Err(why) = restore(supervisor, &image, args).await {
+                        complaints.say(ETCD, &why);
+                        continue;
+                    }
+                    Start::Resume
+                }
+                (false, None) => {
                     if !is_told {
                         console::say(
                             "etcd waits: this node has no data of it; for a new cluster, call \
@@ -101,18 +121,30 @@ impl Controller for Etcd {
                     continue;
                 }
             };
-            let image = match ControlPlane::of(&config) {
-                Ok(own) => own.images.etcd,
-                Err(missing) => {
-                    complaints.say(ETCD, &missing.to_string());
-                    continue;
-                }
-            };
-            if let (Some(supervisor), Some(address)) = (&self.supervisor, facts.addresses.first()) {
-                supervisor.declare(etcd_service(&image, args(&facts, *address, &start)));
-            }
+            supervisor.declare(etcd_service(&image, args(&facts, *address, &start)));
         }
     }
+}
+
+/// Makes the data of a new member out of the snapshot, which is removed then: no later bootstrap shall take it by
+/// accident.
+async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Result<(), String> {
+    supervisor.declare(restore_service(image, args));
+    let mut views = supervisor.watch();
+    let ended = |views: &Vec<ServiceView>| {
+        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
+        view.is_some_and(|view| matches!(view.state, ServiceState::Finished | ServiceState::Failed))
+    };
+    // The supervisor is gone only when machined ends.
+    let _ = views.wait_for(ended).await;
+    supervisor.forget(ETCD_RESTORE);
+    if !has_data(Path::new(DATA)) {
+        return Err(format!(
+            "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
+             bootstrap again"
+        ));
+    }
+    fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
 }
 
 /// Whether this node was a member before, and still has what it knew.

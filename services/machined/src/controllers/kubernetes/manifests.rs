@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use corten_cluster::{Cluster, Report};
+use corten_cluster::{Access, Cluster, Existing, Failed, Report};
 use corten_config::Document;
 use corten_kubernetes::certificates::{Authorities, admin_certificate};
-use corten_kubernetes::{ControlPlane, Identity, Node, Settings, bootstrap_settings, kubeconfig};
+use corten_kubernetes::{ControlPlane, Node, Settings, bootstrap_settings};
 use corten_manifests::{BootstrapToken, Manifest, bootstrap};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -84,45 +84,36 @@ async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>,
     if manifests == applied {
         return Ok(manifests);
     }
-    let cluster = connect(config, &settings).await?;
-    cluster.ready().await.map_err(|error| describe(&error))?;
+    let cluster = connect(config, &settings)?;
+    cluster.is_ready().await.map_err(|error| describe(&error))?;
     let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
-    let objects: Result<Vec<_>, String> = objects
-        .map(|object| {
-            let identity = corten_manifests::Identity::of(object);
-            let identity = identity.map_err(|invalid| invalid.to_string())?;
-            Ok((identity, object.clone()))
-        })
-        .collect();
-    let report = cluster
-        .make(objects?)
-        .await
-        .map_err(|error| describe(&error))?;
-    told(&report)?;
+    let objects: Vec<_> = objects.cloned().collect();
+    told(&cluster.apply(&objects, Existing::Keep).await)?;
     Ok(manifests)
 }
 
 /// By the API server of this node, as an administrator.
-async fn connect(config: &Document, settings: &Settings) -> Result<Cluster, String> {
+pub(super) fn connect(config: &Document, settings: &Settings) -> Result<Cluster, String> {
     let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
     let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
         .map_err(|error| describe(&error))?;
-    let identity = Identity::Certificate(&certificate);
-    let kubeconfig = kubeconfig(settings, &settings.local_endpoint(), "admin", identity);
-    Cluster::of(&kubeconfig.to_string())
-        .await
-        .map_err(|error| describe(&error))
+    let access = Access {
+        server: settings.local_endpoint(),
+        ca: settings.authorities.clone(),
+        crt: certificate.crt,
+        key: certificate.key,
+    };
+    Cluster::connect(&access).map_err(|error| describe(&error))
 }
 
 fn told(report: &Report) -> Result<(), String> {
-    let Report { made, kept, failed } = report;
     console::say(&format!(
         "manifests of the cluster: {} objects made, {} there already",
-        made.len(),
-        kept.len()
+        report.created.len(),
+        report.kept.len()
     ));
-    match failed.first() {
+    match report.failed.first() {
         None => Ok(()),
-        Some((identity, why)) => Err(format!("{identity}: {why}")),
+        Some(Failed { object, reason }) => Err(format!("{object}: {reason}")),
     }
 }

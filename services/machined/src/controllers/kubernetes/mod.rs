@@ -13,6 +13,7 @@ mod control_plane;
 mod etcd;
 mod images;
 mod kubelet;
+mod labels;
 mod manifests;
 mod node;
 mod static_pods;
@@ -61,6 +62,9 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
         supervisor: sources.supervisor.clone(),
     })?;
     runtime.add(manifests::Manifests {
+        config: config.clone(),
+    })?;
+    runtime.add(labels::Labels {
         config: config.clone(),
     })
 }

@@ -13,11 +13,12 @@ async fn what_is_missing_is_said_in_a_sentence() {
         mut client,
         ..
     } = world();
-    let missing = client.etcd_status(()).await.unwrap_err();
+    let missing = client.rollback(api::RollbackRequest::default()).await;
+    let missing = missing.unwrap_err();
     assert_eq!(missing.code(), Code::Unimplemented);
     assert_eq!(
         missing.message(),
-        "machine.MachineService/EtcdStatus waits for etcd, which this version of the node does not have"
+        "machine.MachineService/Rollback waits for the installer, which this version of the node does not have"
     );
     let logs = api::LogsRequest {
         id: "udevd".into(),
@@ -34,7 +35,7 @@ async fn what_is_missing_is_said_in_a_sentence() {
     };
     assert_eq!(
         client.logs(pod).await.unwrap_err().code(),
-        Code::Unimplemented
+        Code::Unavailable
     );
 }
 

@@ -37,7 +37,7 @@ use super::{Paths, serve_from};
 use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Actor, Apply, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
+    Action, Actor, Apply, Begin, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
     SubmitError,
 };
 use crate::resources::clock::TimeStatus;
@@ -57,7 +57,7 @@ pub(super) struct Remembering {
     wipes: Mutex<Vec<DeviceWipe>>,
     audited: Mutex<Vec<String>>,
     /// Somebody began a cluster.
-    pub(super) begun: AtomicBool,
+    pub(super) begun: Mutex<Option<Begin>>,
     /// Applying the next config begins when another one comes here, and ends when he comes again.
     slow: Mutex<Option<Arc<Barrier>>>,
     /// Who asks for the services meets a bug.
@@ -75,8 +75,8 @@ impl Remembering {
 }
 
 impl Node for Remembering {
-    fn begin_cluster(&self) -> Result<(), SubmitError> {
-        self.begun.store(true, Ordering::SeqCst);
+    fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError> {
+        *self.begun.lock().unwrap() = Some(begin);
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! Credentials and the cluster's beginning over the wire.
 
 use std::fs;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use corten_api::machine as api;
@@ -11,7 +10,7 @@ use corten_resources::Draft;
 use tonic::Code;
 
 use super::{DEADLINE, World, config_text, set_time, world};
-use crate::node::{Apply, Node as _};
+use crate::node::{Apply, Begin, Node as _};
 use crate::resources::clock::TimeStatus;
 use crate::server::operator;
 
@@ -106,13 +105,25 @@ async fn a_bootstrap_says_what_it_lacks() {
     let data = world.directory.path().join("etcd");
     fs::create_dir_all(data.join("member")).unwrap();
     let (code, text) = bootstrap(&mut world).await;
-    assert!(!world.node.begun.load(Ordering::SeqCst));
+    assert_eq!(*world.node.begun.lock().unwrap(), None);
     assert_eq!(code, Code::AlreadyExists);
     assert!(text.contains("is not empty"), "{text}");
     fs::remove_dir(data.join("member")).unwrap();
     let begun = world.client.bootstrap(api::BootstrapRequest::default());
     begun.await.unwrap();
-    assert!(world.node.begun.load(Ordering::SeqCst));
+    assert_eq!(*world.node.begun.lock().unwrap(), Some(Begin::Empty));
+    // Of a snapshot only when there is one.
+    let from_snapshot = api::BootstrapRequest {
+        recover_etcd: true,
+        recover_skip_hash_check: true,
+    };
+    let refused = world.client.bootstrap(from_snapshot).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    fs::write(data.with_extension("snapshot"), "a database").unwrap();
+    world.client.bootstrap(from_snapshot).await.unwrap();
+    let skip_hash_check = true;
+    let begun = Some(Begin::Snapshot { skip_hash_check });
+    assert_eq!(*world.node.begun.lock().unwrap(), begun);
 }
 
 #[tokio::test]

@@ -1,0 +1,77 @@
+//! The list of what was applied, which an upgrade of Kubernetes reads to find what is no longer wanted.
+
+use std::collections::BTreeMap;
+
+use corten_manifests::Identity;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::{Cluster, ClusterError, MANAGER, kinds, within};
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "talos-bootstrap-manifests-inventory";
+
+impl Cluster {
+    /// Adds objects to the inventory. What is in it stays: an object that was not applied this time can still be in
+    /// the cluster.
+    pub(crate) async fn list_in_inventory(
+        &self,
+        objects: &[&Identity],
+    ) -> Result<(), ClusterError> {
+        let identity = identity();
+        let resource = kinds::core("ConfigMap", "configmaps");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        let found = within("read", &identity, api.get_opt(NAME)).await?;
+        let found = found.map(|found| data(&found.data));
+        let listed = listed(found.clone().unwrap_or_default(), objects);
+        if found.as_ref() == Some(&listed) {
+            return Ok(());
+        }
+        let inventory = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": NAME, "namespace": NAMESPACE },
+            "data": listed,
+        });
+        // Forced: whoever else writes it, the entries are these.
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(&inventory);
+        within("write", &identity, api.patch(NAME, &params, &patch)).await?;
+        Ok(())
+    }
+}
+
+/// What names the inventory.
+pub(crate) fn identity() -> Identity {
+    Identity {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: NAMESPACE.to_owned(),
+        name: NAME.to_owned(),
+    }
+}
+
+fn data(map: &Value) -> BTreeMap<String, String> {
+    let entries = map
+        .get("data")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    entries
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+/// The entries with those of `objects`.
+fn listed(
+    mut entries: BTreeMap<String, String>,
+    objects: &[&Identity],
+) -> BTreeMap<String, String> {
+    for identity in objects {
+        entries.insert(identity.inventory_key(), identity.version.clone());
+    }
+    entries
+}

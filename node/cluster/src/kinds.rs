@@ -1,0 +1,93 @@
+//! Which resource of the API an object is: asked of the server, once for each kind.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use corten_manifests::Identity;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Scope, oneshot};
+
+use crate::{Cluster, ClusterError, within};
+
+/// The kinds that one apply has met.
+#[derive(Default)]
+pub(crate) struct Kinds {
+    met: HashMap<GroupVersionKind, (ApiResource, Scope)>,
+}
+
+impl Kinds {
+    /// Where the object is found. Its namespace is corrected: an object of a kind that has namespaces is in
+    /// `default` if it names none; one of a kind without is in none.
+    pub(crate) async fn place(
+        &mut self,
+        cluster: &Cluster,
+        identity: &mut Identity,
+    ) -> Result<Api<DynamicObject>, ClusterError> {
+        let kind = GroupVersionKind::gvk(&identity.group, &identity.version, &identity.kind);
+        let (resource, scope) = match self.met.get(&kind) {
+            Some(met) => met.clone(),
+            None => {
+                let asked = oneshot::pinned_kind(&cluster.client, &kind);
+                let (resource, can) = within("find the kind of", identity, asked).await?;
+                let met = (resource, can.scope);
+                self.met.insert(kind, met.clone());
+                met
+            }
+        };
+        let client = cluster.client.clone();
+        if scope == Scope::Cluster {
+            identity.namespace.clear();
+            return Ok(Api::all_with(client, &resource));
+        }
+        if identity.namespace.is_empty() {
+            "default".clone_into(&mut identity.namespace);
+        }
+        Ok(Api::namespaced_with(client, &identity.namespace, &resource))
+    }
+}
+
+/// A kind of the core group, which every server has.
+pub(crate) fn core(kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        api_version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// Refuses what would lead out of its place in a path, such as a name `../nodes/n`: the request would be about
+/// another object than its message says.
+pub(crate) fn check(identity: &Identity) -> Result<(), ClusterError> {
+    let fields = [
+        ("its group", &identity.group),
+        ("its version", &identity.version),
+        ("its kind", &identity.kind),
+        ("its namespace", &identity.namespace),
+        ("its name", &identity.name),
+    ];
+    for (field, text) in fields {
+        let optional = matches!(field, "its group" | "its namespace") && text.is_empty();
+        if !optional {
+            check_part(identity, field, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// [`check`] for one text.
+pub(crate) fn check_part(
+    object: &(dyn Display + Sync),
+    field: &'static str,
+    text: &str,
+) -> Result<(), ClusterError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    if text.is_empty() || text == "." || text == ".." || !text.chars().all(fits) {
+        let object = crate::error::short(&object.to_string());
+        return Err(ClusterError::Name { object, field });
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+use std::fs;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, KeyPair};
+
+use crate::{Access, Cluster, from_kubeconfig};
+
+fn pem() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::default().self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
+}
+
+fn kubeconfig(user: &str, ca: &str) -> String {
+    let ca = STANDARD.encode(ca);
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: b
+contexts:
+- name: a
+  context: {{ cluster: none, user: none }}
+- name: b
+  context: {{ cluster: c, user: u, namespace: default }}
+clusters:
+- name: c
+  cluster: {{ server: 'https://127.0.0.1:7445', certificate-authority-data: {ca} }}
+users:
+- name: u
+  user: {user}
+"
+    )
+}
+
+#[tokio::test]
+async fn a_kubeconfig_holds_its_certificates_or_names_their_file() {
+    let (crt, key) = pem();
+    let inline = format!(
+        "{{ client-certificate-data: {}, client-key-data: {} }}",
+        STANDARD.encode(&crt),
+        STANDARD.encode(&key)
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let both = folder.path().join("kubelet-client-current.pem");
+    fs::write(&both, format!("{crt}{key}")).unwrap();
+    let both = both.display();
+    let files = format!("{{ client-certificate: {both}, client-key: {both} }}");
+    for user in [inline, files] {
+        let access = from_kubeconfig(&kubeconfig(&user, &crt)).unwrap();
+        assert_eq!(access.server, "https://127.0.0.1:7445");
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(&access.ca), lines(&crt));
+        assert_eq!(lines(&access.crt), lines(&crt));
+        assert_eq!(lines(&access.key), lines(&key));
+        let debug = format!("{access:?}");
+        assert!(!debug.contains("BEGIN"), "{debug}");
+        Cluster::connect(&access).unwrap();
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason() {
+    let (crt, _) = pem();
+    for (text, reason) in [
+        ("", "no context"),
+        ("]", ""),
+        ("current-context: x", "no context \"x\""),
+        (&kubeconfig("{}", &crt), "it has no client-certificate"),
+        (
+            &kubeconfig("{ client-certificate: rel.pem }", &crt),
+            "no absolute path",
+        ),
+        (
+            &kubeconfig("{ client-certificate: /does/not/exist }", &crt),
+            "/does/not/exist",
+        ),
+        (
+            &kubeconfig("{ client-certificate-data: '***' }", &crt),
+            "client-certificate-data",
+        ),
+        (
+            &kubeconfig(
+                "{ client-certificate-data: AAAA, client-key-data: AAAA }",
+                &crt,
+            ),
+            "no such PEM block",
+        ),
+    ] {
+        let error = from_kubeconfig(text).unwrap_err().to_string();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_access_that_cannot_be_used_is_refused_by_its_field() {
+    let (crt, key) = pem();
+    let good = Access {
+        server: "https://127.0.0.1:6443".to_owned(),
+        ca: crt.clone(),
+        crt,
+        key,
+    };
+    Cluster::connect(&good).unwrap();
+    type Change = fn(&mut Access);
+    let changes: [(Change, &str); 6] = [
+        (
+            |access| access.server = "http://127.0.0.1:6443".to_owned(),
+            "address",
+        ),
+        (|access| access.server = "a b".to_owned(), "address"),
+        (|access| access.ca.clear(), "authority"),
+        (|access| access.crt = "x".to_owned(), "client certificate"),
+        (|access| access.key = access.crt.clone(), "client key"),
+        (|access| access.key = pem().1, "key"),
+    ];
+    for (change, field) in changes {
+        let mut access = good.clone();
+        change(&mut access);
+        let error = Cluster::connect(&access).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+        assert!(!error.contains("BEGIN"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Labels and taints of a control plane node, also those that a kubelet may not give its own node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use corten_cluster::{Metadata, Taint};
+use corten_config::Document;
+use corten_kubernetes::{Node, Settings};
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::manifests::connect;
+use super::next;
+use crate::describe;
+use crate::resources::kubernetes::{ManifestStatus, Nodename};
+
+/// Between attempts: the kubelet registers the node in its own time.
+const PAUSE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+pub(super) struct Labels {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for Labels {
+    fn name(&self) -> &'static str {
+        "k8s.NodeApplyController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<ManifestStatus>(Dependency::Weak).with_id(ManifestStatus::ID),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            let config = next(&mut self.config, context).await;
+            let nodename = context.get::<Nodename>(Nodename::ID)?;
+            let manifests = context.get::<ManifestStatus>(ManifestStatus::ID)?;
+            let (Some(config), Some(nodename), Some(_)) = (config, nodename, manifests) else {
+                continue;
+            };
+            // A node that is not there yet is nothing to complain of; the kubelet's log says why it is not.
+            while !self.config.has_changed().unwrap_or_default()
+                && label(&config, &nodename.nodename).await.is_err()
+            {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn label(config: &Document, nodename: &str) -> Result<(), String> {
+    let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
+    let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
+    let wanted = Metadata {
+        labels: node.all_labels().into_iter().collect(),
+        annotations: BTreeMap::new(),
+        taints: node.taints.into_iter().map(taint).collect(),
+    };
+    let cluster = connect(config, &settings)?;
+    let applied = cluster.apply_node_metadata(nodename, &wanted).await;
+    applied.map_err(|error| describe(&error))
+}
+
+fn taint(taint: corten_kubernetes::Taint) -> (String, Taint) {
+    let corten_kubernetes::Taint { key, value, effect } = taint;
+    (key, Taint { value, effect })
+}

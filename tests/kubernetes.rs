@@ -1,0 +1,192 @@
+//! Promise: a node becomes a cluster by one call, offline, and gets its data back from a snapshot.
+
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use qemu::{Disk, DiskMode};
+use tests::client::{self, generate_config_with};
+use tests::images;
+use tests::node::{Node, SOON};
+use tests::workspace;
+
+/// For a whole cluster to begin on a machine without hardware virtualisation.
+const CLUSTER: Duration = Duration::from_secs(1200);
+/// For a call of the Kubernetes API there.
+const CALL: Duration = Duration::from_secs(120);
+/// In MiB: the images are kept twice, packed and unpacked.
+const DISK: u64 = 16384;
+/// Where the Kubernetes API is reachable on this host.
+const PORT: u16 = 16443;
+
+/// A web server of a bundled image, and its service. CoreDNS answers `/health` over HTTP.
+const WEB: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {Corefile: ".:1053 {\n  health :8080\n}\n"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: IMAGE
+        args: [-conf, /etc/web/Corefile]
+        volumeMounts: [{name: config, mountPath: /etc/web}]
+      volumes: [{name: config, configMap: {name: web}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080}]
+"#;
+
+/// kubectl for the cluster of a node.
+struct Cluster {
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Cluster {
+    fn of(node: &Node) -> Cluster {
+        let kubectl = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
+        let kubeconfig = node.vm.dir().join("kubeconfig");
+        let path = kubeconfig.to_str().expect("UTF-8 path");
+        node.admin()
+            .must(&["kubeconfig", path, "--force", "--merge=false"]);
+        Cluster {
+            kubectl: kubectl.into(),
+            kubeconfig,
+        }
+    }
+
+    fn call(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(&self.kubectl);
+        command
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg(format!("--server=https://127.0.0.1:{PORT}"))
+            .args(arguments);
+        client::run(command, CALL)
+    }
+
+    fn until(&self, node: &Node, what: &str, arguments: &[&str], good: impl Fn(&str) -> bool) {
+        node.until(what, CLUSTER, || {
+            let text = self.call(arguments)?;
+            good(&text).then_some(()).ok_or(text)
+        });
+    }
+
+    fn until_ready(&self, node: &Node) {
+        let ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
+        let nodes = ["get", "nodes", "-o", ready];
+        self.until(node, "a node that is ready", &nodes, |text| text == "True");
+    }
+
+    fn until_available(&self, node: &Node, namespace: &str, deployment: &str) {
+        let available = "jsonpath={.status.conditions[?(@.type=='Available')].status}";
+        let get = [
+            "get",
+            "deployment",
+            deployment,
+            "-n",
+            namespace,
+            "-o",
+            available,
+        ];
+        self.until(node, deployment, &get, |text| text == "True");
+    }
+}
+
+fn write(path: &Path, text: &str) -> String {
+    std::fs::write(path, text).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+#[ignore = "make test-kubernetes"]
+fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
+    let image = images::image(".raw");
+    let node = Node::start("kubernetes", |machine| {
+        let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK);
+        machine.disk(disk).memory_mib(4096).forward(PORT, 6443)
+    });
+    let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
+    let more = ["--kubernetes-images", "bundled", "--config-patch", &patch];
+    generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
+    node.configure();
+    let admin = node.admin();
+    node.ask(&admin, &["bootstrap"], SOON);
+    let again = admin.call(&["bootstrap"]);
+    let cluster = Cluster::of(&node);
+    cluster.until_ready(&node);
+    cluster.until_available(&node, "kube-system", "coredns");
+    // The first call may not have reached the disk when the second came; none makes a second cluster.
+    if let Err(refused) = again {
+        assert!(refused.contains("AlreadyExists"), "{refused}");
+    }
+
+    let coredns = ["get", "deployment", "coredns", "-n", "kube-system"];
+    let of_image = "jsonpath={.spec.template.spec.containers[0].image}";
+    let image = cluster.call(&[&coredns[..], &["-o", of_image]].concat());
+    let web = WEB.replace("IMAGE", &image.expect("the image of CoreDNS"));
+    let file = write(&node.vm.dir().join("web.yaml"), &web);
+    cluster.call(&["apply", "-f", &file]).expect("a web server");
+    let through_service = [
+        "get",
+        "--raw",
+        "/api/v1/namespaces/default/services/web:80/proxy/health",
+    ];
+    cluster.until(
+        &node,
+        "an answer through the service",
+        &through_service,
+        |text| text == "OK",
+    );
+
+    // What an operator asks of etcd, and of pods' logs.
+    let members = admin.must(&["etcd", "members"]);
+    assert!(members.contains("https://10.0.2.15:2380"), "{members}");
+    let status = admin.must(&["etcd", "status"]);
+    assert!(status.contains("3.7"), "{status}");
+    let containers = admin.must(&["containers", "--kubernetes"]);
+    let scheduler = containers
+        .split_whitespace()
+        .find(|word| word.contains(":kube-scheduler:"))
+        .expect("a container of the scheduler");
+    let lines = admin.must(&["logs", "--kubernetes", scheduler, "--tail", "2"]);
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+
+    // All it was is in the snapshot.
+    let snapshot = node.vm.dir().join("etcd.snapshot").display().to_string();
+    admin.must(&["etcd", "snapshot", &snapshot]);
+    let wipe = [
+        "reset",
+        "--system-labels-to-wipe",
+        "EPHEMERAL",
+        "--reboot",
+        "--graceful=false",
+    ];
+    node.ask(&admin, &[&wipe[..], &["--wait=false"]].concat(), SOON);
+    node.until("a node that waits for etcd", CLUSTER, || {
+        admin.call(&["bootstrap", "--recover-from", &snapshot])
+    });
+    cluster.until_ready(&node);
+    cluster.until(
+        &node,
+        "an answer through the service",
+        &through_service,
+        |text| text == "OK",
+    );
+}
