@@ -27,9 +27,6 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs \
     udhcpd dnsmasq-base
 
-# Where the step "kubernetes" has left a kubectl for this machine.
-KUBECTL := echo $${CORTEN_CACHE:-$$HOME/.cache/corten}/steps/kubernetes-$$($(MKIMAGE) plan --arch $(ARCH) --output images --format json | sed -n 's/.*"step":"kubernetes","key":"\([0-9a-f]*\)".*/\1/p')/kubectl
-
 # What `make test` boots; `make test-vm` boots all.
 BOOTED := hardening rootfs boot maintenance volumes supervision
 # The tests that boot machines; other ignored tests need other things.
@@ -68,26 +65,8 @@ image: host-tools ## Build every image format into $(OUT)
 iso: host-tools ## Build the ISO alone
 	$(MKIMAGE) build --arch $(ARCH) --output iso --out $(OUT)
 
-# `make run`: a cluster of one node, or with KUBERNETES=no a node alone.
-KUBERNETES ?= yes
-ifeq ($(KUBERNETES),no)
-RUN        := $(OUT)/run-alone
-RUN_VM     := --disk-size 8192
-else
-RUN        := $(OUT)/run
-RUN_CONFIG := --kubernetes-images bundled --config-patch @qemu/cluster.yaml
-RUN_IMAGE  := --with-images
-RUN_VM     := --memory 4096 --disk-size 16384 --forward 6443:6443 --when-up "qemu/begin-cluster $(abspath $(BIN)) $(abspath $(RUN))"
-endif
-
-run: host-tools ## Build the raw disk image, boot it in QEMU as a cluster and say how to call it (KUBERNETES=no: a node alone)
-	[ -e $(RUN)/controlplane.yaml ] || $(BIN)/cortenctl gen config run https://127.0.0.1:6443 \
-	    --additional-sans 127.0.0.1 $(RUN_CONFIG) --output-dir $(RUN)
-	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --out $(RUN) $(RUN_IMAGE) \
-	    --config $(RUN)/controlplane.yaml
-	[ "$(KUBERNETES)" = no ] || ln -sf "$$($(KUBECTL))" $(RUN)/kubectl
-	$(BIN)/corten-qemu run --arch $(ARCH) --image $(RUN)/corten-$(VERSION)-$(ARCH).raw $(RUN_VM) \
-	    --client-config $(RUN)/cortenconfig
+run: host-tools ## Build a disk image, boot it in QEMU as a cluster and say how to call it (KUBERNETES=no: a node alone)
+	MKIMAGE="$(MKIMAGE)" BIN=$(abspath $(BIN)) ARCH=$(ARCH) VERSION=$(VERSION) OUT=$(abspath $(OUT)) qemu/run
 
 test: build ## Unit, golden and process tests, then every way to boot and what a node must survive
 	cargo test --locked --workspace
@@ -109,8 +88,8 @@ test-containerd: build ## The container runner against the containerd of the ima
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
-	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$($(KUBECTL)) cargo test --locked --package tests \
-	    --test kubernetes -- --ignored
+	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
+	    cargo test --locked --package tests --test kubernetes -- --ignored
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
