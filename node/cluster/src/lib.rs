@@ -11,6 +11,7 @@
 mod access;
 mod apply;
 mod drain;
+mod endpoints;
 mod error;
 mod inventory;
 mod kinds;

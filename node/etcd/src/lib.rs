@@ -1,7 +1,8 @@
 //! A client of etcd's API (gRPC, version 3) over mutual TLS, and the check of etcd's snapshots.
 //!
 //! Owns: the connection to one member, the methods that a node needs of the services KV, Lease, Lock, Cluster and
-//! Maintenance, locks that are kept while they are held, what etcd's refusals mean, and [`verify_snapshot`].
+//! Maintenance, locks that are kept while they are held, what etcd's refusals mean, the next step of a member that joins
+//! ([`plan`]), and [`verify_snapshot`].
 //! Never does: start or configure etcd, make certificates, decide about members, or write files.
 //! Talks to: etcd, at the endpoints it is given.
 //! On a laptop: `cargo test -p corten-etcd`; with `CORTEN_KUBERNETES`, the folder of an `etcd` program, also
@@ -19,6 +20,7 @@ mod cluster;
 mod error;
 #[cfg(test)]
 mod fake;
+mod join;
 mod keys;
 mod lock;
 mod maintenance;
@@ -30,6 +32,7 @@ mod tests;
 pub use client::{Client, Tls};
 pub use cluster::{Added, Member};
 pub use error::{Attempt, EtcdError};
+pub use join::{Join, plan};
 pub use keys::Entry;
 pub use lock::Lock;
 pub use maintenance::{Action, Alarm, AlarmKind, Status};

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use corten_config::Document;
 use corten_pki::{CA_LIFETIME, Ca, CertificateAndKey, Leaf, PkiError, Usage};
 
 use crate::Facts;
+use crate::subnets::matching;
 
 /// Its certificates last as long as an authority: it is not restarted for them.
 const LIFETIME: Duration = CA_LIFETIME;
@@ -62,6 +64,20 @@ impl Certificates {
             admin: ca.leaf(&admin, now, LIFETIME)?,
         })
     }
+}
+
+/// The address by which other members reach this node's: of those that the config means, the first.
+#[must_use]
+pub fn address(document: &Document, facts: &Facts) -> Option<IpAddr> {
+    let Some(etcd) = &document.cluster.etcd else {
+        return None;
+    };
+    let meant = matching(&facts.addresses, &etcd.advertised_subnets);
+    let by_old = |address: &IpAddr| {
+        let old = etcd.subnet.as_ref();
+        old.is_none_or(|subnet| subnet.contains(*address))
+    };
+    meant.into_iter().find(by_old)
 }
 
 /// How a member starts that has no data yet.

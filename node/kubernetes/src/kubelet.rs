@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
+use corten_config::Document;
+use corten_config::kinds::KubeNodeConfig;
 use serde_json::{Value, json};
 
+use crate::subnets::matching;
 use crate::{Facts, Identity, Node, Settings, kubeconfig};
 
 /// Where it sees its files, and where they lie on the node.
@@ -114,13 +117,17 @@ pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
     )
 }
 
-/// The addresses that the node has in Kubernetes: the first of each family that pods have.
+/// The addresses that the node has in Kubernetes: of those that the config means, the first of each family that pods
+/// have.
 #[must_use]
-pub fn addresses(settings: &Settings, facts: &Facts) -> Vec<IpAddr> {
+pub fn addresses(document: &Document, settings: &Settings, facts: &Facts) -> Vec<IpAddr> {
+    let own = document.all::<KubeNodeConfig>().next();
+    let own = own.map_or(&document.machine.kubelet.node_ip, |own| &own.node_ip);
+    let meant = matching(&facts.addresses, &own.valid_subnets);
     let mut found: Vec<IpAddr> = Vec::new();
     for network in &settings.pods {
         let family = |address: &&IpAddr| address.is_ipv4() == network.address.is_ipv4();
-        found.extend(facts.addresses.iter().find(family));
+        found.extend(meant.iter().find(family));
     }
     found
 }

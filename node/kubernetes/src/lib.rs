@@ -15,12 +15,15 @@ mod kubeconfig;
 pub mod kubelet;
 mod manifests;
 pub mod pods;
+mod prism;
 mod settings;
+mod subnets;
 
 use std::net::IpAddr;
 
 pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::bootstrap_settings;
+pub use prism::Upstream;
 pub use settings::{ControlPlane, Images, Missing, Node, Settings, Taint, nth};
 
 /// What is known of the node itself.

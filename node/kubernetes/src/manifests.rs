@@ -42,7 +42,7 @@ pub fn bootstrap_settings(
         ..manifests::Flannel::default()
     });
     manifests::Settings {
-        server: settings.endpoint.clone(),
+        server: settings.any_server(),
         domain: settings.domain.clone(),
         pod_subnets: pods,
         proxy,

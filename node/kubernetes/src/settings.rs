@@ -44,6 +44,8 @@ pub struct Settings {
     pub authorities: String,
     /// What a new kubelet shows to the cluster.
     pub token: String,
+    /// The port of KubePrism on 127.0.0.1; `None`: the node runs none.
+    pub prism: Option<u16>,
 }
 
 /// What the node itself is to be in Kubernetes.
@@ -160,6 +162,7 @@ impl Settings {
             api_port: api_port.unwrap_or(API_PORT),
             authorities: authorities.join("\n") + "\n",
             token: cluster.token.expose().to_owned(),
+            prism: crate::prism::port(document),
         })
     }
 

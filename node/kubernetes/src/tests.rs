@@ -109,7 +109,7 @@ fn static_pods_and_configurations_are_those_that_were_agreed_on() {
         golden(&file.name.replace(".yaml", ".json"), &value);
     }
     let node = Node::of(&document, &settings).unwrap();
-    let addresses = kubelet::addresses(&settings, &facts());
+    let addresses = kubelet::addresses(&document, &settings, &facts());
     let config = kubelet::config(&settings, &node, "http://127.0.0.1:1", "/run/resolv.conf");
     golden("kubelet.json", &config);
     let address = facts().addresses[0];

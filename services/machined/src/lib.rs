@@ -49,6 +49,7 @@ pub mod node;
 mod oom;
 mod panics;
 mod power_button;
+mod prism;
 mod proc;
 mod registries;
 mod regular;

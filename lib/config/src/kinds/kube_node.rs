@@ -13,7 +13,7 @@ section! {
     pub struct KubeNodeConfig [check_node] {
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
+        Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Later "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
@@ -47,7 +47,7 @@ section! {
 section! {
     /// Balancer of the Kubernetes API on the node.
     pub struct KubePrismConfig [check_prism] {
-        Held "port" port: u16 = "Its port on 127.0.0.1", required;
+        Acted "port" port: u16 = "Its port on 127.0.0.1", required;
         Later "tlsServerName" tls_server_name: Option<HostName> = "The name the kubelet finds in the API's certificate";
     }
 }

@@ -172,7 +172,7 @@ kinds! {
     Acted single KubeNodeConfig;
     Acted single KubeletConfig;
     Later single KubeCredentialProviderConfig;
-    Held  single KubePrismConfig;
+    Acted single KubePrismConfig;
     Later named  KubeStaticPodConfig;
     Acted single KubeAPIServerConfig;
     Acted single KubeControllerManagerConfig;

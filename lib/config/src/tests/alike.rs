@@ -68,7 +68,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         Later,
     ),
     ("machine.nodeTaints", "KubeNodeConfig", "taints", Acted),
-    ("machine.kubelet.nodeIP", "KubeNodeConfig", "nodeIP", Later),
+    ("machine.kubelet.nodeIP", "KubeNodeConfig", "nodeIP", Acted),
     (
         "machine.kubelet.registerWithFQDN",
         "KubeNodeConfig",
@@ -104,7 +104,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "machine.features.kubePrism.port",
         "KubePrismConfig",
         "port",
-        Held,
+        Acted,
     ),
     (
         "cluster.apiServer.image",

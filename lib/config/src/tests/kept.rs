@@ -14,7 +14,7 @@ fn what_is_only_kept_is_named_once_and_as_a_whole() {
     let flannel = doc("KubeFlannelCNIConfig", "backendType: vxlan");
     let kept = document(&(good() + &flannel)).kept();
     let expected = "kept, and not acted on by this version: debug, machine.install.disk, \
-                    machine.features.kubePrism, cluster.id, cluster.secret, KubeFlannelCNIConfig";
+                    cluster.id, cluster.secret, KubeFlannelCNIConfig";
     assert_eq!(kept.as_deref(), Some(expected));
     // What asks for nothing is kept without a word, and what is acted on needs none.
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
@@ -33,11 +33,11 @@ fn the_sentence_has_an_end() {
         let all: String = (0..count).map(one).collect();
         document(&(good() + &all)).kept().unwrap()
     };
-    let last = "DiscoveryServiceConfig service-26";
-    assert!(many(27).ends_with(&format!(", {last}")), "{}", many(27));
+    let last = "DiscoveryServiceConfig service-27";
+    assert!(many(28).ends_with(&format!(", {last}")), "{}", many(28));
     assert!(
-        many(29).ends_with(&format!(", {last} and 2 more")),
+        many(30).ends_with(&format!(", {last} and 2 more")),
         "{}",
-        many(29)
+        many(30)
     );
 }

@@ -11,7 +11,7 @@ section! {
         Later "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
         Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "`true`: key usage is always checked";
         Held "diskQuotaSupport" disk_quota_support: bool = "Quotas on `/var`";
-        Held "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
+        Acted "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
         Acted "imageCache" image_cache: ImageCache = "Images kept on the node";
         Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Which address comes first";
@@ -44,8 +44,8 @@ section! {
 section! {
     /// Balancer of the Kubernetes API on the node.
     pub struct KubePrism [check_kube_prism] {
-        Held "enabled" enabled: bool = "Run it";
-        Held "port" port: Option<u16> = "Its port on 127.0.0.1";
+        Acted "enabled" enabled: bool = "Run it";
+        Acted "port" port: Option<u16> = "Its port on 127.0.0.1";
     }
 }
 

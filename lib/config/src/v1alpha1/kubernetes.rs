@@ -22,7 +22,7 @@ section! {
         Later "credentialProviderConfig" credential_provider_config: Option<Object> = "Image credentials", secret;
         Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
         Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Later "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
+        Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
@@ -31,7 +31,7 @@ section! {
 section! {
     /// Which address a node has in Kubernetes.
     pub struct NodeIp {
-        Held "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
+        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
     }
 }
 
@@ -193,8 +193,8 @@ section! {
         Acted "image" image: Option<String> = "Its image";
         Acted "ca" ca: Option<KeyPair> = "Its authority";
         Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
-        Later "advertisedSubnets" advertised_subnets: Vec<String> = "Where the address others use is from";
+        Acted "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
+        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Where the address others use is from";
         Later "listenSubnets" listen_subnets: Vec<String> = "Where the addresses it listens on are from";
     }
 }

@@ -47,6 +47,7 @@ async fn ask(cluster: &Cluster) {
     ];
     let _ = cluster.is_ready().await;
     let _ = cluster.node("n").await;
+    let _ = cluster.api_servers().await;
     let wanted = Metadata {
         labels: [("a".to_owned(), "b".to_owned())].into(),
         ..Metadata::default()

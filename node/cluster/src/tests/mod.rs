@@ -3,6 +3,7 @@
 mod access;
 mod apply;
 mod drain;
+mod endpoints;
 mod fake;
 mod hostile;
 mod metadata;

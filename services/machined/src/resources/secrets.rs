@@ -310,7 +310,7 @@ impl Spec for CertificateStatus {
     fn message(&self) {}
 }
 
-/// Where the control plane answers; id [`Endpoint::STATIC`] for what the config says.
+/// Where the control plane answers; by who says so: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
     /// Its addresses.
@@ -322,6 +322,8 @@ pub struct Endpoint {
 impl Endpoint {
     /// From `cluster.controlPlane.endpoint`.
     pub const STATIC: &str = "kube-apiserver";
+    /// From the API servers that the cluster itself knows.
+    pub const CLUSTER: &str = "controlplane";
 }
 
 impl Spec for Endpoint {

@@ -83,9 +83,10 @@ pub fn restore_service(image: &str, args: Vec<String>) -> ServiceSpec {
     spec
 }
 
-/// Declares the kubelet with program and arguments.
+/// Declares the kubelet with program and arguments. `files` is a digest of what it reads at its start: with another, it
+/// starts anew.
 #[must_use]
-pub fn kubelet_service(image: &str, args: Vec<String>) -> ServiceSpec {
+pub fn kubelet_service(image: &str, args: Vec<String>, files: &str) -> ServiceSpec {
     let shared = &["rbind", "rshared", "rw"];
     let slave = &["rbind", "rslave", "rw"];
     let read = &["rbind", "rslave", "ro"];
@@ -97,7 +98,7 @@ pub fn kubelet_service(image: &str, args: Vec<String>) -> ServiceSpec {
         host_processes: true,
         writable_sysfs: true,
         args,
-        environment: Vec::new(),
+        environment: vec![format!("CORTEN_KUBELET_FILES={files}")],
         environment_file: None,
         mounts: vec![
             same("/dev", slave),
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_kubelet_can_neither_load_modules_nor_end_the_machine_nor_call_machined() {
-        let kubelet = container(kubelet_service("kubelet:1", Vec::new()));
+        let kubelet = container(kubelet_service("kubelet:1", Vec::new(), ""));
         for capability in [CapabilitySet::SYS_MODULE, CapabilitySet::SYS_BOOT] {
             assert!(!kubelet.capabilities.contains(capability));
         }

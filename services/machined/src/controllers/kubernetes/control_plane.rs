@@ -19,10 +19,9 @@ use super::{Complaints, facts, time_is_known};
 use crate::certificates::{Held, write_files};
 use crate::describe;
 use crate::resources::clock::TimeStatus;
+use crate::resources::etcd::EtcdMember;
 use crate::resources::kubernetes::{Nodename, StaticPod};
 use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::runtime::Service;
-use crate::services::kubernetes::ETCD;
 
 /// The wall clock is looked at this often, as it may be set without anybody telling.
 const LOOK: Duration = Duration::from_secs(10 * 60);
@@ -61,7 +60,7 @@ impl Controller for ControlPlanes {
             Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
-            Input::of::<Service>(Dependency::Weak).with_id(ETCD),
+            Input::of::<EtcdMember>(Dependency::Weak).with_id(EtcdMember::ID),
         ]
     }
 
@@ -82,8 +81,7 @@ impl Controller for ControlPlanes {
             pause = LOOK;
             let config = self.config.borrow_and_update().clone();
             let config = config.filter(|config| config.machine.kind.is_control_plane());
-            let etcd = context.get::<Service>(ETCD)?;
-            made.had_etcd |= etcd.is_some_and(|etcd| etcd.healthy);
+            made.had_etcd |= context.get::<EtcdMember>(EtcdMember::ID)?.is_some();
             let pods = match config {
                 Some(config) => match render(context, &config, &mut made)? {
                     Ok(pods) => pods,

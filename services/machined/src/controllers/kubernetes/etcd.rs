@@ -1,27 +1,34 @@
 //! etcd on a control plane node: its certificates, and when it starts.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
 use corten_kubernetes::certificates::etcd_authority;
-use corten_kubernetes::etcd::{Certificates, DATA, SNAPSHOT, Start, args, restore_args};
+use corten_kubernetes::etcd::{Certificates, DATA, SNAPSHOT, Start, address, args, restore_args};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::{Complaints, facts, next, time_is_known};
+use super::join::{connect, join};
+use super::prism::known;
+use super::{Complaints, facts, time_is_known};
 use crate::certificates::write_files;
-use crate::console;
 use crate::describe;
 use crate::node::{Begin, ServiceState, ServiceView};
 use crate::resources::clock::TimeStatus;
 use crate::resources::kubernetes::Nodename;
 use crate::resources::network::{HostnameStatus, NodeAddress};
+use crate::resources::secrets::Endpoint;
 use crate::services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
 use crate::supervisor::Supervisor;
+
+/// What keeps it from starting is tried again.
+const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub(super) struct Etcd {
@@ -38,6 +45,14 @@ struct MadeFor {
     authority: String,
 }
 
+/// What has been made in this boot.
+#[derive(Debug, Default)]
+struct Made {
+    certificates_for: Option<MadeFor>,
+    /// How the member was started: other arguments would start it anew.
+    start: Option<Start>,
+}
+
 impl Controller for Etcd {
     fn name(&self) -> &'static str {
         "etcd.ServiceController"
@@ -49,6 +64,7 @@ impl Controller for Etcd {
             Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<Endpoint>(Dependency::Weak).with_id(Endpoint::CLUSTER),
         ]
     }
 
@@ -57,72 +73,101 @@ impl Controller for Etcd {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
-        let mut made_for: Option<MadeFor> = None;
+        let mut made = Made::default();
         let mut complaints = Complaints::default();
-        let mut is_told = false;
         loop {
-            let mut begin = self.begin.clone();
-            let config = tokio::select! {
-                config = next(&mut self.config, context) => config,
-                Ok(()) = begin.changed() => self.config.borrow().clone(),
-            };
+            let is_waiting = complaints.is_some();
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+                Ok(()) = self.begin.changed() => {}
+                () = sleep(PAUSE), if is_waiting => {}
+            }
+            let config = self.config.borrow_and_update().clone();
             let begins = *self.begin.borrow_and_update();
-            let Some(config) = config.filter(|config| config.machine.kind.is_control_plane())
-            else {
+            let is_member = |config: &Document| {
+                config.machine.kind.is_control_plane() && config.cluster.etcd.is_some()
+            };
+            let Some(config) = config.filter(is_member) else {
                 continue;
             };
             let Ok(settings) = Settings::of(&config) else {
                 continue;
             };
-            let Some(facts) = facts(context, &settings)?.filter(|_| config.cluster.etcd.is_some())
-            else {
+            let (Some(facts), true) = (facts(context, &settings)?, time_is_known(context)?) else {
                 continue;
             };
-            if !time_is_known(context)? {
-                continue;
-            }
-            match prepare(&config, facts.clone(), &mut made_for) {
+            let others = known(context)?;
+            match self.start(&config, facts, begins, others, &mut made).await {
                 Ok(()) => complaints.none(),
-                Err(why) => {
-                    complaints.say(ETCD, &why);
-                    continue;
+                Err(why) => complaints.say(ETCD, &why),
+            }
+        }
+    }
+}
+
+impl Etcd {
+    /// Has etcd run as it is to, or says what keeps it from that.
+    async fn start(
+        &self,
+        config: &Document,
+        facts: Facts,
+        begins: Option<Begin>,
+        mut others: Vec<IpAddr>,
+        made: &mut Made,
+    ) -> Result<(), String> {
+        prepare(config, facts.clone(), &mut made.certificates_for)?;
+        let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
+        let image = own.images.etcd;
+        let Some(supervisor) = &self.supervisor else {
+            return Ok(());
+        };
+        let address = address(config, &facts).ok_or(
+            "the node has no address of cluster.etcd.advertisedSubnets: give it one, or change that field",
+        )?;
+        others.retain(|other| !facts.addresses.contains(other));
+        let secrets = Path::new(HOST_SECRETS).join(ETCD);
+        let start = match (&made.start, begins) {
+            (Some(start), _) => start.clone(),
+            (None, _) if has_data(Path::new(DATA)) => Start::Resume,
+            (None, Some(begin)) => {
+                none_answers(&secrets, &others).await?;
+                if let Begin::Snapshot { skip_hash_check } = begin {
+                    let args = restore_args(&facts, address, skip_hash_check);
+                    restore(supervisor, &image, args).await?;
+                    Start::Resume
+                } else {
+                    Start::New
                 }
             }
-            let image = match ControlPlane::of(&config) {
-                Ok(own) => own.images.etcd,
-                Err(missing) => {
-                    complaints.say(ETCD, &missing.to_string());
-                    continue;
-                }
-            };
-            let (Some(supervisor), Some(address)) = (&self.supervisor, facts.addresses.first())
-            else {
-                continue;
-            };
-            let start = match (has_data(Path::new(DATA)), begins) {
-                (true, _) => Start::Resume,
-                (false, Some(Begin::Empty)) => Start::New,
-                (false, Some(Begin::Snapshot { skip_hash_check })) => {
-                    let args = restore_args(&facts, *address, skip_hash_check);
-                    if let Err(why) = restore(supervisor, &image, args).await {
-                        complaints.say(ETCD, &why);
-                        continue;
-                    }
-                    Start::Resume
-                }
-                (false, None) => {
-                    if !is_told {
-                        console::say(
-                            "etcd waits: this node has no data of it; for a new cluster, call \
-                             `cortenctl bootstrap` on one control plane node",
-                        );
-                        is_told = true;
-                    }
-                    continue;
-                }
-            };
-            supervisor.declare(etcd_service(&image, args(&facts, *address, &start)));
-        }
+            (None, None) if others.is_empty() => {
+                return Err(
+                    "it waits: this node has no data of it, and the cluster's endpoint names no other control plane \
+                     node; for a new cluster, call `cortenctl bootstrap` on one control plane node"
+                        .to_owned(),
+                );
+            }
+            (None, None) => join(&secrets, &others, &facts.hostname, address).await?,
+        };
+        supervisor.declare(etcd_service(&image, args(&facts, address, &start)));
+        made.start = Some(start);
+        Ok(())
+    }
+}
+
+/// A cluster that has members is joined: a second one of its name would split it.
+async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
+    let reached = match others {
+        [] => None,
+        _ => connect(secrets, others).await.ok(),
+    };
+    match reached {
+        None => Ok(()),
+        Some(member) => Err(format!(
+            "the cluster has a member that answers at {}: this node joins it, and begins none; reboot this node to \
+             take the order to begin one back",
+            member.endpoint()
+        )),
     }
 }
 

@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 
 use corten_config::Document;
-use corten_kubernetes::{Node, Settings, kubelet};
+use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::{Complaints, facts, next};
@@ -23,6 +24,10 @@ use crate::supervisor::Supervisor;
 /// What pods are given as their `/etc/resolv.conf`, unless they ask the cluster: the node's own names a cache on the
 /// loopback, which pods do not reach.
 const RESOLVER: &str = "/run/kubernetes/resolv.conf";
+/// The kubelet's certificate with its key, once the cluster has given it one.
+const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// How the kubelet reaches the cluster, below [`KUBELET_FILES`].
+pub(super) const KUBECONFIG: &str = "kubeconfig-kubelet";
 
 #[derive(Debug, Clone)]
 pub(super) struct Kubelet {
@@ -82,8 +87,9 @@ impl Controller for Kubelet {
             let servers = resolvers.map(|status| status.dns_servers.clone());
             let lines = servers.unwrap_or_default();
             let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
-            let written = write_resolver(&lines.collect::<String>())
-                .and_then(|()| write(&settings, &node, &pods.url));
+            let files = Files::of(&settings, &node, &pods.url);
+            let written =
+                write_resolver(&lines.collect::<String>()).and_then(|()| files.write(&settings));
             if let Err(error) = written {
                 complaints.say(KUBELET, &format!("its files: {error}"));
                 continue;
@@ -91,7 +97,7 @@ impl Controller for Kubelet {
             complaints.none();
             if let Some(supervisor) = &self.supervisor {
                 let args = kubelet::args(&facts, &node, &addresses.addresses);
-                supervisor.declare(kubelet_service(&node.image, args));
+                supervisor.declare(kubelet_service(&node.image, args, &files.digest()));
             }
         }
     }
@@ -101,22 +107,46 @@ fn write_resolver(text: &str) -> io::Result<()> {
     replace_now(Path::new(RESOLVER), text, Access::ALL)
 }
 
-fn write(settings: &Settings, node: &Node, static_pods: &str) -> io::Result<()> {
-    let server = if node.is_control_plane {
-        settings.local_endpoint()
-    } else {
-        settings.endpoint.clone()
-    };
-    let bootstrap = kubelet::bootstrap_kubeconfig(settings, &server).to_string();
-    let config = kubelet::config(settings, node, static_pods, RESOLVER).to_string();
-    for directory in [KUBELET_FILES, KUBELET_PKI] {
-        fs::create_dir_all(directory)?;
+/// What the kubelet reads at its start.
+struct Files {
+    bootstrap: String,
+    kubeconfig: String,
+    config: String,
+}
+
+impl Files {
+    fn of(settings: &Settings, node: &Node, static_pods: &str) -> Files {
+        let server = settings.server(node.is_control_plane);
+        let certificate = Identity::Files(CERTIFICATE, CERTIFICATE);
+        Files {
+            bootstrap: kubelet::bootstrap_kubeconfig(settings, &server).to_string(),
+            kubeconfig: kubeconfig(settings, &server, "kubelet", certificate).to_string(),
+            config: kubelet::config(settings, node, static_pods, RESOLVER).to_string(),
+        }
     }
-    let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
-    write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
-    let files = [
-        ("bootstrap-kubeconfig", Some(bootstrap.as_str())),
-        ("kubelet.yaml", Some(config.as_str())),
-    ];
-    write_files(Path::new(KUBELET_FILES), 0, &files)
+
+    /// Of what a running kubelet has to be started anew for: not of the token, which only a new node shows.
+    fn digest(&self) -> String {
+        let digest = Sha256::new().chain_update(&self.kubeconfig);
+        hex::encode(digest.chain_update(&self.config).finalize())
+    }
+
+    fn write(&self, settings: &Settings) -> io::Result<()> {
+        for directory in [KUBELET_FILES, KUBELET_PKI] {
+            fs::create_dir_all(directory)?;
+        }
+        let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
+        write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
+        let files = [
+            ("bootstrap-kubeconfig", Some(self.bootstrap.as_str())),
+            ("kubelet.yaml", Some(self.config.as_str())),
+        ];
+        write_files(Path::new(KUBELET_FILES), 0, &files)?;
+        // The kubelet writes its own when it has its first certificate, and never changes the server in it.
+        if !fs::exists(CERTIFICATE)? {
+            return Ok(());
+        }
+        let own = [(KUBECONFIG, Some(self.kubeconfig.as_str()))];
+        write_files(Path::new(KUBELET_FILES), 0, &own)
+    }
 }

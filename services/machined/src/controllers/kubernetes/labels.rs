@@ -65,7 +65,7 @@ async fn label(config: &Document, nodename: &str) -> Result<(), String> {
         annotations: BTreeMap::new(),
         taints: node.taints.into_iter().map(taint).collect(),
     };
-    let cluster = connect(config, &settings)?;
+    let cluster = connect(config, &settings, &settings.local_endpoint())?;
     let applied = cluster.apply_node_metadata(nodename, &wanted).await;
     applied.map_err(|error| describe(&error))
 }

@@ -84,7 +84,7 @@ async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>,
     if manifests == applied {
         return Ok(manifests);
     }
-    let cluster = connect(config, &settings)?;
+    let cluster = connect(config, &settings, &settings.local_endpoint())?;
     cluster.is_ready().await.map_err(|error| describe(&error))?;
     let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
     let objects: Vec<_> = objects.cloned().collect();
@@ -92,13 +92,17 @@ async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>,
     Ok(manifests)
 }
 
-/// By the API server of this node, as an administrator.
-pub(super) fn connect(config: &Document, settings: &Settings) -> Result<Cluster, String> {
+/// The cluster by this API server, as an administrator: on a control plane node alone.
+pub(super) fn connect(
+    config: &Document,
+    settings: &Settings,
+    server: &str,
+) -> Result<Cluster, String> {
     let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
     let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
         .map_err(|error| describe(&error))?;
     let access = Access {
-        server: settings.local_endpoint(),
+        server: server.to_owned(),
         ca: settings.authorities.clone(),
         crt: certificate.crt,
         key: certificate.key,

@@ -1,21 +1,26 @@
 //! Kubernetes on this node.
 //!
 //! ```text
-//!  network ──> Nodenames, NodeIPs ─┬──> [etcd] ──────> service etcd
+//!  network ──> Nodenames, NodeIPs ─┬──> [etcd] ──────> service etcd ──> [member] ──> EtcdMembers
 //!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
 //!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
 //!                                                                       └──> [manifests] ──> the cluster
+//!  the cluster ──> [endpoints] ──> Endpoints ──> [prism] ──> KubePrism ──> the cluster
 //! ```
 //!
 //! What is rendered, and from what, is in `node/kubernetes`; here is when.
 
 mod control_plane;
+mod endpoints;
 mod etcd;
 mod images;
+mod join;
 mod kubelet;
 mod labels;
 mod manifests;
+mod member;
 mod node;
+mod prism;
 mod static_pods;
 
 use std::net::IpAddr;
@@ -54,6 +59,13 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
         supervisor: sources.supervisor.clone(),
     })?;
     runtime.add(control_plane::ControlPlanes {
+        config: config.clone(),
+    })?;
+    runtime.add(member::Member)?;
+    runtime.add(endpoints::Endpoints {
+        config: config.clone(),
+    })?;
+    runtime.add(prism::Prism {
         config: config.clone(),
     })?;
     runtime.add(static_pods::Server)?;
@@ -135,5 +147,9 @@ impl Complaints {
 
     fn none(&mut self) {
         self.0.clear();
+    }
+
+    fn is_some(&self) -> bool {
+        !self.0.is_empty()
     }
 }

@@ -80,13 +80,13 @@ impl Controller for NodeIps {
         loop {
             let config = next(&mut self.config, context).await;
             context.start_outputs();
-            let settings = config.and_then(|config| Settings::of(&config).ok());
-            if let Some(settings) = settings {
+            let settings = config.as_ref().and_then(|config| Settings::of(config).ok());
+            if let (Some(config), Some(settings)) = (config, settings) {
                 let facts = Facts {
                     addresses: addresses(context, &settings)?,
                     ..Facts::default()
                 };
-                let addresses = kubelet::addresses(&settings, &facts);
+                let addresses = kubelet::addresses(&config, &settings, &facts);
                 if !addresses.is_empty() {
                     context.put(Draft::new(NodeIp::ID, NodeIp { addresses }))?;
                 }

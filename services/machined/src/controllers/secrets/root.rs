@@ -22,10 +22,7 @@ impl Controller for Roots {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![
-            Output::exclusive::<OsRoot>(),
-            Output::exclusive::<Endpoint>(),
-        ]
+        vec![Output::exclusive::<OsRoot>(), Output::shared::<Endpoint>()]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {

@@ -31,7 +31,7 @@ impl<O: Outside> Controller for Trustd<O> {
         vec![
             Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
             Input::of::<CertSans>(Dependency::Weak).with_id(CertSans::ID),
-            Input::of::<Endpoint>(Dependency::Weak),
+            Input::of::<Endpoint>(Dependency::Weak).with_id(Endpoint::STATIC),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
         ]
@@ -106,7 +106,7 @@ fn ready(context: &Context) -> Result<Result<(OsRoot, Vec<String>), String>, Fai
     };
     let mut names = sans.names();
     // What other nodes ask it by.
-    for endpoint in context.list::<Endpoint>()? {
+    if let Some(endpoint) = context.get::<Endpoint>(Endpoint::STATIC)? {
         names.extend(endpoint.addresses.iter().chain(&endpoint.hosts).cloned());
     }
     names.sort();

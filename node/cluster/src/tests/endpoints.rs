@@ -1,0 +1,31 @@
+use super::fake::{fake, ok, refused};
+use serde_json::json;
+
+#[tokio::test]
+async fn api_servers_that_serve_are_listed_and_what_is_no_address_is_left_out() {
+    let (cluster, log) = fake(|_| {
+        ok(&json!({
+            "kind": "Endpoints",
+            "apiVersion": "v1",
+            "metadata": { "name": "kubernetes" },
+            "subsets": [
+                { "addresses": [{ "ip": "10.0.0.2" }, { "ip": "10.0.0.1" }, { "ip": "x" }, {}] },
+                { "addresses": [{ "ip": "10.0.0.2" }], "notReadyAddresses": [{ "ip": "10.0.0.3" }] },
+                { "addresses": "no list" },
+            ],
+        }))
+    });
+    let found = cluster.api_servers().await.unwrap();
+    let expected: Vec<std::net::IpAddr> = ["10.0.0.1", "10.0.0.2"]
+        .map(|ip| ip.parse().unwrap())
+        .into();
+    assert_eq!(found, expected);
+    let line = log.lock().unwrap()[0].line();
+    assert_eq!(line, "GET /api/v1/namespaces/default/endpoints/kubernetes");
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_list_has_no_servers_yet() {
+    let (cluster, _) = fake(|_| refused(404, "not found"));
+    assert!(cluster.api_servers().await.unwrap().is_empty());
+}

@@ -1,0 +1,102 @@
+//! How a node joins a cluster: one step at a time, each from the list of members as it is.
+
+use crate::Member;
+
+/// The next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Join {
+    /// Remove this member: it is this node's, from a time before its data were lost.
+    Remove(Member),
+    /// Wait: another node's member has this node's name. If it is gone for good, the operator removes it.
+    NameTaken(Member),
+    /// Wait: this member of another node has been added and has not started.
+    Wait(Member),
+    /// Add a learner.
+    Add,
+    /// Start with these members, each a name and a URL of its peers' port, this node among them.
+    Start(Vec<(String, String)>),
+}
+
+/// The next step of a node without data, of this name, that other members reach at `peer_url`.
+///
+/// A started member with this node's URL and name is this node's own. One with the name alone is another machine's as
+/// far as anybody can tell: two machines with one name must not remove each other.
+#[must_use]
+pub fn plan(members: &[Member], name: &str, peer_url: &str) -> Join {
+    let is_ours = |member: &&Member| member.peer_urls.iter().any(|url| url == peer_url);
+    let is_new = |member: &Member| member.name.is_empty();
+    if let Some(stale) = members.iter().find(|one| is_ours(one) && !is_new(one)) {
+        return Join::Remove(stale.clone());
+    }
+    if let Some(other) = members.iter().find(|one| one.name == name) {
+        return Join::NameTaken(other.clone());
+    }
+    if let Some(other) = members.iter().find(|one| is_new(one) && !is_ours(one)) {
+        return Join::Wait(other.clone());
+    }
+    if !members.iter().any(|one| is_ours(&one)) {
+        return Join::Add;
+    }
+    let named = members.iter().flat_map(|member| {
+        let name = if is_new(member) { name } else { &member.name };
+        let urls = member.peer_urls.iter();
+        urls.map(move |url| (name.to_owned(), url.clone()))
+    });
+    Join::Start(named.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &str = "https://10.0.0.2:2380";
+
+    fn member(name: &str, url: &str) -> Member {
+        Member {
+            id: 1,
+            name: name.to_owned(),
+            peer_urls: vec![url.to_owned()],
+            client_urls: Vec::new(),
+            is_learner: false,
+        }
+    }
+
+    #[test]
+    fn a_new_node_is_added_and_then_starts_with_all_members() {
+        let first = member("cp-1", "https://10.0.0.1:2380");
+        let added = member("", OWN);
+        let of = |members: &[Member]| plan(members, "cp-2", OWN);
+        assert_eq!(of(std::slice::from_ref(&first)), Join::Add);
+        let expected = [("cp-1", "https://10.0.0.1:2380"), ("cp-2", OWN)];
+        let expected = expected.map(|(name, url)| (name.to_owned(), url.to_owned()));
+        assert_eq!(of(&[first, added]), Join::Start(expected.into()));
+    }
+
+    #[test]
+    fn a_wiped_node_removes_its_own_member_and_no_other_of_its_name() {
+        let own = member("cp-2", OWN);
+        assert_eq!(
+            plan(std::slice::from_ref(&own), "cp-2", OWN),
+            Join::Remove(own)
+        );
+        let renamed = member("old-name", OWN);
+        assert_eq!(
+            plan(std::slice::from_ref(&renamed), "cp-2", OWN),
+            Join::Remove(renamed)
+        );
+        let elsewhere = member("cp-2", "https://10.0.0.9:2380");
+        assert_eq!(
+            plan(std::slice::from_ref(&elsewhere), "cp-2", OWN),
+            Join::NameTaken(elsewhere)
+        );
+    }
+
+    #[test]
+    fn a_node_waits_for_another_that_joins() {
+        let other = member("", "https://10.0.0.3:2380");
+        assert_eq!(
+            plan(std::slice::from_ref(&other), "cp-2", OWN),
+            Join::Wait(other)
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! Which of a node's addresses a config means.
+
+use std::net::IpAddr;
+use std::ops::Deref;
+
+use corten_config::values::Cidr;
+
+/// The addresses that are in one of the subnets, in their order. A subnet with `!` in front leaves its addresses out;
+/// without a subnet that takes any in, all others stay.
+#[must_use]
+pub(crate) fn matching<S: Deref<Target = str>>(addresses: &[IpAddr], subnets: &[S]) -> Vec<IpAddr> {
+    let (out, taken): (Vec<&str>, Vec<&str>) = subnets
+        .iter()
+        .map(|subnet| &**subnet)
+        .partition(|text: &&str| text.starts_with('!'));
+    let is_in = |address: IpAddr, texts: &[&str]| {
+        texts.iter().any(|text| {
+            let text = text.trim_start_matches('!');
+            match text.parse::<IpAddr>() {
+                Ok(one) => one == address,
+                Err(_) => Cidr::parse(text).is_some_and(|network| network.contains(address)),
+            }
+        })
+    };
+    let fits =
+        |address: &IpAddr| (taken.is_empty() || is_in(*address, &taken)) && !is_in(*address, &out);
+    addresses.iter().copied().filter(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_by_subnets_and_left_out_by_those_with_an_exclamation_mark() {
+        let all = ["10.0.2.15", "10.99.0.1", "192.168.0.1", "fd00::1"];
+        let all = all.map(|text| text.parse::<IpAddr>().unwrap());
+        let cases: [(&[&str], &[IpAddr]); 5] = [
+            (&[], &all),
+            (&["10.99.0.0/24"], &all[1..2]),
+            (&["!10.0.2.15", "!fd00::/8"], &all[1..3]),
+            (
+                &["10.0.0.0/8", "!10.0.2.0/24", "fd00::1"],
+                &[all[1], all[3]],
+            ),
+            (&["172.16.0.0/12"], &[]),
+        ];
+        for (subnets, expected) in cases {
+            assert_eq!(matching(&all, subnets), expected, "{subnets:?}");
+        }
+    }
+}

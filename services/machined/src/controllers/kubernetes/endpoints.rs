@@ -1,0 +1,94 @@
+//! Which control plane nodes the cluster has: the API servers that list themselves in it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use corten_cluster::{Cluster, from_kubeconfig};
+use corten_config::Document;
+use corten_kubernetes::Settings;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::kubelet::KUBECONFIG;
+use super::manifests::connect;
+use crate::describe;
+use crate::resources::secrets::Endpoint;
+use crate::services::KUBELET_FILES;
+
+/// Until the first answer.
+const SOON: Duration = Duration::from_secs(5);
+/// Then. It is one small object, which a kubelet may read and not watch.
+const PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Endpoints {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for Endpoints {
+    fn name(&self) -> &'static str {
+        "k8s.EndpointController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::shared::<Endpoint>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+                () = sleep(pause) => {}
+            }
+            let config = self.config.borrow_and_update().clone();
+            let settings = config.as_ref().and_then(|config| Settings::of(config).ok());
+            let (Some(config), Some(settings)) = (config, settings) else {
+                context.start_outputs();
+                context.remove_others::<Endpoint>()?;
+                pause = PAUSE;
+                continue;
+            };
+            // A server that does not answer says nothing of the others: what was known stays. Who needs one says so.
+            let found = ask(&config, &settings).await.unwrap_or_default();
+            pause = if found.is_empty() { SOON } else { PAUSE };
+            if !found.is_empty() {
+                let endpoint = Endpoint {
+                    addresses: found.iter().map(IpAddr::to_string).collect(),
+                    hosts: Vec::new(),
+                };
+                context.put(Draft::new(Endpoint::CLUSTER, endpoint))?;
+            }
+        }
+    }
+}
+
+async fn ask(config: &Document, settings: &Settings) -> Result<Vec<IpAddr>, String> {
+    let is_control_plane = config.machine.kind.is_control_plane();
+    let cluster = if is_control_plane {
+        // Not its own server, which lists nobody before etcd is joined.
+        connect(config, settings, &settings.any_server())?
+    } else {
+        as_kubelet()?
+    };
+    let servers = cluster.api_servers().await;
+    servers.map_err(|error| describe(&error))
+}
+
+/// The cluster, as this node's kubelet.
+fn as_kubelet() -> Result<Cluster, String> {
+    let path = Path::new(KUBELET_FILES).join(KUBECONFIG);
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+    let access = from_kubeconfig(&text).map_err(|error| describe(&error))?;
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}

@@ -1,0 +1,79 @@
+//! How a control plane node without data of etcd joins those that have them.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use corten_etcd::{Client, Join, Tls, plan};
+use corten_kubernetes::etcd::{CLIENT_PORT, Start, peer_url};
+
+use crate::console;
+use crate::describe;
+
+/// For a call. A member without a leader answers late.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A list of members changes at each step; this many take a node in.
+const STEPS: usize = 4;
+
+/// A connection to the first of these that answers, as an administrator.
+pub(super) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
+    let read = |name: &str| fs::read_to_string(secrets.join(name));
+    let tls = (|| {
+        Ok::<_, io::Error>(Tls {
+            ca: read("ca.crt")?,
+            crt: read("admin.crt")?,
+            key: read("admin.key")?,
+        })
+    })();
+    let tls = tls.map_err(|error| format!("its certificates: {error}"))?;
+    let endpoint = |address: &IpAddr| SocketAddr::new(*address, CLIENT_PORT).to_string();
+    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
+    let connected = Client::connect(&endpoints, &tls, PATIENCE).await;
+    connected.map_err(|error| describe(&error))
+}
+
+/// Has the members at `others` take this node in, step by step; how it starts then, or why it has to wait.
+pub(super) async fn join(
+    secrets: &Path,
+    others: &[IpAddr],
+    name: &str,
+    own: IpAddr,
+) -> Result<Start, String> {
+    let client = connect(secrets, others).await?;
+    let peer = peer_url(own);
+    let said = |error: corten_etcd::EtcdError| describe(&error);
+    for _ in 0..STEPS {
+        let members = client.members().await.map_err(said)?;
+        match plan(&members, name, &peer) {
+            Join::Remove(stale) => {
+                console::say(&format!(
+                    "etcd: this node's former member {:016x} is removed: its data are gone",
+                    stale.id
+                ));
+                client.remove(stale.id).await.map_err(said)?;
+            }
+            Join::NameTaken(other) => {
+                return Err(format!(
+                    "the cluster has a member {name:?} at {}: give this node another host name or, if that member is \
+                     gone for good, call `cortenctl etcd remove-member {:016x}` on another control plane node",
+                    other.peer_urls.join(", "),
+                    other.id
+                ));
+            }
+            Join::Wait(other) => {
+                return Err(format!(
+                    "another node joins at the moment, at {}: this node joins when that one has started",
+                    other.peer_urls.join(", ")
+                ));
+            }
+            Join::Add => {
+                let added = client.add_learner(std::slice::from_ref(&peer)).await;
+                added.map_err(said)?;
+            }
+            Join::Start(members) => return Ok(Start::Join(members)),
+        }
+    }
+    Err("the list of members changes all the time".to_owned())
+}

@@ -1,0 +1,237 @@
+//! A balancer of TCP connections on the loopback: KubePrism.
+//!
+//! Owns: which server a connection goes to, and which servers took a connection lately.
+//! Never does: look into a connection; TLS is between the two ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corten_dial::one_of;
+use corten_kubernetes::Upstream;
+use rustix::net::sockopt;
+use tokio::io::{self, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+
+/// Connections at once.
+const CONNECTIONS: usize = 1024;
+/// Between two rounds of looking at the servers.
+const ROUND: Duration = Duration::from_secs(20);
+/// For a server to take a connection, its name looked up.
+const DIAL: Duration = Duration::from_secs(5);
+/// A server that acknowledges nothing for so long has its connections closed.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The servers, and which of them took a connection lately. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Servers(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    all: Vec<Server>,
+    turn: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Server {
+    upstream: Upstream,
+    works: bool,
+}
+
+impl Servers {
+    /// Chooses among these from now on. A new one counts as working until a connection fails.
+    pub fn set(&self, upstreams: Vec<Upstream>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::take(&mut state.all);
+        let server = |upstream: Upstream| {
+            let known = old.iter().find(|one| one.upstream == upstream);
+            let works = known.is_none_or(|known| known.works);
+            Server { upstream, works }
+        };
+        state.all = upstreams.into_iter().map(server).collect();
+    }
+
+    /// All, in the order in which a connection is tried: those that work in turn, then the others.
+    fn order(&self) -> Vec<Upstream> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut good, bad): (Vec<Server>, Vec<Server>) =
+            state.all.iter().cloned().partition(|server| server.works);
+        if !good.is_empty() {
+            let turn = state.turn % good.len();
+            good.rotate_left(turn);
+        }
+        state.turn = state.turn.wrapping_add(1);
+        let all = good.into_iter().chain(bad);
+        all.map(|server| server.upstream).collect()
+    }
+
+    fn mark(&self, upstream: &Upstream, works: bool) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = state.all.iter_mut().find(|one| one.upstream == *upstream);
+        if let Some(server) = server {
+            server.works = works;
+        }
+    }
+
+    fn any_works(&self) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.all.iter().any(|server| server.works)
+    }
+
+    /// A connection to the first server that takes one.
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let mut failed = io::Error::other("there is no server");
+        for upstream in self.order() {
+            let connected = connect(&upstream).await;
+            self.mark(&upstream, connected.is_ok());
+            match connected {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Looks at each server once.
+    async fn look(&self) {
+        let mut looks = JoinSet::new();
+        for upstream in self.order() {
+            let servers = self.clone();
+            looks.spawn(async move {
+                let works = connect(&upstream).await.is_ok();
+                servers.mark(&upstream, works);
+            });
+        }
+        looks.join_all().await;
+    }
+}
+
+async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
+    let (host, port) = (upstream.host.as_str(), upstream.port);
+    let found = timeout(DIAL, lookup_host((host, port))).await??;
+    let stream = one_of(found.collect(), DIAL).await?;
+    // Best effort: a kernel that refuses them only notices a dead server later.
+    let _ = sockopt::set_socket_keepalive(&stream, true);
+    let _ = sockopt::set_tcp_keepidle(&stream, SILENCE);
+    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    let _ = sockopt::set_tcp_user_timeout(&stream, silence);
+    Ok(stream)
+}
+
+/// Passes connections of `listener` on to the servers, and tells `healthy` after each round whether any works. Ends
+/// only when it is dropped, and its connections with it.
+pub async fn serve(listener: TcpListener, servers: Servers, healthy: watch::Sender<bool>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    let mut rounds = interval(ROUND);
+    loop {
+        tokio::select! {
+            _ = rounds.tick() => {
+                let (servers, healthy) = (servers.clone(), healthy.clone());
+                connections.spawn(async move {
+                    servers.look().await;
+                    healthy.send_replace(servers.any_works());
+                });
+            }
+            Some(_) = connections.join_next() => {}
+            accepted = accept(&listener, &places) => {
+                // One that is gone already, or no descriptor left: the next may do better.
+                let Ok((client, place)) = accepted else {
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                let servers = servers.clone();
+                connections.spawn(async move {
+                    let _place = place;
+                    let mut client = client;
+                    if let Ok(mut server) = servers.dial().await {
+                        // How either end hangs up is its own affair.
+                        let _ = copy_bidirectional(&mut client, &mut server).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await;
+    let place = place.map_err(io::Error::other)?;
+    let (client, _) = listener.accept().await?;
+    Ok((client, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn listener() -> (TcpListener, Upstream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let host = Ipv4Addr::LOCALHOST.to_string();
+        (listener, Upstream { host, port })
+    }
+
+    /// A server that says its letter to each connection.
+    async fn server(letter: u8) -> (Upstream, tokio::task::JoinHandle<()>) {
+        let (listener, upstream) = listener().await;
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(&[letter]).await;
+            }
+        });
+        (upstream, task)
+    }
+
+    async fn ask(prism: &Upstream) -> Option<u8> {
+        let mut stream = TcpStream::connect((&*prism.host, prism.port))
+            .await
+            .unwrap();
+        let mut letter = [0];
+        let read = stream.read_exact(&mut letter).await;
+        read.is_ok().then_some(letter[0])
+    }
+
+    #[tokio::test]
+    async fn connections_go_in_turn_to_servers_that_work_and_to_no_others() {
+        let (a, task_a) = server(b'a').await;
+        let (b, _task_b) = server(b'b').await;
+        let (listener, prism) = listener().await;
+        let servers = Servers::default();
+        servers.set(vec![a, b]);
+        let health = watch::Sender::new(false);
+        let mut healthy = health.subscribe();
+        let task = tokio::spawn(serve(listener, servers, health));
+        let mut seen = [ask(&prism).await, ask(&prism).await];
+        seen.sort_unstable();
+        assert_eq!(seen, [Some(b'a'), Some(b'b')]);
+        task_a.abort();
+        let _ = task_a.await;
+        for _ in 0..4 {
+            assert_eq!(ask(&prism).await, Some(b'b'));
+        }
+        assert!(*healthy.wait_for(|healthy| *healthy).await.unwrap());
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn without_a_server_that_works_a_connection_is_closed() {
+        let (listener, prism) = listener().await;
+        let (gone, nobody) = self::listener().await;
+        drop(gone);
+        let servers = Servers::default();
+        servers.set(vec![nobody]);
+        let task = tokio::spawn(serve(listener, servers, watch::Sender::new(false)));
+        assert_eq!(ask(&prism).await, None);
+        task.abort();
+    }
+}

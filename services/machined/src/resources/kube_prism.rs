@@ -1,0 +1,98 @@
+//! KubePrism, the balancer by which the node's own programs reach the Kubernetes API.
+
+use corten_api::talos::resource::definitions::k8s as wire;
+use corten_resources::{Definition, Spec};
+use serde::Serialize;
+
+use super::{column, open};
+
+const NAMESPACE: &str = "k8s";
+
+/// A server of the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Upstream {
+    /// A name or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl From<&Upstream> for wire::KubePrismEndpoint {
+    fn from(upstream: &Upstream) -> Self {
+        wire::KubePrismEndpoint {
+            host: upstream.host.clone(),
+            port: upstream.port.into(),
+        }
+    }
+}
+
+/// What KubePrism is to do; id [`KubePrismConfig::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KubePrismConfig {
+    /// Where it listens.
+    pub host: String,
+    /// The port it listens at.
+    pub port: u16,
+    /// The servers it chooses among.
+    pub endpoints: Vec<Upstream>,
+}
+
+impl KubePrismConfig {
+    /// There is one.
+    pub const ID: &str = "k8s-loadbalancer-config";
+}
+
+impl Spec for KubePrismConfig {
+    const DEFINITION: Definition = open(
+        "KubePrismConfigs.kubernetes.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Host", ".host"),
+            column("Port", ".port"),
+            column("Endpoints", ".endpoints"),
+        ],
+    );
+
+    type Message = wire::KubePrismConfigSpec;
+
+    fn message(&self) -> wire::KubePrismConfigSpec {
+        wire::KubePrismConfigSpec {
+            host: self.host.clone(),
+            port: self.port.into(),
+            endpoints: self.endpoints.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Whether KubePrism reaches a server; id [`KubePrismStatus::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KubePrismStatus {
+    /// Where it listens, with the port.
+    pub host: String,
+    /// Whether at least one server took a connection in the last round.
+    pub healthy: bool,
+}
+
+impl KubePrismStatus {
+    /// There is one.
+    pub const ID: &str = "k8s-loadbalancer";
+}
+
+impl Spec for KubePrismStatus {
+    const DEFINITION: Definition = open(
+        "KubePrismStatuses.kubernetes.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("HOST", ".host"), column("HEALTHY", ".healthy")],
+    );
+
+    type Message = wire::KubePrismStatusesSpec;
+
+    fn message(&self) -> wire::KubePrismStatusesSpec {
+        wire::KubePrismStatusesSpec {
+            host: self.host.clone(),
+            healthy: self.healthy,
+        }
+    }
+}
