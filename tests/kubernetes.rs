@@ -1,4 +1,5 @@
-//! Promise: a node becomes a cluster by one call, offline, and gets its data back from a snapshot.
+//! Promises: a node becomes a cluster by one call, offline, and gets its data back from a snapshot; a further control
+//! plane node and a worker join by their configs alone.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use qemu::{Disk, DiskMode};
+use qemu::{Disk, DiskMode, Machine, Segment};
 use tests::client::{self, generate_config_with};
 use tests::images;
 use tests::node::{Node, SOON};
@@ -21,6 +22,8 @@ const CALL: Duration = Duration::from_secs(120);
 const DISK: u64 = 16384;
 /// Where the Kubernetes API is reachable on this host.
 const PORT: u16 = 16443;
+/// The network that several nodes share.
+const SEGMENT: u16 = 16444;
 
 /// A web server of a bundled image, and its service. CoreDNS answers `/health` over HTTP.
 const WEB: &str = r#"
@@ -114,14 +117,18 @@ fn write(path: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
+fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Node {
+    let image = images::image(".raw");
+    Node::start(name, |machine| {
+        let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK);
+        shape(machine.disk(disk).memory_mib(memory))
+    })
+}
+
 #[test]
 #[ignore = "make test-kubernetes"]
 fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
-    let image = images::image(".raw");
-    let node = Node::start("kubernetes", |machine| {
-        let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK);
-        machine.disk(disk).memory_mib(4096).forward(PORT, 6443)
-    });
+    let node = start("kubernetes", 4096, |machine| machine.forward(PORT, 6443));
     let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
     let more = ["--kubernetes-images", "bundled", "--config-patch", &patch];
     generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
@@ -189,4 +196,116 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
         &through_service,
         |text| text == "OK",
     );
+}
+
+fn mac(number: u8) -> String {
+    format!("52:54:00:00:03:{number:02x}")
+}
+
+/// What puts a node on the segment. QEMU's own network is the same for each of them, and none reaches another by it.
+fn on_segment(number: u8) -> String {
+    let mac = mac(number);
+    format!(
+        "machine: {{time: {{disabled: true}}, kubelet: {{nodeIP: {{validSubnets: [10.99.0.0/24]}}}}, network: \
+         {{hostname: node-{number}, interfaces: [{{deviceSelector: {{hardwareAddr: '{mac}'}}, dhcp: false, \
+         addresses: [10.99.0.{number}/24], routes: [{{network: 0.0.0.0/0, gateway: 10.99.0.254, metric: 100}}]}}]}}}}"
+    )
+}
+
+fn node_of_segment(number: u8, memory: u32) -> Node {
+    start(&format!("kubernetes-{number}"), memory, |machine| {
+        let segment = Segment {
+            port: SEGMENT,
+            mac: mac(number),
+        };
+        let machine = machine.segment(segment);
+        // Only the first is asked from this host.
+        match number {
+            1 => machine.forward(PORT, 6443),
+            _ => machine,
+        }
+    })
+}
+
+/// Gives a node its place in the cluster of the first one's configs.
+fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
+    node.wait_maintenance();
+    let file = configs.join(file).display().to_string();
+    let patch = on_segment(number);
+    node.insecure()
+        .must(&["apply-config", "-f", &file, "--config-patch", &patch]);
+}
+
+#[test]
+#[ignore = "make test-kubernetes"]
+fn a_control_plane_node_and_a_worker_join_by_their_configs() {
+    let first = node_of_segment(1, 4096);
+    let subnets = "cluster: {etcd: {advertisedSubnets: [10.99.0.0/24]}}";
+    let more = [
+        "--kubernetes-images",
+        "bundled",
+        "--config-patch-control-plane",
+        subnets,
+    ];
+    generate_config_with(first.configs(), "https://10.99.0.1:6443", &more);
+    let configs = first.configs();
+    take_in(&first, configs, "controlplane.yaml", 1);
+    let admin = first.admin();
+    first.until("a node that takes the order", CLUSTER, || {
+        admin.call(&["bootstrap"])
+    });
+    let cluster = Cluster::of(&first);
+    let ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
+    let nodes = ["get", "nodes", "-o", ready];
+    cluster.until(&first, "the first node", &nodes, |text| text == "True");
+
+    let second = node_of_segment(2, 3072).with_configs(configs.to_owned());
+    take_in(&second, configs, "controlplane.yaml", 2);
+    first.until("two members with a vote", CLUSTER, || {
+        let members = admin.call(&["etcd", "members"])?;
+        let voters = members.matches("false").count();
+        (voters == 2).then_some(()).ok_or(members)
+    });
+    let worker = node_of_segment(3, 2048).with_configs(configs.to_owned());
+    take_in(&worker, configs, "worker.yaml", 3);
+    cluster.until(&first, "three nodes", &nodes, |text| {
+        text == "True True True"
+    });
+
+    // Each has its way to both API servers, and a pod of the worker answers the API server of another node.
+    worker.until("the worker's way to both API servers", CLUSTER, || {
+        let config = worker
+            .admin()
+            .call(&["get", "kubeprismconfigs", "-o", "yaml"])?;
+        let both = config.contains("10.99.0.1") && config.contains("10.99.0.2");
+        both.then_some(()).ok_or(config)
+    });
+    cluster.until_available(&first, "kube-system", "coredns");
+    let on_worker = [
+        "get",
+        "pods",
+        "-A",
+        "-o",
+        "jsonpath={.items[?(@.spec.nodeName=='node-3')].metadata.name}",
+    ];
+    let pods = cluster.call(&on_worker).expect("the worker's pods");
+    let dns = pods
+        .split_whitespace()
+        .find(|pod| pod.starts_with("coredns"));
+    let dns = dns.expect("CoreDNS runs on the worker, where pods are welcome");
+    cluster
+        .call(&["logs", "-n", "kube-system", dns, "--tail", "1"])
+        .expect("logs from another node");
+
+    // A node that is reset leaves etcd, and the rest goes on.
+    let leave = ["reset", "--wait=false", "--reboot"];
+    second.ask(&second.admin(), &leave, SOON);
+    first.until("one member", CLUSTER, || {
+        let members = admin.call(&["etcd", "members"])?;
+        let voters = members.matches("false").count();
+        (voters == 1).then_some(()).ok_or(members)
+    });
+    cluster
+        .call(&["get", "nodes"])
+        .expect("a cluster that goes on");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
-use crate::machine::{Disk, DiskFormat, DiskMode, Media};
+use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment};
 use crate::{Accel, Firmware, Machine, VmError};
 
 /// Where things of a running machine are.
@@ -204,6 +204,12 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
             "-device",
             &format!("virtio-net-pci,netdev=wire{number},mac={mac},romfile="),
         );
+    }
+    if let Some(Segment { port, mac }) = &machine.segment {
+        let netdev = format!("socket,id=segment,mcast=230.0.0.1:{port},localaddr=127.0.0.1");
+        args.push("-netdev", &netdev);
+        let nic = format!("virtio-net-pci,netdev=segment,mac={mac},romfile=");
+        args.push("-device", &nic);
     }
     Ok(())
 }

@@ -107,6 +107,15 @@ pub struct Wire {
     pub mac: String,
 }
 
+/// A NIC on a network that any number of machines of this host share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Names the network: a UDP port of the loopback, by whose multicast QEMU carries the frames.
+    pub port: u16,
+    /// The hardware address of the NIC here, such as `52:54:00:00:01:01`.
+    pub mac: String,
+}
+
 /// Kernel and initramfs loaded by QEMU itself, without a boot loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectBoot {
@@ -144,6 +153,7 @@ pub struct Machine {
     pub(crate) direct: Option<DirectBoot>,
     pub(crate) netboot: Option<NetBoot>,
     pub(crate) wires: Vec<Wire>,
+    pub(crate) segment: Option<Segment>,
     pub(crate) sockets: u32,
     pub(crate) randomless: bool,
     pub(crate) api_port: Option<u16>,
@@ -177,6 +187,7 @@ impl Machine {
             direct: None,
             netboot: None,
             wires: Vec::new(),
+            segment: None,
             sockets: 0,
             randomless: false,
             api_port: None,
@@ -256,6 +267,12 @@ impl Machine {
     /// Adds another NIC and connects it with another machine's.
     pub fn wire(mut self, wire: Wire) -> Self {
         self.wires.push(wire);
+        self
+    }
+
+    /// Adds another NIC and connects it with those of other machines.
+    pub fn segment(mut self, segment: Segment) -> Self {
+        self.segment = Some(segment);
         self
     }
 

@@ -125,6 +125,37 @@ impl Client {
         Ok(members(self.call("remove a member", answer).await?.members))
     }
 
+    /// Hands leadership to another member that votes, if this one has it. Returns whom to; empty when nothing was to do.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub async fn hand_over(&self) -> Result<String, EtcdError> {
+        let status = self.status().await?;
+        if status.leader != status.member_id {
+            return Ok(String::new());
+        }
+        let members = self.members().await?.into_iter();
+        let mut others =
+            members.filter(|member| member.id != status.member_id && !member.is_learner);
+        match others.next() {
+            Some(other) => {
+                self.move_leader(other.id).await?;
+                Ok(other.name)
+            }
+            None => Ok(String::new()),
+        }
+    }
+
+    /// Takes the member that answers out of the cluster, after it has handed over its leadership.
+    ///
+    /// # Errors
+    /// [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another [`EtcdError`].
+    pub async fn leave(&self) -> Result<(), EtcdError> {
+        self.hand_over().await?;
+        let own = self.status().await?.member_id;
+        self.remove(own).await.map(drop)
+    }
+
     /// Changes where members reach a member. Returns all members.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Arch, DirectBoot, Wire};
+use crate::{Arch, DirectBoot, Segment, Wire};
 
 fn layout() -> Layout {
     Layout {
@@ -85,6 +85,19 @@ fn a_wire_joins_two_sockets() {
     let netdev = "dgram,id=wire0,local.type=unix,local.path=/w/a,remote.type=unix,remote.path=/w/b";
     assert!(line.contains(netdev), "{line}");
     let nic = "virtio-net-pci,netdev=wire0,mac=52:54:00:00:01:01,romfile=";
+    assert!(line.contains(nic), "{line}");
+}
+
+#[test]
+fn a_segment_joins_any_number_of_machines() {
+    let machine = Machine::new("m", "/vm").segment(Segment {
+        port: 4000,
+        mac: "52:54:00:00:01:01".to_owned(),
+    });
+    let line = line(&machine, Purpose::Captured);
+    let netdev = "socket,id=segment,mcast=230.0.0.1:4000,localaddr=127.0.0.1";
+    assert!(line.contains(netdev), "{line}");
+    let nic = "virtio-net-pci,netdev=segment,mac=52:54:00:00:01:01,romfile=";
     assert!(line.contains(nic), "{line}");
 }
 

@@ -98,7 +98,10 @@ pub enum Action {
     /// Reboot without waiting for services: all processes are ended at once.
     ForcedReboot,
     /// Stop everything in order, then power off.
-    Shutdown,
+    Shutdown {
+        /// Without telling the cluster first.
+        forced: bool,
+    },
     /// Stop everything in order, wipe, then reboot or power off.
     Reset(Reset),
 }
@@ -117,6 +120,8 @@ pub struct Actor {
 pub struct Reset {
     /// In this order.
     pub targets: Vec<Target>,
+    /// After the node has left the cluster.
+    pub graceful: bool,
     /// Otherwise the machine is switched off.
     pub reboot: bool,
 }

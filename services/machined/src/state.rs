@@ -447,6 +447,7 @@ mod tests {
     fn reset() -> Action {
         Action::Reset(Reset {
             targets: vec![Target::Disk(volumes::Disk::new("vdx", 0))],
+            graceful: false,
             reboot: true,
         })
     }

@@ -21,7 +21,7 @@ mod hardware;
 mod image_cache;
 mod kernel;
 mod kmsg_log;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod last_stop;
 mod machine_status;
 mod meta;

@@ -31,6 +31,7 @@ impl Machine {
         self.tell_begin(sequence, actor);
         self.node.set_stage(stage);
         console::say(text);
+        self.depart(&action).await;
         if action != Action::ForcedReboot {
             self.tell_task(STOP_ALL, actor, task_event::Action::Start);
             let by_api = !actor.is_empty();
@@ -82,7 +83,7 @@ fn plan(action: &Action) -> (Stage, End, &'static str, &'static str) {
             "reboot",
             "restarting without waiting for services",
         ),
-        Action::Shutdown => (
+        Action::Shutdown { .. } => (
             Stage::ShuttingDown,
             End::PowerOff,
             "shutdown",

@@ -3,6 +3,7 @@
 mod acquire;
 mod api;
 mod config;
+mod departure;
 mod ending;
 mod extensions;
 mod images;
@@ -167,7 +168,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 }
             }
             Some(()) = pressed.recv() => {
-                break of_itself(Action::Shutdown, "the power button was pressed");
+                break of_itself(Action::Shutdown { forced: false }, "the power button was pressed");
             }
             why = machine.supervisor.lost() => return Err(Fatal(why)),
             () = machine.restart.notified() => {
@@ -177,7 +178,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
             _ = terminate.recv() => {
-                break of_itself(Action::Shutdown, "asked to end by SIGTERM");
+                break of_itself(Action::Shutdown { forced: false }, "asked to end by SIGTERM");
             }
         }
     };

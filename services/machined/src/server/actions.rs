@@ -38,19 +38,22 @@ pub(super) fn reboot(
     })
 }
 
-/// `force` leaves out what is done for Kubernetes first, of which there is nothing yet.
-pub(super) fn shutdown(node: &dyn Node, who: &str) -> Result<api::ShutdownResponse, Status> {
+/// Unless it is forced, the cluster is told first to give the node no more pods.
+pub(super) fn shutdown(
+    node: &dyn Node,
+    who: &str,
+    forced: bool,
+) -> Result<api::ShutdownResponse, Status> {
     let shutdown = api::Shutdown {
         metadata: None,
-        actor_id: submit(node, Action::Shutdown, who)?,
+        actor_id: submit(node, Action::Shutdown { forced }, who)?,
     };
     Ok(api::ShutdownResponse {
         messages: vec![shutdown],
     })
 }
 
-/// Services are stopped in order whether or not the reset is `graceful`; what that adds (cordon the node,
-/// remove its pods, leave etcd) is for Kubernetes, of which there is nothing yet.
+/// Services are stopped in order whether or not the reset is `graceful`; that one leaves the cluster first.
 pub(super) fn reset(
     node: &dyn Node,
     who: &str,
@@ -58,6 +61,7 @@ pub(super) fn reset(
 ) -> Result<api::ResetResponse, Status> {
     let action = Action::Reset(Reset {
         targets: targets(node.store(), request)?,
+        graceful: request.graceful,
         reboot: request.reboot,
     });
     let reset = api::Reset {

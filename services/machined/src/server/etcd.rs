@@ -158,9 +158,7 @@ pub(super) async fn remove(
 
 /// Takes this member out of the cluster; etcd refuses that to the last one.
 pub(super) async fn leave(client: &Client) -> Result<api::EtcdLeaveClusterResponse, EtcdError> {
-    hand_over(client).await?;
-    let own = client.status().await?.member_id;
-    client.remove(own).await?;
+    client.leave().await?;
     let messages = vec![api::EtcdLeaveCluster { metadata: None }];
     Ok(api::EtcdLeaveClusterResponse { messages })
 }
@@ -170,29 +168,10 @@ pub(super) async fn forfeit(
 ) -> Result<api::EtcdForfeitLeadershipResponse, EtcdError> {
     let forfeited = api::EtcdForfeitLeadership {
         metadata: None,
-        member: hand_over(client).await?,
+        member: client.hand_over().await?,
     };
     let messages = vec![forfeited];
     Ok(api::EtcdForfeitLeadershipResponse { messages })
-}
-
-/// Hands leadership to another member that votes, if this one has it. Returns whom to; empty when nothing was to do.
-async fn hand_over(client: &Client) -> Result<String, EtcdError> {
-    let status = client.status().await?;
-    if status.leader != status.member_id {
-        return Ok(String::new());
-    }
-    let members = client.members().await?;
-    let other = members
-        .into_iter()
-        .find(|member| member.id != status.member_id && !member.is_learner);
-    match other {
-        Some(other) => {
-            client.move_leader(other.id).await?;
-            Ok(other.name)
-        }
-        None => Ok(String::new()),
-    }
 }
 
 pub(super) async fn validate_downgrade(

@@ -263,7 +263,8 @@ impl MachineService for Machine {
         &self,
         request: Request<api::ShutdownRequest>,
     ) -> Answer<api::ShutdownResponse> {
-        actions::shutdown(self.node.as_ref(), &actions::who(&request)).map(Response::new)
+        let forced = request.get_ref().force;
+        actions::shutdown(self.node.as_ref(), &actions::who(&request), forced).map(Response::new)
     }
 
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {

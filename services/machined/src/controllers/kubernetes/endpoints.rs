@@ -1,11 +1,8 @@
 //! Which control plane nodes the cluster has: the API servers that list themselves in it.
 
-use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
-use corten_cluster::{Cluster, from_kubeconfig};
 use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_resources::Draft;
@@ -13,11 +10,9 @@ use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::kubelet::KUBECONFIG;
-use super::manifests::connect;
+use super::access::of_node;
 use crate::describe;
 use crate::resources::secrets::Endpoint;
-use crate::services::KUBELET_FILES;
 
 /// Until the first answer.
 const SOON: Duration = Duration::from_secs(5);
@@ -73,22 +68,6 @@ impl Controller for Endpoints {
 }
 
 async fn ask(config: &Document, settings: &Settings) -> Result<Vec<IpAddr>, String> {
-    let is_control_plane = config.machine.kind.is_control_plane();
-    let cluster = if is_control_plane {
-        // Not its own server, which lists nobody before etcd is joined.
-        connect(config, settings, &settings.any_server())?
-    } else {
-        as_kubelet()?
-    };
-    let servers = cluster.api_servers().await;
+    let servers = of_node(config, settings)?.api_servers().await;
     servers.map_err(|error| describe(&error))
-}
-
-/// The cluster, as this node's kubelet.
-fn as_kubelet() -> Result<Cluster, String> {
-    let path = Path::new(KUBELET_FILES).join(KUBECONFIG);
-    let text = fs::read_to_string(&path);
-    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-    let access = from_kubeconfig(&text).map_err(|error| describe(&error))?;
-    Cluster::connect(&access).map_err(|error| describe(&error))
 }

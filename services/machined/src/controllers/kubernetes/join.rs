@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STEPS: usize = 4;
 
 /// A connection to the first of these that answers, as an administrator.
-pub(super) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
+pub(crate) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
     let read = |name: &str| fs::read_to_string(secrets.join(name));
     let tls = (|| {
         Ok::<_, io::Error>(Tls {

@@ -1,4 +1,5 @@
-//! Labels and taints of a control plane node, also those that a kubelet may not give its own node.
+//! Labels and taints of a control plane node, also those that a kubelet may not give its own node; and the end of the
+//! cordon by which a node left.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::manifests::connect;
+use super::access::of_node;
 use super::next;
 use crate::describe;
-use crate::resources::kubernetes::{ManifestStatus, Nodename};
+use crate::resources::kubernetes::Nodename;
 
 /// Between attempts: the kubelet registers the node in its own time.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -29,10 +30,7 @@ impl Controller for Labels {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        vec![
-            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
-            Input::of::<ManifestStatus>(Dependency::Weak).with_id(ManifestStatus::ID),
-        ]
+        vec![Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID)]
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -43,10 +41,12 @@ impl Controller for Labels {
         loop {
             let config = next(&mut self.config, context).await;
             let nodename = context.get::<Nodename>(Nodename::ID)?;
-            let manifests = context.get::<ManifestStatus>(ManifestStatus::ID)?;
-            let (Some(config), Some(nodename), Some(_)) = (config, nodename, manifests) else {
+            let (Some(config), Some(nodename)) = (config, nodename) else {
                 continue;
             };
+            if Settings::of(&config).is_err() {
+                continue;
+            }
             // A node that is not there yet is nothing to complain of; the kubelet's log says why it is not.
             while !self.config.has_changed().unwrap_or_default()
                 && label(&config, &nodename.nodename).await.is_err()
@@ -65,9 +65,15 @@ async fn label(config: &Document, nodename: &str) -> Result<(), String> {
         annotations: BTreeMap::new(),
         taints: node.taints.into_iter().map(taint).collect(),
     };
-    let cluster = connect(config, &settings, &settings.local_endpoint())?;
-    let applied = cluster.apply_node_metadata(nodename, &wanted).await;
-    applied.map_err(|error| describe(&error))
+    let cluster = of_node(config, &settings)?;
+    // A kubelet gives its node the rest itself, and may not change its taints.
+    if node.is_control_plane {
+        let applied = cluster.apply_node_metadata(nodename, &wanted).await;
+        applied.map_err(|error| describe(&error))?;
+    }
+    // The shutdown before had cordoned it.
+    let uncordoned = cluster.uncordon(nodename).await;
+    uncordoned.map_err(|error| describe(&error))
 }
 
 fn taint(taint: corten_kubernetes::Taint) -> (String, Taint) {

@@ -1,10 +1,9 @@
 //! Gives a new cluster what it runs: the bootstrap manifests, once the API server answers.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use corten_cluster::{Access, Cluster, Existing, Failed, Report};
+use corten_cluster::{Existing, Failed, Report};
 use corten_config::Document;
-use corten_kubernetes::certificates::{Authorities, admin_certificate};
 use corten_kubernetes::{ControlPlane, Node, Settings, bootstrap_settings};
 use corten_manifests::{BootstrapToken, Manifest, bootstrap};
 use corten_resources::Draft;
@@ -12,6 +11,7 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::access::connect;
 use super::{Complaints, next};
 use crate::console;
 use crate::describe;
@@ -90,24 +90,6 @@ async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>,
     let objects: Vec<_> = objects.cloned().collect();
     told(&cluster.apply(&objects, Existing::Keep).await)?;
     Ok(manifests)
-}
-
-/// The cluster by this API server, as an administrator: on a control plane node alone.
-pub(super) fn connect(
-    config: &Document,
-    settings: &Settings,
-    server: &str,
-) -> Result<Cluster, String> {
-    let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
-    let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
-        .map_err(|error| describe(&error))?;
-    let access = Access {
-        server: server.to_owned(),
-        ca: settings.authorities.clone(),
-        crt: certificate.crt,
-        key: certificate.key,
-    };
-    Cluster::connect(&access).map_err(|error| describe(&error))
 }
 
 fn told(report: &Report) -> Result<(), String> {

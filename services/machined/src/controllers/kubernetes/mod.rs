@@ -10,11 +10,12 @@
 //!
 //! What is rendered, and from what, is in `node/kubernetes`; here is when.
 
+pub(crate) mod access;
 mod control_plane;
 mod endpoints;
 mod etcd;
 mod images;
-mod join;
+pub(crate) mod join;
 mod kubelet;
 mod labels;
 mod manifests;

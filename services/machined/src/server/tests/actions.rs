@@ -65,7 +65,7 @@ async fn modes_of_a_reboot_reach_the_node() {
     let mut world = world();
     let request = api::ShutdownRequest { force: true };
     world.client.shutdown(request).await.unwrap();
-    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Shutdown]);
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Shutdown { forced: true }]);
 }
 
 fn reset(labels: &[&str]) -> api::ResetRequest {
@@ -90,6 +90,7 @@ async fn a_reset_wipes_the_partitions_it_names() {
     assert_eq!(reply.messages[0].actor_id.len(), 36);
     let expected = Action::Reset(Reset {
         targets: vec![Target::Partition("EPHEMERAL"), Target::Partition("STATE")],
+        graceful: true,
         reboot: true,
     });
     assert_eq!(*world.node.actions.lock().unwrap(), [expected]);
@@ -118,6 +119,7 @@ async fn a_reset_without_names_wipes_the_whole_disk_and_last() {
         world.client.reset(request).await.unwrap();
         let expected = Action::Reset(Reset {
             targets,
+            graceful: false,
             reboot: false,
         });
         assert_eq!(*world.node.actions.lock().unwrap(), [expected]);

@@ -1,0 +1,45 @@
+//! How machined reaches the cluster, and as whom.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use corten_cluster::{Access, Cluster, from_kubeconfig};
+use corten_config::Document;
+use corten_kubernetes::Settings;
+use corten_kubernetes::certificates::{Authorities, admin_certificate};
+
+use super::kubelet::KUBECONFIG;
+use crate::describe;
+use crate::services::KUBELET_FILES;
+
+/// The cluster by any server that answers: as an administrator on a control plane node, as this node's kubelet on
+/// others.
+pub(crate) fn of_node(config: &Document, settings: &Settings) -> Result<Cluster, String> {
+    if config.machine.kind.is_control_plane() {
+        return connect(config, settings, &settings.any_server());
+    }
+    let path = Path::new(KUBELET_FILES).join(KUBECONFIG);
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+    let access = from_kubeconfig(&text).map_err(|error| describe(&error))?;
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}
+
+/// The cluster by this API server, as an administrator: on a control plane node alone.
+pub(super) fn connect(
+    config: &Document,
+    settings: &Settings,
+    server: &str,
+) -> Result<Cluster, String> {
+    let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
+    let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
+        .map_err(|error| describe(&error))?;
+    let access = Access {
+        server: server.to_owned(),
+        ca: settings.authorities.clone(),
+        crt: certificate.crt,
+        key: certificate.key,
+    };
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}

@@ -1,0 +1,106 @@
+//! What a node does for its cluster before it ends: no new pods come to one that is switched off, and one that is reset
+//! leaves etcd, whose quorum would count it for ever.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use corten_config::Document;
+use corten_kubernetes::Settings;
+use corten_kubernetes::pods::HOST_SECRETS;
+use tokio::time::timeout;
+
+use super::Machine;
+use crate::console;
+use crate::controllers::kubernetes::access::of_node;
+use crate::controllers::kubernetes::join::connect;
+use crate::describe;
+use crate::node::{Action, Node as _, Reset};
+use crate::resources::etcd::EtcdMember;
+use crate::resources::kubernetes::Nodename;
+use crate::services::kubernetes::ETCD;
+
+/// For the cluster to be told. One that does not answer keeps no node from its end.
+const TELL: Duration = Duration::from_secs(15);
+/// For pods to move.
+const DRAIN: Duration = Duration::from_secs(60);
+/// To leave etcd.
+const LEAVE: Duration = Duration::from_secs(30);
+
+impl Machine {
+    /// Takes leave of the cluster, as far as it answers in time.
+    pub(super) async fn depart(&self, action: &Action) {
+        let Some(config) = self.node.config() else {
+            return;
+        };
+        let (Ok(settings), Some(nodename)) = (Settings::of(&config), self.nodename()) else {
+            return;
+        };
+        match action {
+            Action::Shutdown { forced: false } => {
+                within("cordon", TELL, cordon(&config, &settings, &nodename)).await;
+            }
+            Action::Reset(Reset { graceful: true, .. }) => {
+                within("cordon", TELL, cordon(&config, &settings, &nodename)).await;
+                within("drain", DRAIN + TELL, drain(&config, &settings, &nodename)).await;
+                let members = self.node.store();
+                if members.get_as::<EtcdMember>(EtcdMember::ID).is_some() {
+                    within("leave etcd", LEAVE, leave_etcd()).await;
+                }
+            }
+            Action::Reset(_)
+            | Action::Shutdown { forced: true }
+            | Action::Reboot
+            | Action::ForcedReboot => {}
+        }
+    }
+
+    fn nodename(&self) -> Option<String> {
+        let found = self.node.store().get_as::<Nodename>(Nodename::ID)?;
+        Some(found.nodename.clone())
+    }
+}
+
+/// Says what did not succeed; the node ends all the same.
+async fn within(what: &str, patience: Duration, step: impl Future<Output = Result<(), String>>) {
+    let why = match timeout(patience, step).await {
+        Ok(Ok(())) => return,
+        Ok(Err(why)) => why,
+        Err(_) => format!("no answer within {} s", patience.as_secs()),
+    };
+    console::warn(&format!("the node ends without this step, {what}: {why}"));
+}
+
+async fn cordon(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
+    let cordoned = of_node(config, settings)?.cordon(nodename).await;
+    cordoned.map_err(|error| describe(&error))
+}
+
+async fn drain(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
+    let cluster = of_node(config, settings)?;
+    let drained = cluster.drain(nodename, DRAIN).await;
+    let drained = drained.map_err(|error| describe(&error))?;
+    match drained.left.first() {
+        None => Ok(()),
+        Some(left) => Err(format!(
+            "{} of {} pods are left, {} among them: {}",
+            drained.left.len(),
+            drained.left.len() + drained.gone.len(),
+            left.pod,
+            left.reason
+        )),
+    }
+}
+
+/// The last member stays: with it the data would go, which a reset of other partitions keeps.
+async fn leave_etcd() -> Result<(), String> {
+    let secrets = Path::new(HOST_SECRETS).join(ETCD);
+    let client = connect(&secrets, &[Ipv4Addr::LOCALHOST.into()]).await?;
+    let members = client.members().await.map_err(|error| describe(&error))?;
+    if members.len() == 1 {
+        return Ok(());
+    }
+    client.leave().await.map_err(|error| describe(&error))?;
+    console::say("etcd: this node's member has left");
+    Ok(())
+}
