@@ -1,6 +1,7 @@
 //! The Kubernetes API, as the node's machined calls it.
 //!
-//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node.
+//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
+//! which API servers, nodes and workloads are there, and ready.
 //! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test that starts a real API server is ignored; it needs the
@@ -17,6 +18,7 @@ mod inventory;
 mod kinds;
 mod node;
 mod ownership;
+mod readiness;
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -29,6 +31,7 @@ pub use apply::{Existing, Failed, Report};
 pub use drain::{Drained, Left};
 pub use error::{Cause, ClusterError};
 pub use ownership::{Metadata, Taint};
+pub use readiness::{NodeReadiness, Pods, Workload};
 
 /// For one request, until its whole answer is there.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -211,11 +211,13 @@ fn anyone_left() -> bool {
 }
 
 /// The mount points to take down, the innermost first. The kernel's own file systems and the root stay: they
-/// have nothing to write back, and what is said until the end needs them.
+/// have nothing to write back, and what is said until the end needs them. The roots of containers do not: each of
+/// them keeps EPHEMERAL in use, which a reset wipes.
 fn mounted_by_us(mounts: Vec<Mount>) -> Vec<PathBuf> {
     let is_ours = |target: &PathBuf| {
         let kernels = ["/proc", "/sys", "/dev", "/run"];
-        target.as_path() != Path::new("/") && !kernels.iter().any(|top| target.starts_with(top))
+        let is_kernels = kernels.iter().any(|top| target.starts_with(top));
+        target.as_path() != Path::new("/") && (!is_kernels || target.starts_with("/run/containerd"))
     };
     let targets = mounts.into_iter().map(|mount| PathBuf::from(mount.target));
     let mut targets: Vec<PathBuf> = targets.filter(is_ours).collect();
@@ -299,7 +301,7 @@ mod tests {
             overlay /var/lib/a\\040b overlay rw 0 0\n";
         assert_eq!(
             mounted_by_us(mount_table::parse(mounts)),
-            ["/var/lib/a b", "/runner", "/var"].map(PathBuf::from)
+            ["/var/lib/a b", "/runner", "/var", "/run/containerd/x"].map(PathBuf::from)
         );
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::fake::{Answer, fake, refused};
-use crate::{Cluster, Existing, Metadata};
+use crate::{Cluster, Existing, Metadata, Workload};
 use serde_json::json;
 
 fn answers() -> Vec<Answer> {
@@ -48,6 +48,8 @@ async fn ask(cluster: &Cluster) {
     let _ = cluster.is_ready().await;
     let _ = cluster.node("n").await;
     let _ = cluster.api_servers().await;
+    let _ = cluster.nodes().await;
+    let _ = cluster.pods_of(Workload::DaemonSet, "a", "b").await;
     let wanted = Metadata {
         labels: [("a".to_owned(), "b".to_owned())].into(),
         ..Metadata::default()

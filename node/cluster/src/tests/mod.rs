@@ -7,4 +7,5 @@ mod endpoints;
 mod fake;
 mod hostile;
 mod metadata;
+mod readiness;
 mod real;

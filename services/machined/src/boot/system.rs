@@ -11,6 +11,7 @@ use corten_sys::{host, power};
 use uuid::Uuid;
 
 use crate::console;
+use crate::durable;
 use crate::services::{
     APID_PKI, APID_UID, DEV_LOG_SOCKET, NAMES, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
 };
@@ -108,15 +109,36 @@ pub fn set_limits() {
     }
 }
 
-/// Writes `/run/machine-id`: the same at every boot where the firmware tells the machine's UUID, else random.
+/// Where STATE keeps an id that was made up.
+const MACHINE_ID: &str = "machine-id";
+
+/// Writes `/run/machine-id`: the same at every boot where the firmware tells the machine's UUID or `state`, the
+/// directory of STATE, is a volume; else random.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn identify_machine() -> io::Result<String> {
+pub fn identify_machine(state: &Path) -> io::Result<String> {
     let firmware = fs::read_to_string("/sys/class/dmi/id/product_uuid").unwrap_or_default();
-    let id = machine_id(firmware.trim()).unwrap_or_else(|| Uuid::new_v4().simple().to_string());
+    let id = machine_id(firmware.trim()).unwrap_or_else(|| kept_id(state));
     fs::write("/run/machine-id", format!("{id}\n"))?;
     Ok(id)
+}
+
+/// The id that an earlier boot made up, or a new one, which is kept if it can be: the node's name in its cluster comes
+/// of it.
+fn kept_id(state: &Path) -> String {
+    if !durable::is_volume(state) {
+        return Uuid::new_v4().simple().to_string();
+    }
+    let kept = fs::read_to_string(state.join(MACHINE_ID)).unwrap_or_default();
+    if let Ok(id) = Uuid::try_parse(kept.trim()) {
+        return id.simple().to_string();
+    }
+    let id = Uuid::new_v4().simple().to_string();
+    if let Err(error) = durable::replace(state, MACHINE_ID, id.as_bytes()) {
+        console::warn(&format!("the machine's id is not kept: {error}"));
+    }
+    id
 }
 
 /// The id is derived, not copied: the firmware's UUID is an inventory number that other software knows.
@@ -153,6 +175,14 @@ pub fn default_hostname(machine_id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_without_a_volume_to_keep_it_is_made_up_each_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        assert_ne!(kept_id(state), kept_id(state));
+        assert!(!state.join(MACHINE_ID).exists());
+    }
 
     #[test]
     fn the_machine_id_is_stable_and_not_the_firmwares() {

@@ -51,7 +51,7 @@ use crate::services::{
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
 use crate::uevents::Uevents;
-use crate::volumes::Progress;
+use crate::volumes::{Progress, STATE};
 use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
@@ -327,7 +327,9 @@ impl Machine {
                 let set = sysctls::apply(Path::new(sysctls::DIRECTORY), Path::new("/proc/sys"));
                 console::say(&format!("{set} sysctls set"));
             }
-            Task::IdentifyMachine => *lock(&self.machine_id) = system::identify_machine()?,
+            Task::IdentifyMachine => {
+                *lock(&self.machine_id) = system::identify_machine(Path::new(STATE.target))?
+            }
             Task::LoadConfig => self.load_config(),
             Task::ReadLastStop => self.read_last_stop(),
             Task::FinishLastStop => self.finish_last_stop(),

@@ -218,7 +218,7 @@ pub fn close() {
 
 /// Tries again while something is in use: whoever looks at a device that was written to, as udevd does, lets go of
 /// it soon.
-fn while_busy(pause: Duration, mut once: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+fn while_busy<T>(pause: Duration, mut once: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut pauses = 0;
     loop {
         match once() {

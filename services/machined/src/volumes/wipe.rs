@@ -86,7 +86,8 @@ fn rank(name: &str) -> usize {
     }
 }
 
-/// Empties a partition of the disk of this number; `whole` when it is not enough that it is taken for empty.
+/// Empties a partition of the disk of this number; `whole` when it is not enough that it is taken for empty. The kernel
+/// may still write back a file system that was unmounted just before: that is waited for.
 ///
 /// # Errors
 /// `EBUSY` while it is in use.
@@ -96,7 +97,10 @@ pub(super) fn partition(
     whole: bool,
     alive: &dyn Fn(),
 ) -> io::Result<()> {
-    let (mut file, length) = open(sequence, device)?;
+    let (mut file, length) = while_busy(BUSY_PAUSE, || {
+        alive();
+        open(sequence, device)
+    })?;
     let part = if whole {
         Part::whole(0, length)
     } else {

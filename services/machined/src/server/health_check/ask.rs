@@ -9,13 +9,14 @@ use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::metadata;
+use corten_api::resource::config::{MachineType as Type, MachineTypeSpec};
 use corten_api::roles::Role;
 use corten_api::storage::Disk;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
 use corten_config::Document;
 use corten_pki::{private_key_from_pem, to_pem};
-use corten_resources::Spec as _;
+use corten_resources::Spec;
 use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
 use tokio::sync::Mutex;
@@ -23,9 +24,12 @@ use tokio::time::timeout;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
+use super::cluster::OfCluster;
 use super::{Check, Nodes};
 use crate::certificates;
 use crate::node::Node;
+use crate::resources::config::MachineType;
+use crate::resources::etcd::EtcdMember;
 use crate::resources::runtime::MachineStatus;
 use crate::server::Paths;
 use crate::unix;
@@ -164,6 +168,9 @@ impl Asking {
 
 impl Nodes for Asking {
     async fn lacking(&self, check: Check) -> Vec<String> {
+        if let Some(of_cluster) = OfCluster::of(check) {
+            return of_cluster.lacking(self.node.as_ref()).await;
+        }
         let asks_others = self.targets.iter().any(|target| *target != Target::Itself);
         let apid = if asks_others {
             self.apid().await
@@ -228,24 +235,61 @@ async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(),
             let first = answer.into_inner().messages.into_iter().next();
             services(&first.unwrap_or_default().services)?;
         }
-        Check::Boot => {
-            let definition = MachineStatus::DEFINITION;
-            let wanted = GetRequest {
-                namespace: definition.default_namespace.to_owned(),
-                r#type: definition.type_name.to_owned(),
-                id: MachineStatus::ID.to_owned(),
-                options: None,
+        Check::Etcd => {
+            let kind = resource::<MachineType>(channel.clone(), MachineType::ID, name).await;
+            let kind = match kind {
+                Err(lack) if lack.is_cut_off => return Err(lack),
+                // A node without a config is nothing yet; its boot says so.
+                kind => kind.unwrap_or_default(),
             };
-            let answer = StateClient::new(channel).get(asking(wanted, name)?).await;
-            let resource = answer?.into_inner().resource;
-            let spec = resource
-                .and_then(|resource| resource.spec)
-                .unwrap_or_default();
-            let status = MachineStatusSpec::decode(spec.proto_spec.as_slice());
+            let kind = MachineTypeSpec::decode(kind.as_slice());
+            let kind = kind.map_err(|error| format!("MachineType: {error}"))?;
+            if kind.machine_type() == Type::ControlPlane {
+                resource::<EtcdMember>(channel, EtcdMember::ID, name)
+                    .await
+                    .map_err(without_member)?;
+            }
+        }
+        Check::Boot => {
+            let spec = resource::<MachineStatus>(channel, MachineStatus::ID, name).await?;
+            let status = MachineStatusSpec::decode(spec.as_slice());
             boot(&status.map_err(|error| format!("MachineStatus: {error}"))?)?;
         }
+        Check::Nodes | Check::Proxy | Check::Dns | Check::Schedulable => {}
     }
     Ok(())
+}
+
+/// The message of a resource of a node, by its type and id.
+async fn resource<S: Spec>(
+    channel: Channel,
+    id: &str,
+    name: Option<&str>,
+) -> Result<Vec<u8>, Lack> {
+    let definition = S::DEFINITION;
+    let wanted = GetRequest {
+        namespace: definition.default_namespace.to_owned(),
+        r#type: definition.type_name.to_owned(),
+        id: id.to_owned(),
+        options: None,
+    };
+    let answer = StateClient::new(channel).get(asking(wanted, name)?).await;
+    let spec = answer?
+        .into_inner()
+        .resource
+        .and_then(|resource| resource.spec);
+    Ok(spec.unwrap_or_default().proto_spec)
+}
+
+fn without_member(lack: Lack) -> Lack {
+    if lack.is_cut_off {
+        return lack;
+    }
+    Lack::from(
+        "it has no member of etcd that works: `cortenctl logs etcd` and `cortenctl service etcd` say why; a new \
+         cluster begins with `cortenctl bootstrap`"
+            .to_owned(),
+    )
 }
 
 /// A reader's request; apid hands it on to the node that is named.

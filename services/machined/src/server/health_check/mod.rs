@@ -4,6 +4,7 @@
 //! changes meanwhile. It is a caller like others: in the role of a reader, of other nodes through this node's apid.
 
 mod ask;
+mod cluster;
 #[cfg(test)]
 mod tests;
 
@@ -38,26 +39,33 @@ const QUEUE: usize = 4;
 const TOLD: usize = 8;
 const TOLD_EACH: usize = 200;
 
-/// What the reference checks beside, and who asks may take for checked.
-const NOT_HERE: [&str; 3] = ["etcd", "kubelet", "Kubernetes"];
-
 /// What is checked, in this order; the words are the reference's where it has the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
     Apid,
     Memory,
     Disks,
+    Etcd,
     Services,
     Boot,
+    Nodes,
+    Proxy,
+    Dns,
+    Schedulable,
 }
 
 impl Check {
-    const ALL: [Check; 5] = [
+    const ALL: [Check; 10] = [
         Check::Apid,
         Check::Memory,
         Check::Disks,
+        Check::Etcd,
         Check::Services,
         Check::Boot,
+        Check::Nodes,
+        Check::Proxy,
+        Check::Dns,
+        Check::Schedulable,
     ];
 
     const fn name(self) -> &'static str {
@@ -65,8 +73,13 @@ impl Check {
             Check::Apid => "apid to be ready",
             Check::Memory => "all nodes memory sizes",
             Check::Disks => "all nodes disk sizes",
+            Check::Etcd => "etcd to be healthy",
             Check::Services => "all services to be healthy",
             Check::Boot => "all nodes to finish boot sequence",
+            Check::Nodes => "all k8s nodes to report ready",
+            Check::Proxy => "kube-proxy to report ready",
+            Check::Dns => "coredns to report ready",
+            Check::Schedulable => "all k8s nodes to report schedulable",
         }
     }
 }
@@ -206,10 +219,6 @@ async fn pass(nodes: &impl Nodes, sender: &Sender, pause: Duration, waiting: &mu
         }
         say(sender, format!("waiting for {name}: OK")).await;
     }
-    for part in NOT_HERE {
-        say(sender, format!("{part}: not part of this version")).await;
-    }
-    say(sender, "all checks that this version has are OK".to_owned()).await;
 }
 
 /// Waits until the caller has room for it. When he is gone, what makes the checks is ended from outside.

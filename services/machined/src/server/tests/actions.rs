@@ -65,7 +65,10 @@ async fn modes_of_a_reboot_reach_the_node() {
     let mut world = world();
     let request = api::ShutdownRequest { force: true };
     world.client.shutdown(request).await.unwrap();
-    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Shutdown { forced: true }]);
+    assert_eq!(
+        *world.node.actions.lock().unwrap(),
+        [Action::Shutdown { forced: true }]
+    );
 }
 
 fn reset(labels: &[&str]) -> api::ResetRequest {

@@ -1,0 +1,125 @@
+//! Whether a cluster's nodes and workloads are ready.
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use serde_json::Value;
+
+use crate::kinds::{check_part, core};
+use crate::{Cluster, ClusterError, within};
+
+/// Nodes that are read; of a larger cluster, the first by name.
+const MOST_NODES: u32 = 5000;
+
+/// A node, as the cluster sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeReadiness {
+    /// Its name.
+    pub name: String,
+    /// Its kubelet says that pods can run; else what is said of it.
+    pub ready: Result<(), String>,
+    /// New pods may come to it.
+    pub is_schedulable: bool,
+}
+
+/// A kind of workload that has a number of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// `apps/v1`, `Deployment`.
+    Deployment,
+    /// `apps/v1`, `DaemonSet`.
+    DaemonSet,
+}
+
+/// Pods of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pods {
+    /// As many shall run.
+    pub wanted: u64,
+    /// As many are ready.
+    pub ready: u64,
+}
+
+impl Workload {
+    fn kind(self) -> ApiResource {
+        let (kind, plural) = match self {
+            Workload::Deployment => ("Deployment", "deployments"),
+            Workload::DaemonSet => ("DaemonSet", "daemonsets"),
+        };
+        ApiResource {
+            group: "apps".to_owned(),
+            api_version: "apps/v1".to_owned(),
+            ..core(kind, plural)
+        }
+    }
+
+    fn pods(self, object: &Value) -> Pods {
+        let number = |path: &str, usual| {
+            let found = object.pointer(path).and_then(Value::as_u64);
+            found.unwrap_or(usual)
+        };
+        match self {
+            Workload::Deployment => Pods {
+                wanted: number("/spec/replicas", 1),
+                ready: number("/status/readyReplicas", 0),
+            },
+            Workload::DaemonSet => Pods {
+                wanted: number("/status/desiredNumberScheduled", 0),
+                ready: number("/status/numberReady", 0),
+            },
+        }
+    }
+}
+
+impl Cluster {
+    /// All nodes that have registered, by name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Request`].
+    pub async fn nodes(&self) -> Result<Vec<NodeReadiness>, ClusterError> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Node", "nodes"));
+        let params = ListParams::default().limit(MOST_NODES);
+        let list = within("list", &"the nodes", api.list(&params)).await?;
+        let mut nodes: Vec<NodeReadiness> = list.items.into_iter().map(readiness).collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(nodes)
+    }
+
+    /// The pods of a workload; `None` if the cluster has none of that name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn pods_of(
+        &self,
+        workload: Workload,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Pods>, ClusterError> {
+        let kind = workload.kind();
+        let object = format!("{} {namespace}/{name}", kind.kind);
+        check_part(&object, "its namespace", namespace)?;
+        check_part(&object, "its name", name)?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let found = within("read", &object, api.get_opt(name)).await?;
+        Ok(found.map(|found| workload.pods(&found.data)))
+    }
+}
+
+fn readiness(node: DynamicObject) -> NodeReadiness {
+    let conditions = node.data.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let text = |condition: &Value, field: &str| {
+        let text = condition.get(field).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let ready = conditions.find(|one| one.get("type") == Some(&Value::from("Ready")));
+    let ready = match ready {
+        Some(condition) if text(condition, "status") == "True" => Ok(()),
+        Some(condition) => Err(text(condition, "message")),
+        None => Err("its kubelet has said nothing of it yet".to_owned()),
+    };
+    NodeReadiness {
+        name: node.metadata.name.unwrap_or_default(),
+        ready,
+        is_schedulable: node.data.pointer("/spec/unschedulable") != Some(&Value::Bool(true)),
+    }
+}

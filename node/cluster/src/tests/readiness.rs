@@ -1,0 +1,68 @@
+use super::fake::{fake, ok, refused};
+use crate::{Pods, Workload};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_node_is_ready_when_its_kubelet_says_so() {
+    let (cluster, _) = fake(|_| {
+        let node = |name: &str, spec: serde_json::Value, conditions: serde_json::Value| json!({ "metadata": { "name": name }, "spec": spec, "status": { "conditions": conditions } });
+        ok(
+            &json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [
+            node("c", json!({}), json!([])),
+            node("b", json!({ "unschedulable": true }), json!([{ "type": "Ready", "status": "False", "message": "no network" }])),
+            node("a", json!({}), json!([{ "type": "DiskPressure" }, { "type": "Ready", "status": "True" }])),
+        ] }),
+        )
+    });
+    let nodes = cluster.nodes().await.unwrap();
+    let told = nodes.iter().map(|node| {
+        let ready = node.ready.as_ref().map_err(String::as_str);
+        (node.name.as_str(), ready.err(), node.is_schedulable)
+    });
+    let expected = [
+        ("a", None, true),
+        ("b", Some("no network"), false),
+        ("c", Some("its kubelet has said nothing of it yet"), true),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn pods_of_a_workload_are_counted() {
+    let (cluster, log) = fake(|seen| match seen.path.rsplit('/').next() {
+        Some("proxy") => ok(
+            &json!({ "metadata": { "name": "proxy" }, "status": { "desiredNumberScheduled": 3, "numberReady": 2 } }),
+        ),
+        Some("dns") => ok(&json!({ "metadata": { "name": "dns" }, "spec": { "replicas": 2 } })),
+        _ => refused(404, "not found"),
+    });
+    let proxy = cluster
+        .pods_of(Workload::DaemonSet, "kube-system", "proxy")
+        .await;
+    assert_eq!(
+        proxy.unwrap(),
+        Some(Pods {
+            wanted: 3,
+            ready: 2
+        })
+    );
+    let dns = cluster
+        .pods_of(Workload::Deployment, "kube-system", "dns")
+        .await;
+    assert_eq!(
+        dns.unwrap(),
+        Some(Pods {
+            wanted: 2,
+            ready: 0
+        })
+    );
+    let none = cluster
+        .pods_of(Workload::Deployment, "kube-system", "x")
+        .await;
+    assert_eq!(none.unwrap(), None);
+    let line = log.lock().unwrap()[0].line();
+    assert_eq!(
+        line,
+        "GET /apis/apps/v1/namespaces/kube-system/daemonsets/proxy"
+    );
+}
