@@ -12,8 +12,8 @@ const COMMENTS: &str =
     "configs are written without comments: docs/configuration.md explains every field";
 const PROXY: &str =
     "these nodes have no proxy of several clusters in front of them: --context chooses the cluster";
-const NO_PODS: &str = "it waits for Kubernetes, which is not a part of this version: nodes have no pods to move; \
-     leave it out";
+const NO_PODS: &str = "this version moves no pods before: call `kubectl drain` first, and leave it out; a graceful \
+     `reset` drains the node by itself";
 const CACHE: &str = "an image cache is made with other tools, in the form docs/architecture.md describes; a registry \
      beside the nodes is a mirror of the machine config";
 const BUNDLE: &str = "nodes need no images but those of their config: `image list --namespace system` shows what one has";
@@ -33,15 +33,15 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ),
     (
         "upgrade-k8s",
-        "Kubernetes is not a part of this version: there is nothing to upgrade",
+        "this version changes no component for you: set the images in the machine configs, one node after the other",
     ),
     (
         "conformance",
-        "Kubernetes is not a part of this version: there is nothing to test",
+        "the suite is not built here: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
     (
         "inject",
-        "Kubernetes is not a part of this version: `config new --roles` makes a client config for a program",
+        "pods have no access to the node API by themselves yet: `config new --roles` makes a client config for a program",
     ),
     ("cluster", NO_MACHINES),
     ("remote-provision-launch", NO_MACHINES),
@@ -207,21 +207,21 @@ pub(super) const FLAGS: &[Flag] = &[
         &["gen secrets"],
         "--from-kubernetes-pki",
         Value,
-        "Kubernetes is not a part of this version: secrets of a running one cannot be taken over",
+        "secrets of a running Kubernetes cluster cannot be taken over yet: make new ones, and move the workloads",
     )
     .or('p'),
     flag(
         &["gen secrets"],
         "--kubernetes-bootstrap-token",
         Value,
-        "Kubernetes is not a part of this version: secrets of a running one cannot be taken over",
+        "secrets of a running Kubernetes cluster cannot be taken over yet: make new ones, and move the workloads",
     )
     .or('t'),
     flag(
         &["health"],
         "--run-e2e",
         Nothing,
-        "Kubernetes is not a part of this version: there is nothing to test",
+        "the suite is not built here: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
     flag(
         &["rotate-ca"],

@@ -5,6 +5,7 @@
 
 mod ask;
 mod cluster;
+mod judge;
 #[cfg(test)]
 mod tests;
 
