@@ -206,9 +206,9 @@ fn mac(number: u8) -> String {
 fn on_segment(number: u8) -> String {
     let mac = mac(number);
     format!(
-        "machine: {{time: {{disabled: true}}, kubelet: {{nodeIP: {{validSubnets: [10.99.0.0/24]}}}}, network: \
+        "machine: {{time: {{disabled: true}}, kubelet: {{nodeIP: {{validSubnets: [192.168.99.0/24]}}}}, network: \
          {{hostname: node-{number}, interfaces: [{{deviceSelector: {{hardwareAddr: '{mac}'}}, dhcp: false, \
-         addresses: [10.99.0.{number}/24], routes: [{{network: 0.0.0.0/0, gateway: 10.99.0.254, metric: 100}}]}}]}}}}"
+         addresses: [192.168.99.{number}/24], routes: [{{network: 0.0.0.0/0, gateway: 192.168.99.254, metric: 100}}]}}]}}}}"
     )
 }
 
@@ -240,14 +240,14 @@ fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
 #[ignore = "make test-kubernetes"]
 fn a_control_plane_node_and_a_worker_join_by_their_configs() {
     let first = node_of_segment(1, 4096);
-    let subnets = "cluster: {etcd: {advertisedSubnets: [10.99.0.0/24]}}";
+    let subnets = "cluster: {etcd: {advertisedSubnets: [192.168.99.0/24]}}";
     let more = [
         "--kubernetes-images",
         "bundled",
         "--config-patch-control-plane",
         subnets,
     ];
-    generate_config_with(first.configs(), "https://10.99.0.1:6443", &more);
+    generate_config_with(first.configs(), "https://192.168.99.1:6443", &more);
     let configs = first.configs();
     take_in(&first, configs, "controlplane.yaml", 1);
     let admin = first.admin();
@@ -277,7 +277,7 @@ fn a_control_plane_node_and_a_worker_join_by_their_configs() {
         let config = worker
             .admin()
             .call(&["get", "kubeprismconfigs", "-o", "yaml"])?;
-        let both = config.contains("10.99.0.1") && config.contains("10.99.0.2");
+        let both = config.contains("192.168.99.1") && config.contains("192.168.99.2");
         both.then_some(()).ok_or(config)
     });
     cluster.until_available(&first, "kube-system", "coredns");

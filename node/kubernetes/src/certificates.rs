@@ -131,18 +131,22 @@ impl Certificates {
     }
 }
 
-/// A certificate of the cluster's administrator.
+/// A certificate of the cluster's administrator, good for `lifetime`.
 ///
 /// # Errors
 /// `now` does not fit.
-pub fn admin_certificate(ca: &Ca, now: SystemTime) -> Result<CertificateAndKey, CertificateError> {
+pub fn admin_certificate(
+    ca: &Ca,
+    now: SystemTime,
+    lifetime: Duration,
+) -> Result<CertificateAndKey, CertificateError> {
     let leaf = Leaf {
         common_name: "admin",
         organizations: &["system:masters"],
         names: &[],
         usage: Usage::Client,
     };
-    ca.leaf(&leaf, now, LIFETIME)
+    ca.leaf(&leaf, now, lifetime)
         .map_err(|error| CertificateError::Pki("the administrator's certificate", error))
 }
 

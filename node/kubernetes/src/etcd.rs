@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
+use corten_config::values::Arguments;
 use corten_pki::{CA_LIFETIME, Ca, CertificateAndKey, Leaf, PkiError, Usage};
 
 use crate::Facts;
+use crate::extra::with;
 use crate::subnets::matching;
 
 /// Its certificates last as long as an authority: it is not restarted for them.
@@ -91,9 +93,9 @@ pub enum Start {
     Resume,
 }
 
-/// Program and arguments of a member that others reach at `address`.
+/// Program and arguments of a member that others reach at `address`, with the config's `own`.
 #[must_use]
-pub fn args(facts: &Facts, address: IpAddr, start: &Start) -> Vec<String> {
+pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> Vec<String> {
     let any = match address {
         IpAddr::V4(_) => "0.0.0.0",
         IpAddr::V6(_) => "[::]",
@@ -139,7 +141,10 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start) -> Vec<String> {
     ];
     let mut args = vec!["/usr/local/bin/etcd".to_owned()];
     args.extend(flags.map(|(name, value)| format!("--{name}={value}")));
-    args
+    match own.0.is_empty() {
+        true => args,
+        false => with(args, own),
+    }
 }
 
 /// Program and arguments that make the data of the first member of a new cluster out of [`SNAPSHOT`] (etcdutl, "snapshot

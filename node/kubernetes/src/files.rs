@@ -6,6 +6,7 @@ use corten_config::Secret;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates};
+use crate::extra::merge;
 use crate::pods::secret;
 use crate::{
     API_SERVER_UID, CONTROLLER_MANAGER_UID, ControlPlane, Identity, SCHEDULER_UID, Settings,
@@ -172,7 +173,10 @@ impl Sources<'_> {
                 file(CLIENT_CRT, client.crt.clone()),
                 once("kubeconfig", self.kubeconfig(name)),
             ],
-            config: vec![once("scheduler-config.yaml", scheduler().to_string())],
+            config: vec![once(
+                "scheduler-config.yaml",
+                scheduler(self.control_plane.scheduler_config.as_ref()).to_string(),
+            )],
         }
     }
 
@@ -281,12 +285,16 @@ fn authentication(control_plane: &ControlPlane) -> Value {
 }
 
 /// Where the scheduler finds its kubeconfig (`kubescheduler.config.k8s.io/v1`, KubeSchedulerConfiguration).
-fn scheduler() -> Value {
-    json!({
+/// Fields of the config, and what the node itself knows.
+fn scheduler(own: Option<&Value>) -> Value {
+    let mut config = own.cloned().unwrap_or_else(|| json!({}));
+    let fields = json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": { "kubeconfig": "/system/secrets/kubernetes/kube-scheduler/kubeconfig" },
-    })
+    });
+    merge(&mut config, &fields);
+    config
 }
 
 /// The fields, with version and kind where they say none.

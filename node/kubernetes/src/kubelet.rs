@@ -6,6 +6,7 @@ use corten_config::Document;
 use corten_config::kinds::KubeNodeConfig;
 use serde_json::{Value, json};
 
+use crate::extra::{merge, with};
 use crate::subnets::matching;
 use crate::{Facts, Identity, Node, Settings, kubeconfig};
 
@@ -42,7 +43,10 @@ pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
     if !labels.is_empty() {
         args.push(format!("--node-labels={}", labels.join(",")));
     }
-    args
+    match node.args.0.is_empty() {
+        true => args,
+        false => with(args, &node.args),
+    }
 }
 
 /// Its configuration. `static_pods` is where machined serves the pods of the node itself, `resolver` the file that
@@ -64,7 +68,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     } else {
         String::new()
     };
-    json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": "0.0.0.0",
@@ -103,7 +107,11 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
             "pid": "100",
         },
         "tlsMinVersion": "VersionTLS13",
-    })
+    });
+    if let Some(own) = &node.config {
+        merge(&mut config, own);
+    }
+    config
 }
 
 /// What a kubelet shows to the cluster until it has a certificate.
@@ -115,6 +123,15 @@ pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
         "kubelet",
         Identity::Token(&settings.token),
     )
+}
+
+/// Whether the node's name in Kubernetes has its domain.
+#[must_use]
+pub fn registers_full_name(document: &Document) -> bool {
+    let own = document.all::<KubeNodeConfig>().next();
+    let kubelet = &document.machine.kubelet;
+    let wanted = own.map_or(kubelet.register_with_fqdn, |own| own.register_with_fqdn);
+    wanted.unwrap_or_default()
 }
 
 /// The addresses that the node has in Kubernetes: of those that the config means, the first of each family that pods

@@ -10,6 +10,7 @@
 
 pub mod certificates;
 pub mod etcd;
+mod extra;
 pub mod files;
 mod kubeconfig;
 pub mod kubelet;
@@ -21,8 +22,9 @@ mod subnets;
 
 use std::net::IpAddr;
 
+pub use extra::Extra;
 pub use kubeconfig::{Identity, admin, kubeconfig};
-pub use manifests::bootstrap_settings;
+pub use manifests::{bootstrap_settings, inline_manifests};
 pub use prism::Upstream;
 pub use settings::{ControlPlane, Images, Missing, Node, Settings, Taint, nth};
 

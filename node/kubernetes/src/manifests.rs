@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
+use corten_config::kinds::KubeInlineManifestConfig;
+use corten_config::{Document, Secret};
 use corten_manifests as manifests;
 
+use crate::extra::with;
 use crate::{ControlPlane, Node, Settings};
 
 /// flannel's backend and its port, unless the config says others.
@@ -20,7 +23,7 @@ pub fn bootstrap_settings(
     let pods: Vec<String> = settings.pods.iter().map(ToString::to_string).collect();
     let proxy = images.proxy.as_ref().map(|image| manifests::Proxy {
         image: image.clone(),
-        args: proxy_args(&pods, control_plane.proxy_mode),
+        args: proxy_args(&pods, control_plane),
         ..manifests::Proxy::default()
     });
     let mut dns_addresses = (None, None);
@@ -51,12 +54,27 @@ pub fn bootstrap_settings(
     }
 }
 
-fn proxy_args(pods: &[String], mode: &str) -> Vec<String> {
-    vec![
+/// The manifests that the config holds itself, each a name and YAML.
+#[must_use]
+pub fn inline_manifests(document: &Document) -> Vec<(String, Secret)> {
+    let old = document.cluster.inline_manifests.iter();
+    let old = old.map(|one| (one.name.clone(), one.contents.clone()));
+    let by_kind = document.all::<KubeInlineManifestConfig>();
+    let by_kind = by_kind.map(|one| (one.name.to_string(), one.manifest.clone()));
+    old.chain(by_kind).collect()
+}
+
+fn proxy_args(pods: &[String], control_plane: &ControlPlane) -> Vec<String> {
+    let mode = control_plane.proxy_mode;
+    let own = vec![
+        "kube-proxy".to_owned(),
         format!("--cluster-cidr={}", pods.join(",")),
         "--conntrack-max-per-core=0".to_owned(),
         "--hostname-override=$(NODE_NAME)".to_owned(),
         "--kubeconfig=/etc/kubernetes/kubeconfig".to_owned(),
         format!("--proxy-mode={mode}"),
-    ]
+    ];
+    let mut args = with(own, &control_plane.proxy_args);
+    args.remove(0);
+    args
 }

@@ -11,9 +11,11 @@ use corten_config::kinds::{
     KubeEtcdEncryptionConfig, KubeNetworkConfig, KubeNodeConfig, KubeProxyConfig,
     KubeSchedulerConfig, KubeletConfig,
 };
-use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, CniName};
-use corten_config::values::{Cidr, Object};
+use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, CniName, ExtraMount};
+use corten_config::values::{Arguments, Cidr, Object};
 use serde_json::{Value, json};
+
+use crate::extra::{self, Extra};
 
 /// The port of the Kubernetes API unless the config says another.
 const API_PORT: u16 = 6443;
@@ -49,7 +51,7 @@ pub struct Settings {
 }
 
 /// What the node itself is to be in Kubernetes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Node {
     /// The kubelet's image.
     pub image: String,
@@ -65,6 +67,14 @@ pub struct Node {
     pub labels: Vec<(String, String)>,
     /// Static pods are read from `/etc/kubernetes/manifests`, too.
     pub reads_manifests: bool,
+    /// Annotations of the node.
+    pub annotations: Vec<(String, String)>,
+    /// Further arguments of the kubelet.
+    pub args: Arguments,
+    /// Fields of its configuration, in place of the node's own.
+    pub config: Option<Value>,
+    /// Further mounts of its container.
+    pub mounts: Vec<ExtraMount>,
 }
 
 /// What keeps pods away from a node that do not tolerate it (Kubernetes, "Taints and Tolerations").
@@ -98,7 +108,7 @@ pub struct Images {
 }
 
 /// What a control plane node has beside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ControlPlane {
     /// What it runs.
     pub images: Images,
@@ -120,6 +130,20 @@ pub struct ControlPlane {
     pub authorizers: Vec<Value>,
     /// What carries packets to services, as kube-proxy names it.
     pub proxy_mode: &'static str,
+    /// Further arguments of kube-proxy.
+    pub proxy_args: Arguments,
+    /// Further arguments of etcd.
+    pub etcd_args: Arguments,
+    /// What is added to kube-apiserver.
+    pub api_server: Extra,
+    /// What is added to kube-controller-manager.
+    pub controller_manager: Extra,
+    /// What is added to kube-scheduler.
+    pub scheduler: Extra,
+    /// Fields of the `KubeSchedulerConfiguration`.
+    pub scheduler_config: Option<Value>,
+    /// kube-apiserver is waited for before it is asked whether it is well.
+    pub has_startup_probe: bool,
 }
 
 impl Settings {
@@ -233,6 +257,20 @@ impl Node {
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
             reads_manifests: !kubelet.disable_manifests_directory.unwrap_or_default(),
+            annotations: own
+                .map_or(&document.machine.node_annotations, |own| &own.annotations)
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            args: by_kind
+                .map_or(&kubelet.extra_args, |config| &config.extra_args)
+                .clone(),
+            config: match by_kind {
+                Some(config) => config.config.as_ref(),
+                None => kubelet.extra_config.as_ref(),
+            }
+            .map(Object::json),
+            mounts: kubelet.extra_mounts.clone(),
         })
     }
 }
@@ -253,7 +291,9 @@ fn taints(document: &Document) -> Vec<Taint> {
         })
         .collect();
     let is_control_plane = document.machine.kind.is_control_plane();
-    if is_control_plane && !document.cluster.allow_scheduling_on_control_planes {
+    let cluster = &document.cluster;
+    let allows = cluster.allow_scheduling_on_control_planes || cluster.allow_scheduling_on_masters;
+    if is_control_plane && !allows {
         taints.push(Taint {
             key: CONTROL_PLANE.to_owned(),
             value: String::new(),
@@ -298,6 +338,22 @@ impl ControlPlane {
             authentication: json(authentication.and_then(|own| own.configuration.as_ref())),
             authorizers: authorizers(document),
             proxy_mode: proxy.map_or(cluster.proxy.mode, |proxy| proxy.mode).word(),
+            proxy_args: proxy
+                .map_or(&cluster.proxy.extra_args, |proxy| &proxy.extra_args)
+                .clone(),
+            etcd_args: cluster
+                .etcd
+                .as_ref()
+                .map(|etcd| etcd.extra_args.clone())
+                .unwrap_or_default(),
+            api_server: extra::api_server(document),
+            controller_manager: extra::controller_manager(document),
+            scheduler: extra::scheduler(document),
+            scheduler_config: json(match document.all::<KubeSchedulerConfig>().next() {
+                Some(own) => own.config.as_ref(),
+                None => cluster.scheduler.config.as_ref(),
+            }),
+            has_startup_probe: server.and_then(|server| server.startup_probes) != Some(false),
         })
     }
 }

@@ -115,7 +115,7 @@ fn static_pods_and_configurations_are_those_that_were_agreed_on() {
     let address = facts().addresses[0];
     let args = json!({
         "kubelet": kubelet::args(&facts(), &node, &addresses),
-        "etcd": etcd::args(&facts(), address, &etcd::Start::New),
+        "etcd": etcd::args(&facts(), address, &etcd::Start::New, &own.etcd_args),
         "names": names,
     });
     golden("args.json", &args);
@@ -196,7 +196,11 @@ fn a_kubeconfig_of_the_administrator_calls_the_endpoint() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let authorities = Authorities::of(&document).unwrap();
-    let certificate = crate::certificates::admin_certificate(&authorities.kubernetes, now());
+    let certificate = crate::certificates::admin_certificate(
+        &authorities.kubernetes,
+        now(),
+        Duration::from_secs(60),
+    );
     let config = admin(&settings, &certificate.unwrap());
     assert_eq!(config["current-context"], "admin@c");
     assert_eq!(
@@ -224,4 +228,79 @@ fn addresses_are_counted_from_the_start_of_their_network() {
             "{network}"
         );
     }
+}
+
+#[test]
+fn what_a_config_adds_is_in_the_pods_arguments_and_files() {
+    let text = "
+machine:
+  controlPlane: {scheduler: {disabled: true}}
+  kubelet:
+    extraArgs: {v: 4, feature-gates: [A=true, B=false]}
+    extraConfig: {maxPods: 50, systemReserved: {cpu: 100m}}
+    registerWithFQDN: true
+  pods: [{apiVersion: v1, kind: Pod, metadata: {name: own}}]
+cluster:
+  adminKubeconfig: {certLifetime: 1h}
+  inlineManifests: [{name: mine, contents: 'kind: Namespace'}]
+  apiServer:
+    extraArgs: {feature-gates: X=true, oidc-issuer-url: 'https://id.example.org'}
+    env: {A: b}
+    extraVolumes: [{hostPath: /var/a, mountPath: /a, readonly: true}]
+    resources: {limits: {memory: 1Gi}}
+  etcd: {extraArgs: {quota-backend-bytes: 4294967296}}
+  proxy: {extraArgs: {v: 2}}
+";
+    let document = patched(text);
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let key = document.service_account_key();
+    let all = components(&settings, &own, &authorities, &certificates, key);
+    let pods = static_pods(&settings, &own, &all);
+    let ids: Vec<&str> = pods.iter().map(|pod| pod.id).collect();
+    assert_eq!(ids, ["kube-apiserver", "kube-controller-manager"]);
+    golden(
+        "extra-kube-apiserver.json",
+        &without_digests(pods[0].pod.clone()),
+    );
+    let node = Node::of(&document, &settings).unwrap();
+    let kubelet = kubelet::config(&settings, &node, "", "");
+    assert_eq!(kubelet["maxPods"], 50);
+    assert_eq!(kubelet["systemReserved"]["cpu"], "100m");
+    assert_eq!(kubelet["systemReserved"]["pid"], "100");
+    let args = kubelet::args(&facts(), &node, &[]);
+    assert!(args.contains(&"--v=4".to_owned()), "{args:?}");
+    assert!(
+        args.contains(&"--feature-gates=A=true,B=false".to_owned()),
+        "{args:?}"
+    );
+    assert!(kubelet::registers_full_name(&document));
+    let address = facts().addresses[0];
+    let etcd = etcd::args(&facts(), address, &etcd::Start::New, &own.etcd_args);
+    assert!(
+        etcd.contains(&"--quota-backend-bytes=4294967296".to_owned()),
+        "{etcd:?}"
+    );
+    let bootstrap = bootstrap_settings(&settings, &node, &own);
+    assert!(bootstrap.proxy.unwrap().args.contains(&"--v=2".to_owned()));
+    let extra = crate::pods::extra_pods(&document).unwrap();
+    assert_eq!(extra[0].0, "default/own");
+    assert_eq!(crate::inline_manifests(&document)[0].0, "mine");
+}
+
+#[test]
+fn a_static_pod_without_a_name_is_refused_by_its_field() {
+    let document = patched("machine: {pods: [{kind: Pod}]}");
+    let why = crate::pods::extra_pods(&document).unwrap_err();
+    assert_eq!(why, "machine.pods[0]: it has no metadata.name: give it one");
+}
+
+/// The usual config with a patch.
+fn patched(patch: &str) -> Document {
+    let source = document("").source().to_owned();
+    let patches = [corten_config::Patch::parse(patch.as_bytes()).unwrap()];
+    let text = corten_config::patch(source.as_bytes(), &patches).unwrap();
+    Document::parse(text.as_bytes()).unwrap()
 }

@@ -6,8 +6,8 @@ use super::kube_control_plane::check_image;
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
-use crate::v1alpha1::{ProxyMode, Resources};
-use crate::values::{Object, ObjectName, Url};
+use crate::v1alpha1::{PROXY, ProxyMode, Resources};
+use crate::values::{Arguments, Object, ObjectName, Url, check_protected};
 
 section! {
     /// kube-proxy.
@@ -16,13 +16,14 @@ section! {
         Acted "image" image: Option<String> = "Its image";
         Acted "mode" mode: ProxyMode = "What carries packets to services";
         Later "config" config: Option<Object> = "KubeProxyConfiguration fields";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
         Later "resources" resources: Resources = "Requests and limits";
     }
 }
 
 fn check_proxy(config: &KubeProxyConfig, node: &Node, reader: &mut Reader<'_>) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
+    check_protected(node, "extraArgs", PROXY, reader);
 }
 
 section! {

@@ -4,34 +4,37 @@ use std::collections::BTreeMap;
 
 use crate::read::{Reader, section};
 use crate::tree::Node;
-use crate::v1alpha1::{AdmissionPlugin, Authorizer, Resources, check_port};
-use crate::values::Object;
+use crate::v1alpha1::{
+    API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER, check_port,
+};
+use crate::values::{Arguments, Object, check_protected};
 
 section! {
     /// kube-apiserver.
     pub struct KubeAPIServerConfig [check_api_server] {
         Acted "image" image: String = "Its image", required;
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "resources" resources: Resources = "Requests and limits";
         Acted "apiPort" api_port: Option<u16> = "Its port on the nodes";
         Acted "certExtraSANs" cert_extra_sans: Vec<String> = "Further names of its certificate";
-        Later "startupProbes" startup_probes: Option<bool> = "Wait for it to start before asking how it is; absent: yes";
+        Acted "startupProbes" startup_probes: Option<bool> = "Wait for it to start before asking how it is; absent: yes";
     }
 }
 
 fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_port(config.api_port, node, "apiPort", reader);
+    check_protected(node, "extraArgs", API_SERVER, reader);
 }
 
 section! {
     /// kube-controller-manager.
     pub struct KubeControllerManagerConfig [check_controller_manager] {
-        Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
+        Acted "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
         Acted "image" image: Option<String> = "Its image";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "resources" resources: Resources = "Requests and limits";
     }
 }
 
@@ -41,6 +44,7 @@ fn check_controller_manager(
     reader: &mut Reader<'_>,
 ) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
+    check_protected(node, "extraArgs", CONTROLLER_MANAGER, reader);
 }
 
 /// Complains when what runs has no image.
@@ -58,17 +62,18 @@ pub(super) fn check_image(
 section! {
     /// kube-scheduler.
     pub struct KubeSchedulerConfig [check_scheduler] {
-        Later "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
+        Acted "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
         Acted "image" image: Option<String> = "Its image";
-        Later "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "resources" resources: Resources = "Requests and limits";
     }
 }
 
 fn check_scheduler(config: &KubeSchedulerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
+    check_protected(node, "extraArgs", SCHEDULER, reader);
 }
 
 section! {

@@ -5,17 +5,20 @@ use std::net::IpAddr;
 
 use crate::read::{Reader, section};
 use crate::tree::Node;
-use crate::v1alpha1::{NodeIp, check_annotations, check_labels, check_port, check_taints};
-use crate::values::{HostName, Object, ObjectName};
+use crate::v1alpha1::{
+    KUBELET, NodeIp, check_annotations, check_kubelet_config, check_labels, check_port,
+    check_taints,
+};
+use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
 
 section! {
     /// How the node is known in Kubernetes.
     pub struct KubeNodeConfig [check_node] {
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
-        Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
+        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
-        Later "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
+        Acted "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
 }
@@ -28,13 +31,18 @@ fn check_node(_: &KubeNodeConfig, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// The kubelet.
-    pub struct KubeletConfig {
+    pub struct KubeletConfig [check_kubelet] {
         Acted "image" image: String = "Its image", required;
-        Later "config" config: Option<Object> = "KubeletConfiguration fields";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Acted "config" config: Option<Object> = "KubeletConfiguration fields";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
         Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
         Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
     }
+}
+
+fn check_kubelet(_: &KubeletConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", KUBELET, reader);
+    check_kubelet_config(node, "config", reader);
 }
 
 section! {

@@ -173,7 +173,7 @@ kinds! {
     Acted single KubeletConfig;
     Later single KubeCredentialProviderConfig;
     Acted single KubePrismConfig;
-    Later named  KubeStaticPodConfig;
+    Acted named  KubeStaticPodConfig;
     Acted single KubeAPIServerConfig;
     Acted single KubeControllerManagerConfig;
     Acted single KubeSchedulerConfig;
@@ -186,7 +186,7 @@ kinds! {
     Held  single KubeFlannelCNIConfig;
     Acted single KubeCoreDNSConfig;
     Later named  KubeExternalManifestConfig;
-    Later named  KubeInlineManifestConfig;
+    Acted named  KubeInlineManifestConfig;
     Held  named  DiscoveryServiceConfig;
     Held  single DiscoveryIdentityConfig;
     Later single KubeSpanConfig;

@@ -1,6 +1,6 @@
 //! What Kubernetes would not take, in both forms.
 
-use super::{bare, doc, future, future_problems, problems};
+use super::{bare, doc, future, future_problems, good, problems};
 
 /// A kind, the fields of a document of it, and what is wrong with them.
 const SENSELESS: &[(&str, &str, &str)] = &[
@@ -271,4 +271,28 @@ fn only_volumes_the_node_has_are_mounted_by_the_config() {
         "name: STATE\nmount: {disableAccessTime: true}",
     ));
     assert!(problems(&times)[0].contains("not supported yet: mount.disableAccessTime"));
+}
+
+#[test]
+fn arguments_have_names_and_values_and_leave_the_nodes_own_alone() {
+    let with = |field: &str, text: &str| {
+        let machine = format!("machine:\n    kubelet: {{{field}: {text}}}");
+        problems(&good().replacen("machine:", &machine, 1))
+    };
+    assert!(with("extraArgs", "{v: 4, feature-gates: [A=true, B=false]}").is_empty());
+    for (text, word) in [
+        ("{--v: 4}", "without the dashes"),
+        ("{v: {a: b}}", "must be a text, or a list of texts"),
+        ("{kubeconfig: /x}", "is set by the node itself"),
+        ("[v]", "must be a map"),
+    ] {
+        let found = with("extraArgs", text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].contains(word), "{text}: {found:?}");
+    }
+    let found = with("extraConfig", "{staticPodPath: /x}");
+    assert!(
+        found[0].contains("extraConfig.staticPodPath is set by the node itself"),
+        "{found:?}"
+    );
 }

@@ -27,7 +27,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
     let text = good()
         .replace("hostname: 'cp-1'", "hostnam: cp-1")
         .replace("type: controlplane", "type: master")
-        .replace("registries: {}", "pods: [{kind: Pod}]")
+        .replace("registries: {}", "disks: [{device: /dev/sdb}]")
         .replace("rbac: true", "rbac: maybe")
         .replace("https://10", "ftp://10")
         .replace("- 10.0.2.3", "- 10.0.2.300");
@@ -37,7 +37,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
             "line 5, column 11: machine.type must be one of controlplane, worker, init",
             "line 12, column 9: unknown field: machine.network.hostnam; did you mean \"hostname\"?",
             "line 14, column 15: machine.network.nameservers[0] must be an IP address",
-            "line 18, column 5: not supported yet: machine.pods",
+            "line 18, column 5: not supported yet: machine.disks",
             "line 22, column 15: machine.features.rbac must be true or false",
             "line 28, column 19: cluster.controlPlane.endpoint must be a URL such as https://10.0.0.1:6443",
         ]
@@ -55,7 +55,10 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
     }
     for (field, path) in [
         ("disks: [{device: /dev/sdb}]", "machine.disks"),
-        ("kubelet: {extraArgs: {v: 4}}", "machine.kubelet.extraArgs"),
+        (
+            "kubelet: {skipNodeRegistration: true}",
+            "machine.kubelet.skipNodeRegistration",
+        ),
     ] {
         let found = problems(&base.replace("registries: {}", field));
         assert_eq!(found.len(), 1, "{found:?}");

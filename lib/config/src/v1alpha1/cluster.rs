@@ -33,9 +33,9 @@ section! {
         Later "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
         Later "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
         Later "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
-        Later "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
-        Later "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
-        Later "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
+        Acted "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
+        Acted "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
+        Acted "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
         Acted "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Control plane nodes run workloads";
     }
 }
@@ -175,14 +175,14 @@ section! {
 section! {
     /// A manifest to apply.
     pub struct InlineManifest {
-        Held "name" name: String = "Its name", required;
-        Held "contents" contents: Secret = "YAML; may hold secrets";
+        Acted "name" name: String = "Its name", required;
+        Acted "contents" contents: Secret = "YAML; may hold secrets";
     }
 }
 
 section! {
     /// `cluster.adminKubeconfig`.
     pub struct AdminKubeconfig {
-        Held "certLifetime" cert_lifetime: Option<std::time::Duration> = "How long it is good for";
+        Acted "certLifetime" cert_lifetime: Option<std::time::Duration> = "How long it is good for";
     }
 }

@@ -8,24 +8,162 @@ use super::names_are;
 use crate::read::{Reader, choices, section};
 use crate::tree::{Content, Node};
 use crate::values::{
-    AbsolutePath, Cidr, KeyPair, Object, SubnetMatch, is_label_value, is_qualified_name, is_taint,
+    AbsolutePath, Arguments, Cidr, KeyPair, Object, SubnetMatch, check_protected, is_label_value,
+    is_qualified_name, is_taint,
 };
 
 section! {
     /// `machine.kubelet`.
-    pub struct Kubelet {
+    pub struct Kubelet [check_kubelet] {
         Acted "image" image: Option<String> = "Its image";
         Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "extraMounts" extra_mounts: Vec<Object> = "Mounts";
-        Later "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraMounts" extra_mounts: Vec<ExtraMount> = "Mounts of the kubelet's container";
+        Acted "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
         Later "credentialProviderConfig" credential_provider_config: Option<Object> = "Image credentials", secret;
         Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
-        Later "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
+        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
+}
+
+section! {
+    /// A mount of the kubelet's container (OCI runtime specification, `mounts`).
+    pub struct ExtraMount {
+        Acted "destination" destination: AbsolutePath = "Where the kubelet sees it", required;
+        Acted "source" source: AbsolutePath = "A folder of the node, made if it is not there", required;
+        Acted "type" kind: Option<String> = "`bind` if absent";
+        Acted "options" options: Vec<String> = "Such as `bind`, `rshared`, `rw`";
+    }
+}
+
+/// Arguments of the kubelet that are the node's own.
+pub(crate) const KUBELET: &[&str] = &[
+    "bootstrap-kubeconfig",
+    "cert-dir",
+    "config",
+    "container-runtime",
+    "container-runtime-endpoint",
+    "hostname-override",
+    "kubeconfig",
+];
+/// The same of kube-apiserver.
+pub(crate) const API_SERVER: &[&str] = &[
+    "authentication-config",
+    "authorization-config",
+    "client-ca-file",
+    "encryption-provider-config",
+    "etcd-cafile",
+    "etcd-certfile",
+    "etcd-keyfile",
+    "etcd-servers",
+    "kubelet-client-certificate",
+    "kubelet-client-key",
+    "proxy-client-cert-file",
+    "proxy-client-key-file",
+    "requestheader-client-ca-file",
+    "secure-port",
+    "service-account-key-file",
+    "service-account-signing-key-file",
+    "service-cluster-ip-range",
+    "tls-cert-file",
+    "tls-private-key-file",
+];
+/// The same of kube-controller-manager.
+pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
+    "authentication-kubeconfig",
+    "authorization-kubeconfig",
+    "cluster-cidr",
+    "cluster-signing-cert-file",
+    "cluster-signing-key-file",
+    "kubeconfig",
+    "root-ca-file",
+    "service-account-private-key-file",
+    "service-cluster-ip-range",
+];
+/// The same of kube-scheduler.
+pub(crate) const SCHEDULER: &[&str] = &[
+    "authentication-kubeconfig",
+    "authorization-kubeconfig",
+    "config",
+    "kubeconfig",
+];
+/// The same of kube-proxy.
+pub(crate) const PROXY: &[&str] = &["config", "hostname-override", "kubeconfig"];
+/// The same of etcd.
+const ETCD: &[&str] = &[
+    "advertise-client-urls",
+    "auto-tls",
+    "cert-file",
+    "client-cert-auth",
+    "data-dir",
+    "initial-advertise-peer-urls",
+    "initial-cluster",
+    "initial-cluster-state",
+    "key-file",
+    "listen-client-urls",
+    "listen-peer-urls",
+    "name",
+    "peer-auto-tls",
+    "peer-cert-file",
+    "peer-client-cert-auth",
+    "peer-key-file",
+    "peer-trusted-ca-file",
+    "trusted-ca-file",
+];
+
+/// Fields of the kubelet's configuration that are the node's own.
+const KUBELET_CONFIG: &[&str] = &[
+    "apiVersion",
+    "authentication",
+    "authorization",
+    "cgroupRoot",
+    "kind",
+    "kubeletCgroups",
+    "port",
+    "protectKernelDefaults",
+    "resolvConf",
+    "rotateCertificates",
+    "seccompDefault",
+    "staticPodPath",
+    "staticPodURL",
+    "systemCgroups",
+];
+
+fn check_kubelet(_: &Kubelet, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", KUBELET, reader);
+    check_kubelet_config(node, "extraConfig", reader);
+}
+
+/// Complains of what is no map, or sets what the node sets itself.
+pub(crate) fn check_kubelet_config(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let config = node.get(field);
+    if config.is_some_and(|config| !matches!(config.content, Content::Map(_))) {
+        reader.wrong_in(node, field, "must be a map of KubeletConfiguration fields");
+    }
+    check_protected(node, field, KUBELET_CONFIG, reader);
+}
+
+fn check_api_server(_: &ApiServer, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", API_SERVER, reader);
+}
+
+fn check_controller_manager(_: &ControllerManager, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", CONTROLLER_MANAGER, reader);
+}
+
+fn check_scheduler(_: &Scheduler, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", SCHEDULER, reader);
+}
+
+fn check_proxy(_: &Proxy, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", PROXY, reader);
+}
+
+fn check_etcd(_: &Etcd, node: &Node, reader: &mut Reader<'_>) {
+    check_protected(node, "extraArgs", ETCD, reader);
 }
 
 section! {
@@ -76,16 +214,16 @@ fn values_are(
 
 section! {
     /// `cluster.apiServer`.
-    pub struct ApiServer {
+    pub struct ApiServer [check_api_server] {
         Acted "image" image: Option<String> = "Its image";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
         Acted "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
         Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
         Acted "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
         Acted "auditPolicy" audit_policy: Option<Object> = "What is audited", replace;
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "resources" resources: Resources = "Requests and limits";
         Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
     }
 }
@@ -93,8 +231,8 @@ section! {
 section! {
     /// What a container asks for, and may take.
     pub struct Resources [check_resources] {
-        Held "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
-        Held "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
+        Acted "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
+        Acted "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
     }
 }
 
@@ -143,42 +281,42 @@ section! {
 section! {
     /// A folder of the host in a container.
     pub struct VolumeMount {
-        Held "hostPath" host_path: AbsolutePath = "On the node", required;
-        Held "mountPath" mount_path: AbsolutePath = "In the container", required;
-        Held "readonly" readonly: bool = "Not to be written to";
+        Acted "hostPath" host_path: AbsolutePath = "On the node", required;
+        Acted "mountPath" mount_path: AbsolutePath = "In the container", required;
+        Acted "readonly" readonly: bool = "Not to be written to";
     }
 }
 
 section! {
     /// `cluster.controllerManager`.
-    pub struct ControllerManager {
+    pub struct ControllerManager [check_controller_manager] {
         Acted "image" image: Option<String> = "Its image";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "resources" resources: Resources = "Requests and limits";
     }
 }
 
 section! {
     /// `cluster.scheduler`.
-    pub struct Scheduler {
+    pub struct Scheduler [check_scheduler] {
         Acted "image" image: Option<String> = "Its image";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
-        Later "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Later "env" env: BTreeMap<String, String> = "Variables", secret;
-        Later "resources" resources: Resources = "Requests and limits";
-        Later "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
+        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
+        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
     }
 }
 
 section! {
     /// `cluster.proxy`.
-    pub struct Proxy {
+    pub struct Proxy [check_proxy] {
         Acted "disabled" disabled: bool = "Leave it out";
         Acted "image" image: Option<String> = "Its image";
         Acted "mode" mode: ProxyMode = "What carries packets to services";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
     }
 }
 
@@ -189,10 +327,10 @@ choices! {
 
 section! {
     /// `cluster.etcd`.
-    pub struct Etcd {
+    pub struct Etcd [check_etcd] {
         Acted "image" image: Option<String> = "Its image";
         Acted "ca" ca: Option<KeyPair> = "Its authority";
-        Later "extraArgs" extra_args: Option<Object> = "Arguments";
+        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
         Acted "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
         Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Where the address others use is from";
         Later "listenSubnets" listen_subnets: Vec<String> = "Where the addresses it listens on are from";

@@ -43,9 +43,9 @@ section! {
         Acted "ca" ca: Option<KeyPair> = "The authority of the API; with its key on control plane nodes";
         Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are let in";
         Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";
-        Later "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
+        Acted "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
         Acted "kubelet" kubelet: Kubelet = "The kubelet";
-        Later "pods" pods: Vec<Object> = "Static pods";
+        Acted "pods" pods: Vec<Object> = "Static pods";
         Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Acted "install" install: Install = "System extensions, and the disk to install to";
@@ -63,7 +63,7 @@ section! {
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
         Acted "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
-        Later "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
+        Acted "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
     }
 }
@@ -153,15 +153,15 @@ pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>)
 section! {
     /// `machine.controlPlane`.
     pub struct MachineControlPlane {
-        Later "controllerManager" controller_manager: Disabled = "kube-controller-manager on this node";
-        Later "scheduler" scheduler: Disabled = "kube-scheduler on this node";
+        Acted "controllerManager" controller_manager: Disabled = "kube-controller-manager on this node";
+        Acted "scheduler" scheduler: Disabled = "kube-scheduler on this node";
     }
 }
 
 section! {
     /// A part that can be left out.
     pub struct Disabled {
-        Held "disabled" disabled: bool = "Leave it out";
+        Acted "disabled" disabled: bool = "Leave it out";
     }
 }
 

@@ -1,5 +1,6 @@
 //! What scalars can hold, beyond plain text: a type per format.
 
+mod arguments;
 mod credential;
 mod expression;
 mod extension;
@@ -17,6 +18,8 @@ use crate::read::{Reader, Value, scalar};
 use crate::table::Shape;
 use crate::tree::Node;
 
+pub use arguments::Arguments;
+pub(crate) use arguments::check_protected;
 pub use credential::{
     AcceptedCa, Base64Certificate, Base64Key, KeyPair, PemCertificates, PemKey, PemKeyPair,
     PemPublicKey,

@@ -1,7 +1,10 @@
 //! kube-apiserver.
 
+use corten_config::values::Arguments;
+
 use super::{AUDIT_LOG, Part, config, flag, probes, secret};
 use crate::etcd::CLIENT_PORT;
+use crate::extra::Flags;
 use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";
@@ -71,16 +74,42 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     flags.extend(secrets.map(|(name, file)| flag(name, secret(NAME, file))));
     let configs = CONFIG.iter();
     flags.extend(configs.map(|(name, file)| flag(name, config(NAME, file))));
-    flags.sort();
+    let has_health = own_authentication(&mut flags, &control_plane.api_server.args);
+    let ready = has_health.then_some("/readyz");
+    let mut probes = probes(port, "/livez", ready);
+    // Without a caller nobody is answered, the kubelet neither.
+    probes.retain(|(name, _)| {
+        has_health && (control_plane.has_startup_probe || *name != "startupProbe")
+    });
     Part {
         name: NAME,
         image: control_plane.images.api_server.clone(),
         flags,
         requests: (200, 512),
         capabilities: &["NET_BIND_SERVICE"],
-        probes: probes(port, "/livez", Some("/readyz")),
+        probes,
+        extra: control_plane.api_server.clone(),
         directories: vec![("audit", AUDIT_LOG, true)],
     }
+}
+
+/// Leaves out the files that kube-apiserver does not take beside arguments of the config that say the same. Whether
+/// its health is told to everybody.
+fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
+    let gives = |prefixes: &[&str]| {
+        let mut names = args.0.keys();
+        names.any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    };
+    if gives(&["authorization-mode", "authorization-webhook"]) {
+        flags.retain(|(name, _)| name != "authorization-config");
+        flags.push(flag("authorization-mode", "Node,RBAC"));
+    }
+    let replaces = gives(&["anonymous-auth", "oidc-"]);
+    if replaces {
+        flags.retain(|(name, _)| name != "authentication-config");
+        flags.push(flag("anonymous-auth", "false"));
+    }
+    !replaces
 }
 
 /// Every address, of both families where services have an IPv6 one.

@@ -8,7 +8,7 @@ const PORT: u16 = 10257;
 
 pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Part {
     let kubeconfig = secret(NAME, "kubeconfig");
-    let mut flags = vec![
+    let flags = vec![
         flag("allocate-node-cidrs", "true"),
         flag("authentication-kubeconfig", &kubeconfig),
         flag("authorization-kubeconfig", &kubeconfig),
@@ -34,7 +34,6 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         flag("tls-min-version", "VersionTLS13"),
         flag("use-service-account-credentials", "true"),
     ];
-    flags.sort();
     Part {
         name: NAME,
         image: control_plane.images.controller_manager.clone(),
@@ -42,6 +41,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         requests: (50, 256),
         capabilities: &[],
         probes: probes(PORT, "/healthz", None),
+        extra: control_plane.controller_manager.clone(),
         directories: Vec::new(),
     }
 }

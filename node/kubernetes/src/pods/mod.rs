@@ -4,9 +4,15 @@ mod api_server;
 mod controller_manager;
 mod scheduler;
 
+use std::collections::BTreeMap;
+
+use corten_config::Document;
+use corten_config::kinds::KubeStaticPodConfig;
+use corten_config::v1alpha1::Resources;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::extra::{Extra, Flags, lines, merged};
 use crate::files::Component;
 use crate::{ControlPlane, Settings};
 
@@ -42,7 +48,8 @@ pub fn static_pods(
         controller_manager::container(settings, control_plane),
         scheduler::container(control_plane),
     ];
-    let pods = parts.into_iter().filter_map(|part| {
+    let parts = parts.into_iter().filter(|part| !part.extra.is_disabled);
+    let pods = parts.filter_map(|part| {
         let component = of(part.name)?;
         Some(StaticPod {
             id: part.name,
@@ -52,15 +59,42 @@ pub fn static_pods(
     pods.collect()
 }
 
+/// The pods that the config itself has, each with its id: `namespace/name`.
+///
+/// # Errors
+/// The field, and what it lacks.
+pub fn extra_pods(document: &Document) -> Result<Vec<(String, Value)>, String> {
+    let old = document.machine.pods.iter().enumerate();
+    let old = old.map(|(number, pod)| (format!("machine.pods[{number}]"), pod.json()));
+    let by_kind = document.all::<KubeStaticPodConfig>().filter_map(|config| {
+        let pod = config.pod.as_ref()?.json();
+        Some((format!("KubeStaticPodConfig {}", &*config.name), pod))
+    });
+    old.chain(by_kind)
+        .map(|(field, pod)| {
+            let text = |path: &str| pod.pointer(path).and_then(Value::as_str);
+            let name = text("/metadata/name")
+                .ok_or_else(|| format!("{field}: it has no metadata.name: give it one"))?;
+            if text("/kind").is_some_and(|kind| kind != "Pod") {
+                return Err(format!("{field}: its kind must be Pod"));
+            }
+            let namespace = text("/metadata/namespace").unwrap_or("default");
+            let id = format!("{namespace}/{name}");
+            Ok((id, pod))
+        })
+        .collect()
+}
+
 /// What differs from one component to the other.
 struct Part {
     name: &'static str,
     image: String,
-    flags: Vec<(&'static str, String)>,
+    flags: Flags,
     /// Of thousandths of a processor, and of MiB.
     requests: (u32, u32),
     capabilities: &'static [&'static str],
     probes: Vec<(&'static str, Value)>,
+    extra: Extra,
     /// Directories of the node beside those of its files: a name, a path, whether it is written to.
     directories: Vec<(&'static str, &'static str, bool)>,
 }
@@ -69,11 +103,7 @@ fn pod(part: &Part, component: &Component) -> Value {
     let name = part.name;
     let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
     let mut command = vec![format!("/usr/local/bin/{name}")];
-    command.extend(
-        part.flags
-            .iter()
-            .map(|(flag, value)| format!("--{flag}={value}")),
-    );
+    command.extend(lines(merged(part.flags.clone(), &part.extra.args)));
     let mut volumes = vec![
         host("secrets", &format!("{HOST_SECRETS}/{name}")),
         host("config", &format!("{HOST_CONFIG}/{name}")),
@@ -89,16 +119,17 @@ fn pod(part: &Part, component: &Component) -> Value {
         volumes.push(host(volume, path));
         mounts.push(mount(volume, path, !writes));
     }
-    let (cpu, memory) = part.requests;
+    for (number, volume) in part.extra.volumes.iter().enumerate() {
+        let name = format!("extra-{number}");
+        volumes.push(host(&name, &volume.host_path));
+        mounts.push(mount(&name, &volume.mount_path, volume.readonly));
+    }
     let mut container = json!({
         "name": name,
         "image": part.image,
         "command": command,
-        "env": [{
-            "name": "POD_IP",
-            "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } },
-        }],
-        "resources": { "requests": { "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") } },
+        "env": environment(&part.extra),
+        "resources": resources(part.requests, &part.extra.resources),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -148,6 +179,54 @@ fn pod(part: &Part, component: &Component) -> Value {
     })
 }
 
+/// The component's own variables, and those of the config. A limit of memory is told to Go's runtime, which frees memory
+/// before the kernel ends the program (Go, `runtime`, GOMEMLIMIT).
+fn environment(extra: &Extra) -> Vec<Value> {
+    let limit = extra.resources.limits.get("memory");
+    let limit = limit.and_then(|text| memory_limit(text));
+    let mut variables = vec![json!({
+        "name": "POD_IP",
+        "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } },
+    })];
+    let is_given = extra.env.iter().any(|(name, _)| name == "GOMEMLIMIT");
+    if let (Some(limit), false) = (limit, is_given) {
+        variables.push(json!({ "name": "GOMEMLIMIT", "value": limit.to_string() }));
+    }
+    let own = extra.env.iter();
+    variables.extend(own.map(|(name, value)| json!({ "name": name, "value": value })));
+    variables
+}
+
+/// 95 % of a quantity of memory, in bytes (Kubernetes, "Quantity"); `None` where it is no whole number with a unit.
+fn memory_limit(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text.get(digits.len()..)? {
+        "" => 1,
+        "k" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    Some(bytes - bytes / 20)
+}
+
+/// What the config says in place of what the component asks for by itself.
+fn resources((cpu, memory): (u32, u32), own: &Resources) -> Value {
+    let mut requests = BTreeMap::from([
+        ("cpu".to_owned(), format!("{cpu}m")),
+        ("memory".to_owned(), format!("{memory}Mi")),
+    ]);
+    requests.extend(own.requests.clone());
+    match own.limits.is_empty() {
+        true => json!({ "requests": requests }),
+        false => json!({ "requests": requests, "limits": own.limits }),
+    }
+}
+
 fn host(name: &str, path: &str) -> Value {
     json!({ "name": name, "hostPath": { "path": path } })
 }
@@ -189,8 +268,8 @@ fn digest(files: &[crate::files::File]) -> String {
     hex::encode(digest.finalize())
 }
 
-fn flag(name: &'static str, value: impl Into<String>) -> (&'static str, String) {
-    (name, value.into())
+fn flag(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
 }
 
 /// A file of the component's secrets, as the component sees it.

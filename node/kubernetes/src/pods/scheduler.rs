@@ -25,6 +25,7 @@ pub(super) fn container(control_plane: &ControlPlane) -> Part {
         requests: (10, 64),
         capabilities: &[],
         probes: probes(PORT, "/livez", Some("/readyz")),
+        extra: control_plane.scheduler.clone(),
         directories: Vec::new(),
     }
 }

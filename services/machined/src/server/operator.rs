@@ -25,6 +25,9 @@ use crate::resources::clock::TimeStatus;
 /// The time may be set just when the cluster is begun (the reference's number).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
 
+/// For the administrator's kubeconfig, unless the config says another.
+const ADMIN_LIFETIME: Duration = Duration::from_secs(8760 * 60 * 60);
+
 /// A client config with a new certificate of these roles, signed by the authority of the API. It names no
 /// endpoints: the node does not know by which of its addresses the caller reaches it.
 pub(super) fn client_config(
@@ -112,7 +115,7 @@ pub(super) async fn bootstrap(
     })
 }
 
-/// The administrator's kubeconfig, with a certificate of a year.
+/// The administrator's kubeconfig, with a certificate of a year unless the config says otherwise.
 pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     let document = control_plane(node)?;
     let missing = |error: &(dyn std::error::Error + 'static)| {
@@ -120,7 +123,12 @@ pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     };
     let settings = Settings::of(&document).map_err(|error| missing(&error))?;
     let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;
-    let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
+    let own = document.cluster.admin_kubeconfig.as_ref();
+    let lifetime = own
+        .and_then(|own| own.cert_lifetime)
+        .unwrap_or(ADMIN_LIFETIME);
+    let now = SystemTime::now();
+    let certificate = admin_certificate(&authorities.kubernetes, now, lifetime)
         .map_err(|error| missing(&error))?;
     Ok(admin(&settings, &certificate).to_string().into_bytes())
 }

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use corten_config::v1alpha1::ExtraMount;
 use corten_extension::service::NetworkPart;
 use corten_kubernetes::pods::HOST_SECRETS;
-use corten_kubernetes::{ETCD_UID, etcd, kubelet};
+use corten_kubernetes::{ETCD_UID, Node, etcd, kubelet};
 use corten_sys::child::CapabilitySet;
 
 use super::table::{BACKOFF, READY};
@@ -86,13 +87,14 @@ pub fn restore_service(image: &str, args: Vec<String>) -> ServiceSpec {
 /// Declares the kubelet with program and arguments. `files` is a digest of what it reads at its start: with another, it
 /// starts anew.
 #[must_use]
-pub fn kubelet_service(image: &str, args: Vec<String>, files: &str) -> ServiceSpec {
+pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSpec {
+    let image = &node.image;
     let shared = &["rbind", "rshared", "rw"];
     let slave = &["rbind", "rslave", "rw"];
     let read = &["rbind", "rslave", "ro"];
     let same = |path: &str, options: &[&str]| bind(path, path, options);
     let container = Container {
-        root: Root::Image(image.to_owned()),
+        root: Root::Image(image.clone()),
         // It makes mount points for volumes, and links below /var/run.
         writable_root: true,
         host_processes: true,
@@ -129,6 +131,8 @@ pub fn kubelet_service(image: &str, args: Vec<String>, files: &str) -> ServiceSp
         memory_max: None,
         log_to_console: false,
     };
+    let mut container = container;
+    container.mounts.extend(node.mounts.iter().map(extra_mount));
     let health = (Ipv4Addr::LOCALHOST, kubelet::HEALTH_PORT).into();
     ServiceSpec {
         id: KUBELET.into(),
@@ -164,6 +168,19 @@ fn limits(probe: Probe, stop: Duration) -> Limits {
         stop,
         restart: Restart::Always,
         backoff: BACKOFF,
+    }
+}
+
+fn extra_mount(mount: &ExtraMount) -> Mount {
+    let options = match mount.options.is_empty() {
+        true => vec!["rbind".to_owned(), "rshared".to_owned(), "rw".to_owned()],
+        false => mount.options.clone(),
+    };
+    Mount {
+        destination: mount.destination.to_string(),
+        source: mount.source.to_string(),
+        kind: mount.kind.clone().unwrap_or_else(|| "bind".to_owned()),
+        options,
     }
 }
 
@@ -205,7 +222,11 @@ mod tests {
 
     #[test]
     fn the_kubelet_can_neither_load_modules_nor_end_the_machine_nor_call_machined() {
-        let kubelet = container(kubelet_service("kubelet:1", Vec::new(), ""));
+        let node = Node {
+            image: "kubelet:1".to_owned(),
+            ..Node::default()
+        };
+        let kubelet = container(kubelet_service(&node, Vec::new(), ""));
         for capability in [CapabilitySet::SYS_MODULE, CapabilitySet::SYS_BOOT] {
             assert!(!kubelet.capabilities.contains(capability));
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use corten_cluster::{Access, Cluster, from_kubeconfig};
 use corten_config::Document;
@@ -12,6 +12,9 @@ use corten_kubernetes::certificates::{Authorities, admin_certificate};
 use super::kubelet::KUBECONFIG;
 use crate::describe;
 use crate::services::KUBELET_FILES;
+
+/// machined connects anew long before.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The cluster by any server that answers: as an administrator on a control plane node, as this node's kubelet on
 /// others.
@@ -33,7 +36,8 @@ pub(super) fn connect(
     server: &str,
 ) -> Result<Cluster, String> {
     let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
-    let certificate = admin_certificate(&authorities.kubernetes, SystemTime::now())
+    let now = SystemTime::now();
+    let certificate = admin_certificate(&authorities.kubernetes, now, LIFETIME)
         .map_err(|error| describe(&error))?;
     let access = Access {
         server: server.to_owned(),

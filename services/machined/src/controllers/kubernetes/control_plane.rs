@@ -65,7 +65,7 @@ impl Controller for ControlPlanes {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<StaticPod>()]
+        vec![Output::shared::<StaticPod>()]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {

@@ -118,7 +118,7 @@ impl Etcd {
     ) -> Result<(), String> {
         prepare(config, facts.clone(), &mut made.certificates_for)?;
         let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
-        let image = own.images.etcd;
+        let (image, own_args) = (own.images.etcd, own.etcd_args);
         let Some(supervisor) = &self.supervisor else {
             return Ok(());
         };
@@ -149,7 +149,10 @@ impl Etcd {
             }
             (None, None) => join(&secrets, &others, &facts.hostname, address).await?,
         };
-        supervisor.declare(etcd_service(&image, args(&facts, address, &start)));
+        supervisor.declare(etcd_service(
+            &image,
+            args(&facts, address, &start, &own_args),
+        ));
         made.start = Some(start);
         Ok(())
     }

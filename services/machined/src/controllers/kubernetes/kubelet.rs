@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use corten_config::Document;
@@ -88,8 +89,8 @@ impl Controller for Kubelet {
             let lines = servers.unwrap_or_default();
             let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
             let files = Files::of(&settings, &node, &pods.url);
-            let written =
-                write_resolver(&lines.collect::<String>()).and_then(|()| files.write(&settings));
+            let written = write_resolver(&lines.collect::<String>())
+                .and_then(|()| files.write(&settings, &node));
             if let Err(error) = written {
                 complaints.say(KUBELET, &format!("its files: {error}"));
                 continue;
@@ -97,7 +98,7 @@ impl Controller for Kubelet {
             complaints.none();
             if let Some(supervisor) = &self.supervisor {
                 let args = kubelet::args(&facts, &node, &addresses.addresses);
-                supervisor.declare(kubelet_service(&node.image, args, &files.digest()));
+                supervisor.declare(kubelet_service(&node, args, &files.digest()));
             }
         }
     }
@@ -105,6 +106,24 @@ impl Controller for Kubelet {
 
 fn write_resolver(text: &str) -> io::Result<()> {
     replace_now(Path::new(RESOLVER), text, Access::ALL)
+}
+
+/// Makes a folder for the kubelet alone, unless something is there.
+fn make_source(path: &Path) -> io::Result<()> {
+    if fs::exists(path)? {
+        return Ok(());
+    }
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|error| {
+        let text = format!(
+            "machine.kubelet.extraMounts: cannot make {}: {error}",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })
 }
 
 /// What the kubelet reads at its start.
@@ -131,7 +150,7 @@ impl Files {
         hex::encode(digest.chain_update(&self.config).finalize())
     }
 
-    fn write(&self, settings: &Settings) -> io::Result<()> {
+    fn write(&self, settings: &Settings, node: &Node) -> io::Result<()> {
         for directory in [KUBELET_FILES, KUBELET_PKI] {
             fs::create_dir_all(directory)?;
         }
@@ -142,6 +161,9 @@ impl Files {
             ("kubelet.yaml", Some(self.config.as_str())),
         ];
         write_files(Path::new(KUBELET_FILES), 0, &files)?;
+        for mount in &node.mounts {
+            make_source(Path::new(&*mount.source))?;
+        }
         // The kubelet writes its own when it has its first certificate, and never changes the server in it.
         if !fs::exists(CERTIFICATE)? {
             return Ok(());

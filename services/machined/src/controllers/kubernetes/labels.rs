@@ -60,17 +60,19 @@ impl Controller for Labels {
 async fn label(config: &Document, nodename: &str) -> Result<(), String> {
     let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
     let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
-    let wanted = Metadata {
+    let cluster = of_node(config, &settings)?;
+    let mut wanted = Metadata {
         labels: node.all_labels().into_iter().collect(),
-        annotations: BTreeMap::new(),
+        annotations: node.annotations.into_iter().collect(),
         taints: node.taints.into_iter().map(taint).collect(),
     };
-    let cluster = of_node(config, &settings)?;
-    // A kubelet gives its node the rest itself, and may not change its taints.
-    if node.is_control_plane {
-        let applied = cluster.apply_node_metadata(nodename, &wanted).await;
-        applied.map_err(|error| describe(&error))?;
+    // The kubelet registers a node with its labels and taints, and may not change them all later.
+    if !node.is_control_plane {
+        wanted.labels = BTreeMap::new();
+        wanted.taints = BTreeMap::new();
     }
+    let applied = cluster.apply_node_metadata(nodename, &wanted).await;
+    applied.map_err(|error| describe(&error))?;
     // The shutdown before had cordoned it.
     let uncordoned = cluster.uncordon(nodename).await;
     uncordoned.map_err(|error| describe(&error))

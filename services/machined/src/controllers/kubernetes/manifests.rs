@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use corten_cluster::{Existing, Failed, Report};
 use corten_config::Document;
-use corten_kubernetes::{ControlPlane, Node, Settings, bootstrap_settings};
-use corten_manifests::{BootstrapToken, Manifest, bootstrap};
+use corten_kubernetes::{ControlPlane, Node, Settings, bootstrap_settings, inline_manifests};
+use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
@@ -80,7 +80,12 @@ async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>,
     let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
     let token = BootstrapToken::parse(&settings.token)
         .map_err(|error| format!("cluster.token: {error}"))?;
-    let manifests = bootstrap(&bootstrap_settings(&settings, &node, &own), &token);
+    let mut manifests = bootstrap(&bootstrap_settings(&settings, &node, &own), &token);
+    for (name, text) in inline_manifests(config) {
+        let objects = read(text.expose());
+        let objects = objects.map_err(|error| format!("inline manifest {name}: {error}"))?;
+        manifests.push(Manifest { id: name, objects });
+    }
     if manifests == applied {
         return Ok(manifests);
     }

@@ -14,6 +14,7 @@ pub(crate) mod access;
 mod control_plane;
 mod endpoints;
 mod etcd;
+mod extra_pods;
 mod images;
 pub(crate) mod join;
 mod kubelet;
@@ -67,6 +68,9 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
         config: config.clone(),
     })?;
     runtime.add(prism::Prism {
+        config: config.clone(),
+    })?;
+    runtime.add(extra_pods::ExtraPods {
         config: config.clone(),
     })?;
     runtime.add(static_pods::Server)?;

@@ -6,7 +6,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use super::{addresses, next};
+use super::{Complaints, addresses, next};
 use crate::resources::kubernetes::{NodeIp, Nodename};
 use crate::resources::network::{HostnameStatus, NodeAddress};
 
@@ -34,9 +34,13 @@ impl Controller for Nodenames {
             let config = next(&mut self.config, context).await;
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
             context.start_outputs();
-            if let (Some(_), Some(hostname)) = (config, hostname) {
+            if let (Some(config), Some(hostname)) = (config, hostname) {
+                let name = match kubelet::registers_full_name(&config) {
+                    true => hostname.full(),
+                    false => hostname.hostname.clone(),
+                };
                 let nodename = Nodename {
-                    nodename: in_kubernetes(&hostname.hostname),
+                    nodename: in_kubernetes(&name),
                     hostname_version: hostname.metadata().version.to_string(),
                     skip_node_registration: false,
                 };
@@ -77,6 +81,7 @@ impl Controller for NodeIps {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut complaints = Complaints::default();
         loop {
             let config = next(&mut self.config, context).await;
             context.start_outputs();
@@ -87,7 +92,14 @@ impl Controller for NodeIps {
                     ..Facts::default()
                 };
                 let addresses = kubelet::addresses(&config, &settings, &facts);
-                if !addresses.is_empty() {
+                if addresses.is_empty() {
+                    complaints.say(
+                        "the node has no address in Kubernetes yet",
+                        "none of its addresses is outside the networks of pods and services and of \
+                         nodeIP.validSubnets; `cortenctl get nodeaddresses` shows them",
+                    );
+                } else {
+                    complaints.none();
                     context.put(Draft::new(NodeIp::ID, NodeIp { addresses }))?;
                 }
             }

@@ -1,0 +1,185 @@
+//! What a config adds to a component.
+
+use corten_config::Document;
+use corten_config::kinds::{KubeAPIServerConfig, KubeControllerManagerConfig, KubeSchedulerConfig};
+use corten_config::v1alpha1::{Resources, VolumeMount};
+use corten_config::values::Arguments;
+use serde_json::Value;
+
+/// Arguments whose values are added to the node's own, and do not stand in their place.
+const ADDED: &[&str] = &[
+    "authorization-mode",
+    "enable-admission-plugins",
+    "feature-gates",
+];
+
+/// What a config adds to a component of the control plane.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extra {
+    /// Arguments.
+    pub args: Arguments,
+    /// Variables, by name.
+    pub env: Vec<(String, String)>,
+    /// Folders of the node.
+    pub volumes: Vec<VolumeMount>,
+    /// What it asks for, and may take.
+    pub resources: Resources,
+    /// It does not run on this node.
+    pub is_disabled: bool,
+}
+
+/// Name and value of each argument.
+pub(crate) type Flags = Vec<(String, String)>;
+
+/// The flags with those of the config, sorted. An argument of the config stands in place of the node's own.
+pub(crate) fn merged(mut flags: Flags, args: &Arguments) -> Flags {
+    for (name, values) in &args.0 {
+        if ADDED.contains(&name.as_str()) {
+            let own = flags.iter().find(|(flag, _)| flag == name);
+            let own = own.map(|(_, value)| value.clone());
+            let joined: Vec<String> = own.into_iter().chain(values.iter().cloned()).collect();
+            flags.retain(|(flag, _)| flag != name);
+            flags.push((name.clone(), joined.join(",")));
+            continue;
+        }
+        flags.retain(|(flag, _)| flag != name);
+        flags.extend(values.iter().map(|value| (name.clone(), value.clone())));
+    }
+    // Several values of one argument keep their order.
+    flags.sort_by(|(a, _), (b, _)| a.cmp(b));
+    flags
+}
+
+/// Each as a program reads it.
+pub(crate) fn lines(flags: Flags) -> impl Iterator<Item = String> {
+    flags
+        .into_iter()
+        .map(|(name, value)| format!("--{name}={value}"))
+}
+
+/// The arguments that a program gets already (`--name=value`), with those of the config.
+pub(crate) fn with(own: Vec<String>, args: &Arguments) -> Vec<String> {
+    let mut own = own.into_iter();
+    let program = own.next();
+    let flags = own.map(|line| {
+        let line = line.trim_start_matches("--");
+        let (name, value) = line.split_once('=').unwrap_or((line, "true"));
+        (name.to_owned(), value.to_owned())
+    });
+    let flags = merged(flags.collect(), args);
+    program.into_iter().chain(lines(flags)).collect()
+}
+
+/// What `own` says, in place of what is there; maps are merged.
+pub(crate) fn merge(config: &mut Value, own: &Value) {
+    match (config, own) {
+        (Value::Object(fields), Value::Object(own)) => {
+            for (name, value) in own {
+                merge(fields.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (config, own) => *config = own.clone(),
+    }
+}
+
+fn pairs(env: &std::collections::BTreeMap<String, String>) -> Vec<(String, String)> {
+    let pairs = env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    pairs.collect()
+}
+
+pub(crate) fn api_server(document: &Document) -> Extra {
+    match document.all::<KubeAPIServerConfig>().next() {
+        Some(own) => Extra {
+            args: own.extra_args.clone(),
+            env: pairs(&own.env),
+            resources: own.resources.clone(),
+            ..Extra::default()
+        },
+        None => {
+            let own = &document.cluster.api_server;
+            Extra {
+                args: own.extra_args.clone(),
+                env: pairs(&own.env),
+                volumes: own.extra_volumes.clone(),
+                resources: own.resources.clone(),
+                is_disabled: false,
+            }
+        }
+    }
+}
+
+pub(crate) fn controller_manager(document: &Document) -> Extra {
+    match document.all::<KubeControllerManagerConfig>().next() {
+        Some(own) => Extra {
+            args: own.extra_args.clone(),
+            env: pairs(&own.env),
+            resources: own.resources.clone(),
+            is_disabled: own.enabled == Some(false),
+            ..Extra::default()
+        },
+        None => {
+            let own = &document.cluster.controller_manager;
+            Extra {
+                args: own.extra_args.clone(),
+                env: pairs(&own.env),
+                volumes: own.extra_volumes.clone(),
+                resources: own.resources.clone(),
+                is_disabled: document.machine.control_plane.controller_manager.disabled,
+            }
+        }
+    }
+}
+
+pub(crate) fn scheduler(document: &Document) -> Extra {
+    match document.all::<KubeSchedulerConfig>().next() {
+        Some(own) => Extra {
+            args: own.extra_args.clone(),
+            env: pairs(&own.env),
+            resources: own.resources.clone(),
+            is_disabled: own.enabled == Some(false),
+            ..Extra::default()
+        },
+        None => {
+            let own = &document.cluster.scheduler;
+            Extra {
+                args: own.extra_args.clone(),
+                env: pairs(&own.env),
+                volumes: own.extra_volumes.clone(),
+                resources: own.resources.clone(),
+                is_disabled: document.machine.control_plane.scheduler.disabled,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_the_config_stand_in_place_of_the_nodes_own_or_beside_them() {
+        let own = [("a", "1"), ("feature-gates", "X=true"), ("v", "2")];
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let args = [
+            ("feature-gates", vec!["Y=false"]),
+            ("oidc", vec!["z", "y"]),
+            ("v", vec!["4"]),
+        ];
+        let args = args.map(|(name, values)| {
+            let values = values.into_iter().map(str::to_owned).collect();
+            (name.to_owned(), values)
+        });
+        let merged = merged(own.into(), &Arguments(args.into()));
+        let lines: Vec<String> = lines(merged).collect();
+        let expected = [
+            "--a=1",
+            "--feature-gates=X=true,Y=false",
+            "--oidc=z",
+            "--oidc=y",
+            "--v=4",
+        ];
+        assert_eq!(lines, expected);
+    }
+}

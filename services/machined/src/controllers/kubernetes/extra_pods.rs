@@ -1,0 +1,50 @@
+//! The static pods that the config itself has, on any node.
+
+use corten_config::Document;
+use corten_kubernetes::pods::extra_pods;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use tokio::sync::watch;
+
+use super::{Complaints, next};
+use crate::resources::kubernetes::StaticPod;
+
+#[derive(Debug, Clone)]
+pub(super) struct ExtraPods {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for ExtraPods {
+    fn name(&self) -> &'static str {
+        "k8s.ExtraStaticPodController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::shared::<StaticPod>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut complaints = Complaints::default();
+        loop {
+            let config = next(&mut self.config, context).await;
+            let pods = match config.as_ref().map(extra_pods).transpose() {
+                Ok(pods) => pods.unwrap_or_default(),
+                // Those of before go on.
+                Err(why) => {
+                    complaints.say("static pods", &why);
+                    continue;
+                }
+            };
+            complaints.none();
+            context.start_outputs();
+            for (id, pod) in pods {
+                context.put(Draft::new(&id, StaticPod(pod)))?;
+            }
+            context.remove_others::<StaticPod>()?;
+        }
+    }
+}
