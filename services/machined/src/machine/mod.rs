@@ -328,7 +328,7 @@ impl Machine {
                 console::say(&format!("{set} sysctls set"));
             }
             Task::IdentifyMachine => {
-                *lock(&self.machine_id) = system::identify_machine(Path::new(STATE.target))?
+                *lock(&self.machine_id) = system::identify_machine(Path::new(STATE.target))?;
             }
             Task::LoadConfig => self.load_config(),
             Task::ReadLastStop => self.read_last_stop(),
