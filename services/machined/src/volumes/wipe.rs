@@ -97,10 +97,7 @@ pub(super) fn partition(
     whole: bool,
     alive: &dyn Fn(),
 ) -> io::Result<()> {
-    let (mut file, length) = while_busy(BUSY_PAUSE, || {
-        alive();
-        open(sequence, device)
-    })?;
+    let (mut file, length) = while_busy(BUSY_PAUSE, || open(sequence, device))?;
     let part = if whole {
         Part::whole(0, length)
     } else {
