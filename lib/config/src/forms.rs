@@ -6,7 +6,8 @@ use crate::MachineType;
 use crate::Secret;
 use crate::kinds::{
     DiscoveryIdentityConfig, DiscoveryServiceConfig, Kind as _, KubeAPIServerCAConfig,
-    KubeAggregatorCAConfig, KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
+    KubeAPIServerConfig, KubeAggregatorCAConfig, KubeAuthenticationConfig, KubeAuthorizerConfig,
+    KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
 };
 use crate::problem::{Mark, Notes};
 use crate::tree::{Content, Node};
@@ -152,6 +153,7 @@ pub(crate) fn check(document: &Document, notes: &mut Notes) {
     };
     endpoint(root, trees, notes);
     identity(document, root, trees, notes);
+    arguments(document, trees, notes);
     if document.machine.kind == MachineType::Worker {
         worker(trees, notes);
     }
@@ -187,6 +189,35 @@ fn endpoint(root: &Node, trees: &[Node], notes: &mut Notes) {
         let path = "cluster.controlPlane.endpoint";
         let message = format!("{path}, or a KubeClusterConfig, is required");
         notes.add(place.mark, path, message);
+    }
+}
+
+/// Notes arguments beside which kube-apiserver takes no file, where the config has what would be in the file.
+fn arguments(document: &Document, trees: &[Node], notes: &mut Notes) {
+    let server = document.all::<KubeAPIServerConfig>().next();
+    let old = &document.cluster.api_server;
+    let args = server.map_or(&old.extra_args, |server| &server.extra_args);
+    let first = |starts: &[&str]| {
+        let mut names = args.0.keys();
+        names.find(|name| starts.iter().any(|start| name.starts_with(start)))
+    };
+    let kinds = |kind: &'static str| of_kind(trees, kind).map(|tree| (tree.mark, kind)).next();
+    let old_authorizers = (!old.authorization_config.is_empty())
+        .then(|| (Mark::default(), "cluster.apiServer.authorizationConfig"));
+    for (starts, file) in [
+        (
+            &["anonymous-auth", "oidc-"],
+            kinds(KubeAuthenticationConfig::NAME),
+        ),
+        (
+            &["authorization-mode", "authorization-webhook"],
+            kinds(KubeAuthorizerConfig::NAME).or(old_authorizers),
+        ),
+    ] {
+        if let (Some(name), Some((mark, file))) = (first(starts), file) {
+            let message = format!("{file} excludes the argument {name}: say it in one place");
+            notes.add(mark, file, message);
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use serde_json::Value;
 /// Arguments whose values are added to the node's own, and do not stand in their place.
 const ADDED: &[&str] = &[
     "authorization-mode",
+    "controllers",
     "enable-admission-plugins",
     "feature-gates",
+    "node-labels",
 ];
 
 /// What a config adds to a component of the control plane.

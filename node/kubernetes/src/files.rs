@@ -43,6 +43,8 @@ pub struct Component {
     pub config: Vec<File>,
 }
 
+/// Keys that check service account tokens of others.
+pub(crate) const ACCEPTED_KEYS: &str = "service-account-accepted.pub";
 /// What a component shows to the API server.
 const CLIENT_CRT: &str = "client.crt";
 const CLIENT_KEY: &str = "client.key";
@@ -82,6 +84,7 @@ pub fn components(
 impl Sources<'_> {
     fn api_server(&self) -> Component {
         let certificates = self.certificates;
+        let trust = &self.control_plane.trust;
         let mut secrets = vec![
             file("ca.crt", self.settings.authorities.clone()),
             file(
@@ -90,9 +93,10 @@ impl Sources<'_> {
             ),
             file(
                 "aggregator-ca.crt",
-                self.authorities.aggregator.pem().crt.clone(),
+                self.authorities.aggregator.pem().crt.clone() + &trust.aggregators,
             ),
             once("service-account.key", self.service_account_key.expose()),
+            once(ACCEPTED_KEYS, trust.keys.clone()),
             once(
                 "encryptionconfig.yaml",
                 encryption(self.control_plane).to_string(),
@@ -298,7 +302,7 @@ fn scheduler(own: Option<&Value>) -> Value {
 }
 
 /// The fields, with version and kind where they say none.
-fn with_kind(fields: &Value, version: &str, kind: &str) -> Value {
+pub(crate) fn with_kind(fields: &Value, version: &str, kind: &str) -> Value {
     let mut whole = json!({ "apiVersion": version, "kind": kind });
     if let (Some(whole), Some(fields)) = (whole.as_object_mut(), fields.as_object()) {
         for (name, value) in fields {

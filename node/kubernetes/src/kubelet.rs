@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use corten_config::Document;
-use corten_config::kinds::KubeNodeConfig;
+use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig};
+use corten_config::{Document, Secret};
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with};
+use crate::files::with_kind;
 use crate::subnets::matching;
 use crate::{Facts, Identity, Node, Settings, kubeconfig};
 
@@ -14,6 +15,10 @@ use crate::{Facts, Identity, Node, Settings, kubeconfig};
 pub const FILES: &str = "/etc/kubernetes";
 /// Where it keeps its own certificates.
 pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
+/// Programs that tell it credentials of image registries: of system extensions.
+pub const CREDENTIAL_PROGRAMS: &str = "/usr/local/lib/kubelet/credentialproviders";
+/// When it calls which of them, in [`FILES`].
+pub const CREDENTIALS: &str = "kubelet-credentialproviderconfig.yaml";
 /// Asked whether it is well.
 pub const HEALTH_PORT: u16 = 10248;
 
@@ -37,6 +42,20 @@ pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
         format!("--hostname-override={}", facts.nodename),
         format!("--kubeconfig={FILES}/kubeconfig-kubelet"),
     ];
+    if node.is_alone {
+        args.retain(|arg| !arg.contains("kubeconfig="));
+    }
+    if node.has_cloud_provider {
+        args.push("--cloud-provider=external".to_owned());
+    }
+    if node.credentials.is_some() {
+        args.push(format!(
+            "--image-credential-provider-bin-dir={CREDENTIAL_PROGRAMS}"
+        ));
+        args.push(format!(
+            "--image-credential-provider-config={FILES}/{CREDENTIALS}"
+        ));
+    }
     if !addresses.is_empty() {
         args.push(format!("--node-ip={}", addresses.join(",")));
     }
@@ -111,7 +130,29 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     if let Some(own) = &node.config {
         merge(&mut config, own);
     }
+    if node.is_alone {
+        // There is no cluster to ask who somebody is, and what he may do.
+        let alone = json!({
+            "authentication": { "webhook": { "enabled": false } },
+            "authorization": { "mode": "AlwaysAllow" },
+            "registerWithTaints": [],
+        });
+        merge(&mut config, &alone);
+    }
     config
+}
+
+/// Where the kubelet gets credentials of image registries (`kubelet.config.k8s.io/v1`, CredentialProviderConfig).
+pub(crate) fn credentials(document: &Document) -> Option<Secret> {
+    let own = match document.all::<KubeCredentialProviderConfig>().next() {
+        Some(own) => own.configuration.as_ref(),
+        None => document.machine.kubelet.credential_provider_config.as_ref(),
+    };
+    let fields = own?.json();
+    let version = "kubelet.config.k8s.io/v1";
+    Some(Secret::new(
+        with_kind(&fields, version, "CredentialProviderConfig").to_string(),
+    ))
 }
 
 /// What a kubelet shows to the cluster until it has a certificate.

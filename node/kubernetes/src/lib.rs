@@ -8,10 +8,12 @@
 //!
 //! Names, paths and values are those of the reference, so that manifests and arguments that people have go on working.
 
+mod addons;
 pub mod certificates;
 pub mod etcd;
 mod extra;
 pub mod files;
+mod images;
 mod kubeconfig;
 pub mod kubelet;
 mod manifests;
@@ -19,14 +21,18 @@ pub mod pods;
 mod prism;
 mod settings;
 mod subnets;
+mod trust;
 
 use std::net::IpAddr;
 
+pub use addons::Addons;
 pub use extra::Extra;
+pub use images::Images;
 pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::{bootstrap_settings, inline_manifests};
 pub use prism::Upstream;
-pub use settings::{ControlPlane, Images, Missing, Node, Settings, Taint, nth};
+pub use settings::{ControlPlane, Missing, Node, Settings, Taint, is_alone, nth};
+pub use trust::Trust;
 
 /// What is known of the node itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,3 +58,5 @@ pub const ETCD_UID: u32 = 60;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_extra;

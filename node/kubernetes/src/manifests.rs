@@ -6,11 +6,12 @@ use corten_config::kinds::KubeInlineManifestConfig;
 use corten_config::{Document, Secret};
 use corten_manifests as manifests;
 
+use crate::addons::proxy_config;
 use crate::extra::with;
 use crate::{ControlPlane, Node, Settings};
 
-/// flannel's backend and its port, unless the config says others.
-const BACKEND: (&str, u16) = ("vxlan", 4789);
+/// Where kube-proxy finds its configuration, if it has one.
+const PROXY_CONFIG: &str = "/var/lib/kube-proxy/config.conf";
 
 /// What a new cluster is given to run.
 #[must_use]
@@ -20,11 +21,16 @@ pub fn bootstrap_settings(
     control_plane: &ControlPlane,
 ) -> manifests::Settings {
     let images = &control_plane.images;
+    let addons = &control_plane.addons;
     let pods: Vec<String> = settings.pods.iter().map(ToString::to_string).collect();
     let proxy = images.proxy.as_ref().map(|image| manifests::Proxy {
         image: image.clone(),
         args: proxy_args(&pods, control_plane),
-        ..manifests::Proxy::default()
+        config: addons
+            .proxy_config
+            .as_ref()
+            .map(|own| proxy_config(own, &pods, control_plane.proxy_mode)),
+        resources: addons.proxy_resources.clone(),
     });
     let mut dns_addresses = (None, None);
     for address in &node.dns {
@@ -40,9 +46,7 @@ pub fn bootstrap_settings(
     });
     let flannel = images.flannel.as_ref().map(|image| manifests::Flannel {
         image: image.clone(),
-        backend: BACKEND.0.to_owned(),
-        port: Some(BACKEND.1),
-        ..manifests::Flannel::default()
+        ..addons.flannel.clone()
     });
     manifests::Settings {
         server: settings.any_server(),
@@ -66,14 +70,20 @@ pub fn inline_manifests(document: &Document) -> Vec<(String, Secret)> {
 
 fn proxy_args(pods: &[String], control_plane: &ControlPlane) -> Vec<String> {
     let mode = control_plane.proxy_mode;
-    let own = vec![
-        "kube-proxy".to_owned(),
-        format!("--cluster-cidr={}", pods.join(",")),
-        "--conntrack-max-per-core=0".to_owned(),
-        "--hostname-override=$(NODE_NAME)".to_owned(),
-        "--kubeconfig=/etc/kubernetes/kubeconfig".to_owned(),
-        format!("--proxy-mode={mode}"),
-    ];
+    let name = "--hostname-override=$(NODE_NAME)".to_owned();
+    let own = match control_plane.addons.proxy_config {
+        // kube-proxy takes what a file can say out of the file alone.
+        Some(_) => vec![format!("--config={PROXY_CONFIG}"), name],
+        None => vec![
+            format!("--cluster-cidr={}", pods.join(",")),
+            "--conntrack-max-per-core=0".to_owned(),
+            name,
+            "--kubeconfig=/etc/kubernetes/kubeconfig".to_owned(),
+            format!("--proxy-mode={mode}"),
+        ],
+    };
+    let program = ["kube-proxy".to_owned()];
+    let own = program.into_iter().chain(own).collect();
     let mut args = with(own, &control_plane.proxy_args);
     args.remove(0);
     args

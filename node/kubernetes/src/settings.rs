@@ -3,19 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_config::Document;
+use corten_config::Secret;
 use corten_config::Word;
-use corten_config::images::bundled;
 use corten_config::kinds::{
     KubeAPIServerCAConfig, KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
-    KubeAuthenticationConfig, KubeAuthorizerConfig, KubeControllerManagerConfig, KubeCoreDNSConfig,
-    KubeEtcdEncryptionConfig, KubeNetworkConfig, KubeNodeConfig, KubeProxyConfig,
-    KubeSchedulerConfig, KubeletConfig,
+    KubeAuthenticationConfig, KubeAuthorizerConfig, KubeEtcdEncryptionConfig, KubeNetworkConfig,
+    KubeNodeConfig, KubeProxyConfig, KubeSchedulerConfig, KubeletConfig,
 };
-use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, CniName, ExtraMount};
+use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, ExtraMount};
 use corten_config::values::{Arguments, Cidr, Object};
 use serde_json::{Value, json};
 
+use crate::addons::Addons;
 use crate::extra::{self, Extra};
+use crate::images::{Images, images};
+use crate::trust::Trust;
 
 /// The port of the Kubernetes API unless the config says another.
 const API_PORT: u16 = 6443;
@@ -75,6 +77,12 @@ pub struct Node {
     pub config: Option<Value>,
     /// Further mounts of its container.
     pub mounts: Vec<ExtraMount>,
+    /// It runs its static pods alone, without a cluster.
+    pub is_alone: bool,
+    /// A cloud controller manager says where the node is, and until then keeps pods away from it.
+    pub has_cloud_provider: bool,
+    /// The `CredentialProviderConfig`: where it gets credentials of image registries.
+    pub credentials: Option<Secret>,
 }
 
 /// What keeps pods away from a node that do not tolerate it (Kubernetes, "Taints and Tolerations").
@@ -86,25 +94,6 @@ pub struct Taint {
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
-}
-
-/// The images of a control plane node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Images {
-    /// Of etcd.
-    pub etcd: String,
-    /// Of kube-apiserver.
-    pub api_server: String,
-    /// Of kube-controller-manager.
-    pub controller_manager: String,
-    /// Of kube-scheduler.
-    pub scheduler: String,
-    /// Of kube-proxy; `None`: the cluster runs none.
-    pub proxy: Option<String>,
-    /// Of CoreDNS; `None`: the cluster runs none.
-    pub dns: Option<String>,
-    /// Of flannel; `None`: the cluster runs none.
-    pub flannel: Option<String>,
 }
 
 /// What a control plane node has beside.
@@ -144,6 +133,14 @@ pub struct ControlPlane {
     pub scheduler_config: Option<Value>,
     /// kube-apiserver is waited for before it is asked whether it is well.
     pub has_startup_probe: bool,
+    /// kube-apiserver tells the cluster where it is: not on a node that is not of the cluster.
+    pub advertises: bool,
+    /// Bits that the addresses of a node's pods share, IPv4 and IPv6; `None`: Kubernetes' choice.
+    pub node_masks: (Option<u8>, Option<u8>),
+    /// Whose tokens and calls are believed.
+    pub trust: Trust,
+    /// What kube-proxy and flannel are given.
+    pub addons: Addons,
 }
 
 impl Settings {
@@ -271,8 +268,26 @@ impl Node {
             }
             .map(Object::json),
             mounts: kubelet.extra_mounts.clone(),
+            is_alone: is_alone(document),
+            has_cloud_provider: document
+                .cluster
+                .external_cloud_provider
+                .as_ref()
+                .is_some_and(|provider| provider.enabled),
+            credentials: crate::kubelet::credentials(document),
         })
     }
+}
+
+/// Whether the node runs its static pods alone, and is none of a cluster.
+#[must_use]
+pub fn is_alone(document: &Document) -> bool {
+    let own = document.all::<KubeNodeConfig>().next();
+    let kubelet = &document.machine.kubelet;
+    let wanted = own.map_or(kubelet.skip_node_registration, |own| {
+        own.skip_node_registration
+    });
+    wanted.unwrap_or_default()
 }
 
 /// Those of the config, and the usual one of a control plane node that keeps pods of users away.
@@ -354,6 +369,14 @@ impl ControlPlane {
                 None => cluster.scheduler.config.as_ref(),
             }),
             has_startup_probe: server.and_then(|server| server.startup_probes) != Some(false),
+            advertises: !is_alone(document),
+            node_masks: document
+                .all::<KubeNetworkConfig>()
+                .next()
+                .map(|network| (network.node_mask_v4, network.node_mask_v6))
+                .unwrap_or_default(),
+            trust: Trust::of(document),
+            addons: Addons::of(document),
         })
     }
 }
@@ -375,60 +398,6 @@ fn authorizers(document: &Document) -> Vec<Value> {
         json!({ "type": "Webhook", "name": authorizer.name, "webhook": webhook })
     })
     .collect()
-}
-
-fn images(document: &Document) -> Result<Images, Missing> {
-    let cluster = &document.cluster;
-    let server = document.all::<KubeAPIServerConfig>().next();
-    let manager = document.all::<KubeControllerManagerConfig>().next();
-    let scheduler = document.all::<KubeSchedulerConfig>().next();
-    let proxy = document.all::<KubeProxyConfig>().next();
-    let dns = document.all::<KubeCoreDNSConfig>().next();
-    let runs_proxy = match proxy {
-        Some(proxy) => proxy.enabled != Some(false),
-        None => !cluster.proxy.disabled,
-    };
-    let proxy = proxy.map_or(cluster.proxy.image.clone(), |proxy| proxy.image.clone());
-    let old_dns = cluster.core_dns.as_ref();
-    let runs_dns = match dns {
-        Some(dns) => dns.enabled != Some(false),
-        None => !old_dns.is_some_and(|dns| dns.disabled),
-    };
-    let dns = match dns {
-        Some(dns) => dns.image.clone(),
-        None => old_dns.and_then(|dns| dns.image.clone()),
-    };
-    let cni = cluster.network.cni.as_ref();
-    let runs_flannel = cni.is_none_or(|cni| cni.name == CniName::Flannel);
-    let usual = |name: &str, upstream: &str| {
-        let bundled = bundled(name).filter(|_| document.uses_bundled_images());
-        bundled.unwrap_or_else(|| upstream.to_owned())
-    };
-    let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
-    Ok(Images {
-        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:v3.6.5-0")),
-        api_server: server
-            .map(|server| server.image.clone())
-            .or_else(|| cluster.api_server.image.clone())
-            .ok_or(Missing("cluster.apiServer.image"))?,
-        controller_manager: manager
-            .and_then(|manager| manager.image.clone())
-            .or_else(|| cluster.controller_manager.image.clone())
-            .ok_or(Missing("cluster.controllerManager.image"))?,
-        scheduler: scheduler
-            .and_then(|scheduler| scheduler.image.clone())
-            .or_else(|| cluster.scheduler.image.clone())
-            .ok_or(Missing("cluster.scheduler.image"))?,
-        proxy: match (runs_proxy, proxy) {
-            (false, _) => None,
-            (true, None) => return Err(Missing("cluster.proxy.image")),
-            (true, image) => image,
-        },
-        dns: runs_dns.then(|| {
-            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.13.1"))
-        }),
-        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:v0.27.4")),
-    })
 }
 
 /// The address of this number in a network; `None`: the network is smaller.

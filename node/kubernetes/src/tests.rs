@@ -18,7 +18,7 @@ use crate::{
     ControlPlane, Facts, Missing, Node, Settings, admin, bootstrap_settings, etcd, kubelet, nth,
 };
 
-fn now() -> SystemTime {
+pub(super) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
@@ -28,7 +28,7 @@ fn pair(name: &str) -> String {
     format!("{{crt: {crt}, key: {key}}}")
 }
 
-fn document(more: &str) -> Document {
+pub(super) fn document(more: &str) -> Document {
     let [machine, kubernetes, aggregator, etcd] =
         ["talos", "kubernetes", "front-proxy", "etcd"].map(pair);
     let text = format!(
@@ -59,7 +59,7 @@ cluster:
     Document::parse(text.as_bytes()).unwrap()
 }
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         nodename: "n1".to_owned(),
         hostname: "n1".to_owned(),
@@ -69,7 +69,7 @@ fn facts() -> Facts {
 }
 
 /// `UPDATE=1 cargo test -p corten-kubernetes` writes it anew.
-fn golden(name: &str, value: &Value) {
+pub(super) fn golden(name: &str, value: &Value) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
     let path = directory.join(name);
     let text = format!("{value:#}\n");
@@ -82,7 +82,7 @@ fn golden(name: &str, value: &Value) {
 }
 
 /// A digest of secrets that are new in each test.
-fn without_digests(mut pod: Value) -> Value {
+pub(super) fn without_digests(mut pod: Value) -> Value {
     let annotations = pod.pointer_mut("/metadata/annotations").unwrap();
     for (_, digest) in annotations.as_object_mut().unwrap() {
         assert_eq!(digest.as_str().unwrap().len(), 64);
@@ -298,7 +298,7 @@ fn a_static_pod_without_a_name_is_refused_by_its_field() {
 }
 
 /// The usual config with a patch.
-fn patched(patch: &str) -> Document {
+pub(super) fn patched(patch: &str) -> Document {
     let source = document("").source().to_owned();
     let patches = [corten_config::Patch::parse(patch.as_bytes()).unwrap()];
     let text = corten_config::patch(source.as_bytes(), &patches).unwrap();

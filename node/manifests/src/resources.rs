@@ -17,7 +17,8 @@ pub struct Resources {
 
 impl Resources {
     /// As the field `resources` of a container; what is not said is as in `cpu` and `memory`.
-    pub(crate) fn field(&self, cpu: &str, memory: &str) -> Value {
+    #[must_use]
+    pub fn field(&self, cpu: &str, memory: &str) -> Value {
         let request = |name: &str, default: &str| {
             let said = self.requests.get(name).filter(|said| !said.is_empty());
             said.map_or(default, String::as_str).to_owned()
@@ -37,17 +38,19 @@ impl Resources {
     }
 
     /// `GOMEMLIMIT`, at 95 % of the limit of memory, so that Go collects before the kernel kills.
-    pub(crate) fn memory_limit(&self) -> Option<Value> {
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<Value> {
         let limit = bytes(self.limits.get("memory")?)?;
         let limit = limit.checked_mul(95)? / 100;
         (limit > 0).then(|| json!({ "name": "GOMEMLIMIT", "value": limit.to_string() }))
     }
 }
 
-/// Bytes of a quantity of whole units: `128Mi`, `1G`, `500000`. Quantities with a fraction or an exponent are none.
+/// Bytes of a quantity: `128Mi`, `1.5G`, `500000`. Quantities with an exponent, or with digits that make no difference to
+/// memory, are none.
 fn bytes(quantity: &str) -> Option<u64> {
     let digits = quantity
-        .find(|c: char| !c.is_ascii_digit())
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(quantity.len());
     let (number, suffix) = quantity.split_at_checked(digits)?;
     let unit: u64 = match suffix {
@@ -62,7 +65,19 @@ fn bytes(quantity: &str) -> Option<u64> {
         "Ti" => 1 << 40,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let tenths = match fraction {
+        "" => 0,
+        // No u64 has more digits.
+        _ if fraction.len() > 9 => return None,
+        _ => {
+            let parts = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit);
+            let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+            u64::try_from(parts / scale).ok()?
+        }
+    };
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    whole.checked_add(tenths)
 }
 
 #[cfg(test)]
@@ -74,10 +89,11 @@ mod tests {
         assert_eq!(bytes("128Mi"), Some(128 << 20));
         assert_eq!(bytes("1G"), Some(1_000_000_000));
         assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes("1.5Gi"), Some(3 << 29));
         for bad in [
             "",
             "Mi",
-            "1.5Gi",
+            "1.2.3",
             "1e9",
             "-1",
             "99999999999999999999",

@@ -6,7 +6,7 @@ use super::kube_control_plane::check_image;
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
-use crate::v1alpha1::{PROXY, ProxyMode, Resources};
+use crate::v1alpha1::{PROXY, ProxyMode, Resources, check_map, check_port, check_whole_arguments};
 use crate::values::{Arguments, Object, ObjectName, Url, check_protected};
 
 section! {
@@ -15,28 +15,35 @@ section! {
         Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
         Acted "image" image: Option<String> = "Its image";
         Acted "mode" mode: ProxyMode = "What carries packets to services";
-        Later "config" config: Option<Object> = "KubeProxyConfiguration fields";
+        Acted "config" config: Option<Object> = "KubeProxyConfiguration fields; kube-proxy then reads a file, and few arguments";
         Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Later "resources" resources: Resources = "Requests and limits";
+        Acted "resources" resources: Resources = "Requests and limits";
     }
 }
 
 fn check_proxy(config: &KubeProxyConfig, node: &Node, reader: &mut Reader<'_>) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
     check_protected(node, "extraArgs", PROXY, reader);
+    check_map(node, "config", "KubeProxyConfiguration", reader);
 }
 
 section! {
     /// flannel, the network plugin.
-    pub struct KubeFlannelCNIConfig {
-        Held "backendType" backend_type: String = "How packets go from node to node, such as `vxlan`", required;
-        Held "backendPort" backend_port: Option<u16> = "Its UDP port";
-        Later "backendMTU" backend_mtu: Option<u32> = "Bytes of the nodes' largest packet; absent: as flannel finds";
-        Later "backendExtraConfig" backend_extra_config: Option<Object> = "Further options of the backend";
-        Later "resources" resources: Resources = "Requests and limits";
-        Later "extraArgs" extra_args: Vec<String> = "Arguments";
-        Later "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
+    pub struct KubeFlannelCNIConfig [check_flannel] {
+        Acted "backendType" backend_type: String = "How packets go from node to node, such as `vxlan`", required;
+        Acted "backendPort" backend_port: Option<u16> = "Its UDP port";
+        Acted "backendMTU" backend_mtu: Option<u32> = "Bytes of the nodes' largest packet; absent: as flannel finds";
+        Acted "backendExtraConfig" backend_extra_config: Option<Object> = "Further options of the backend";
+        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "extraArgs" extra_args: Vec<String> = "Further arguments, each with its dashes";
+        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
     }
+}
+
+fn check_flannel(config: &KubeFlannelCNIConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_port(config.backend_port, node, "backendPort", reader);
+    check_map(node, "backendExtraConfig", "the backend's", reader);
+    check_whole_arguments(&config.extra_args, node, reader);
 }
 
 section! {

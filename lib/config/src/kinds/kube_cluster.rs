@@ -21,8 +21,8 @@ section! {
         Acted "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
         Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", required, replace;
         Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", required, replace;
-        Later "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Bits that the IPv4 addresses of a node's pods share, 1 to 32";
-        Later "nodeCIDRMaskSizeIPv6" node_mask_v6: Option<u8> = "The same for IPv6, 1 to 128";
+        Acted "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Bits that the IPv4 addresses of a node's pods share, 1 to 32";
+        Acted "nodeCIDRMaskSizeIPv6" node_mask_v6: Option<u8> = "The same for IPv6, 1 to 128";
     }
 }
 
@@ -40,6 +40,17 @@ fn check_network(network: &KubeNetworkConfig, node: &Node, reader: &mut Reader<'
     ] {
         if bits.is_some_and(|bits| !(1..=most).contains(&bits)) {
             reader.wrong_in(node, field, &format!("must be from 1 to {most}"));
+        } else if let Some(bits) = bits
+            && let Some(subnet) = pods
+                .iter()
+                .find(|pods| pods.address.is_ipv4() == (most == 32))
+            && bits < subnet.prefix
+        {
+            let what = format!(
+                "must be {} or more: a node's pods are within {subnet}",
+                subnet.prefix
+            );
+            reader.wrong_in(node, field, &what);
         }
     }
 }
@@ -56,7 +67,7 @@ section! {
     /// The authority of the aggregation layer.
     pub struct KubeAggregatorCAConfig {
         Acted "issuingCA" issuing_ca: PemKeyPair = "Signs certificates", required;
-        Held "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of the layer";
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of the layer";
     }
 }
 
@@ -64,7 +75,7 @@ section! {
     /// What signs service account tokens, and whose are believed.
     pub struct KubeServiceAccountConfig {
         Acted "issuer" issuer: ServiceAccountIssuer = "What signs them", required;
-        Later "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
+        Acted "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
     }
 }
 
@@ -72,16 +83,16 @@ section! {
     /// What signs service account tokens.
     pub struct ServiceAccountIssuer {
         Acted "privateKey" private_key: PemKey = "The key, in PEM", required;
-        Held "issuerURL" url: Url = "The issuer that tokens name", required;
+        Acted "issuerURL" url: Url = "The issuer that tokens name", required;
     }
 }
 
 section! {
     /// Whose service account tokens are believed beside the cluster's own.
     pub struct AcceptedServiceAccounts {
-        Held "publicKeys" public_keys: Vec<PemPublicKey> = "Keys that check them";
-        Held "issuers" issuers: Vec<Url> = "Issuers they may name";
-        Held "audiences" audiences: Vec<String> = "For whom tokens may be; absent: for the issuer";
+        Acted "publicKeys" public_keys: Vec<PemPublicKey> = "Keys that check them";
+        Acted "issuers" issuers: Vec<Url> = "Issuers they may name";
+        Acted "audiences" audiences: Vec<String> = "For whom tokens may be; absent: for the issuer";
     }
 }
 

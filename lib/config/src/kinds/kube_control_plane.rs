@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::v1alpha1::{
-    API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER, check_port,
+    API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER,
+    check_container, check_port,
 };
 use crate::values::{Arguments, Object, check_protected};
 
@@ -25,6 +26,7 @@ section! {
 fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_port(config.api_port, node, "apiPort", reader);
     check_protected(node, "extraArgs", API_SERVER, reader);
+    check_container(node, reader);
 }
 
 section! {
@@ -45,6 +47,7 @@ fn check_controller_manager(
 ) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
     check_protected(node, "extraArgs", CONTROLLER_MANAGER, reader);
+    check_container(node, reader);
 }
 
 /// Complains when what runs has no image.
@@ -74,6 +77,7 @@ section! {
 fn check_scheduler(config: &KubeSchedulerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_image(config.enabled, config.image.as_deref(), node, reader);
     check_protected(node, "extraArgs", SCHEDULER, reader);
+    check_container(node, reader);
 }
 
 section! {

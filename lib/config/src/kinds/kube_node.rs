@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::v1alpha1::{
-    KUBELET, NodeIp, check_annotations, check_kubelet_config, check_labels, check_port,
+    KUBELET, NodeIp, check_annotations, check_kubelet_config, check_labels, check_map, check_port,
     check_taints,
 };
 use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
@@ -14,7 +14,7 @@ use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
 section! {
     /// How the node is known in Kubernetes.
     pub struct KubeNodeConfig [check_node] {
-        Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
+        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
@@ -47,9 +47,17 @@ fn check_kubelet(_: &KubeletConfig, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// Where the kubelet gets credentials of image registries.
-    pub struct KubeCredentialProviderConfig {
+    pub struct KubeCredentialProviderConfig [check_credential_provider] {
         Acted "configuration" configuration: Option<Object> = "CredentialProviderConfig fields", required, replace, secret;
     }
+}
+
+fn check_credential_provider(
+    _: &KubeCredentialProviderConfig,
+    node: &Node,
+    reader: &mut Reader<'_>,
+) {
+    check_map(node, "configuration", "CredentialProviderConfig", reader);
 }
 
 section! {

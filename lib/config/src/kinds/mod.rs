@@ -171,7 +171,7 @@ kinds! {
     Acted single KubeEtcdEncryptionConfig;
     Acted single KubeNodeConfig;
     Acted single KubeletConfig;
-    Later single KubeCredentialProviderConfig;
+    Acted single KubeCredentialProviderConfig;
     Acted single KubePrismConfig;
     Acted named  KubeStaticPodConfig;
     Acted single KubeAPIServerConfig;
@@ -183,7 +183,7 @@ kinds! {
     Acted named  KubeAuthorizerConfig;
     Later single KubeTalosAPIAccessConfig;
     Acted single KubeProxyConfig;
-    Held  single KubeFlannelCNIConfig;
+    Acted single KubeFlannelCNIConfig;
     Acted single KubeCoreDNSConfig;
     Later named  KubeExternalManifestConfig;
     Acted named  KubeInlineManifestConfig;

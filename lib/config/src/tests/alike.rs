@@ -79,7 +79,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "machine.kubelet.skipNodeRegistration",
         "KubeNodeConfig",
         "skipNodeRegistration",
-        Later,
+        Acted,
     ),
     ("machine.kubelet.image", "KubeletConfig", "image", Acted),
     (
@@ -255,6 +255,18 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         Later,
     ),
     ("machine.pods", "KubeStaticPodConfig", "pod", Acted),
+    (
+        "machine.kubelet.credentialProviderConfig",
+        "KubeCredentialProviderConfig",
+        "configuration",
+        Acted,
+    ),
+    (
+        "cluster.network.cni.flannel.extraArgs",
+        "KubeFlannelCNIConfig",
+        "extraArgs",
+        Acted,
+    ),
     (
         "cluster.inlineManifests",
         "KubeInlineManifestConfig",

@@ -157,6 +157,46 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "backendType is required",
     ),
     (
+        "KubeFlannelCNIConfig",
+        "backendType: vxlan\nextraArgs: [iface=eth1]",
+        "extraArgs must be arguments with their dashes",
+    ),
+    (
+        "KubeProxyConfig",
+        "image: a\nconfig: [a]",
+        "config must be a map of KubeProxyConfiguration fields",
+    ),
+    (
+        "KubeCredentialProviderConfig",
+        "configuration: a",
+        "configuration must be a map of CredentialProviderConfig fields",
+    ),
+    (
+        "KubeNetworkConfig",
+        "podSubnets: [10.0.0.0/20]\nserviceSubnets: [10.2.0.0/16]\nnodeCIDRMaskSizeIPv4: 16",
+        "nodeCIDRMaskSizeIPv4 must be 20 or more",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\nresources: {limits: {memory: 1GB}}",
+        "resources.limits.memory must be a quantity of Kubernetes",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\nresources: {requests: {cpu: 2}, limits: {cpu: 1500m}}",
+        "resources.requests.cpu must be at most limits.cpu",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\nenv: {POD_IP: 10.0.0.1}",
+        "env must not have POD_IP",
+    ),
+    (
+        "KubeAPIServerConfig",
+        "image: a\nextraArgs: {tls-min-version: VersionTLS12}",
+        "extraArgs.tls-min-version is set by the node itself",
+    ),
+    (
         "KubeStaticPodConfig",
         "name: A\npod: {kind: Pod}",
         "name must be a name of lower-case letters",
@@ -240,6 +280,21 @@ fn the_old_form_is_held_to_the_same() {
         ),
         (
             "{controlPlane",
+            "{scheduler: {extraVolumes: [{hostPath: /a, mountPath: /tmp/}]}, controlPlane",
+            "extraVolumes[0].mountPath is a folder of the component's own",
+        ),
+        (
+            "{controlPlane",
+            "{apiServer: {extraVolumes: [{hostPath: /a, mountPath: /b}, {hostPath: /c, mountPath: /b}]}, controlPlane",
+            "extraVolumes[1].mountPath is there twice",
+        ),
+        (
+            "{controlPlane",
+            "{network: {cni: {name: none, flannel: {extraArgs: [--iface=eth1]}}}, controlPlane",
+            "cluster.network.cni.flannel needs name: flannel",
+        ),
+        (
+            "{controlPlane",
             "{proxy: {mode: ebpf}, controlPlane",
             "cluster.proxy.mode must be one of",
         ),
@@ -254,6 +309,23 @@ fn the_old_form_is_held_to_the_same() {
             found.len() == 1 && found[0].contains(why),
             "{why}: {found:?}"
         );
+    }
+}
+
+#[test]
+fn arguments_that_would_leave_a_file_without_effect_are_refused_beside_it() {
+    let oidc = "image: a\nextraArgs: {oidc-issuer-url: 'https://id.example.org'}";
+    let mode = "image: a\nextraArgs: {authorization-mode: Webhook}";
+    let webhook = "name: a\ntype: Webhook\nwebhook: {timeout: 3s}";
+    for (args, kind, fields) in [
+        (oidc, "KubeAuthenticationConfig", "configuration: {jwt: []}"),
+        (mode, "KubeAuthorizerConfig", webhook),
+    ] {
+        let server = doc("KubeAPIServerConfig", args);
+        assert_eq!(problems(&with(&server)), Vec::<String>::new());
+        let found = problems(&with(&format!("{server}{}", doc(kind, fields))));
+        let why = format!("{kind} excludes the argument");
+        assert!(found.len() == 1 && found[0].contains(&why), "{found:?}");
     }
 }
 

@@ -56,8 +56,8 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
     for (field, path) in [
         ("disks: [{device: /dev/sdb}]", "machine.disks"),
         (
-            "kubelet: {skipNodeRegistration: true}",
-            "machine.kubelet.skipNodeRegistration",
+            "seccompProfiles: [{name: a, value: {}}]",
+            "machine.seccompProfiles",
         ),
     ] {
         let found = problems(&base.replace("registries: {}", field));

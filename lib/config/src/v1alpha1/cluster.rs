@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{ApiServer, ControllerManager, Etcd, Proxy, Scheduler, check_port};
+use super::{
+    ApiServer, ControllerManager, Etcd, Proxy, Scheduler, check_port, check_whole_arguments,
+};
 use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
 use crate::tree::Node;
-use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Object, Url};
+use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Url};
 
 section! {
     /// `cluster`.
@@ -96,7 +98,7 @@ section! {
     pub struct Cni [check_cni] {
         Acted "name" name: CniName = "Which plugin";
         Later "urls" urls: Vec<Url> = "Manifests of a custom one";
-        Later "flannel" flannel: Option<Object> = "Options of flannel";
+        Acted "flannel" flannel: FlannelOptions = "Options of flannel";
     }
 }
 
@@ -109,6 +111,21 @@ fn check_cni(cni: &Cni, node: &Node, reader: &mut Reader<'_>) {
     if !cni.urls.is_empty() && cni.name != CniName::Custom {
         reader.wrong_in(node, "urls", "needs name: custom");
     }
+    if cni.flannel != FlannelOptions::default() && cni.name != CniName::Flannel {
+        reader.wrong_in(node, "flannel", "needs name: flannel");
+    }
+}
+
+section! {
+    /// `cluster.network.cni.flannel`.
+    pub struct FlannelOptions [check_flannel] {
+        Acted "extraArgs" extra_args: Vec<String> = "Further arguments, each with its dashes";
+        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
+    }
+}
+
+fn check_flannel(options: &FlannelOptions, node: &Node, reader: &mut Reader<'_>) {
+    check_whole_arguments(&options.extra_args, node, reader);
 }
 
 section! {

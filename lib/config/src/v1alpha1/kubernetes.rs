@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::names_are;
+use super::{Resources, VolumeMount, check_container, names_are};
 use crate::read::{Reader, choices, section};
 use crate::tree::{Content, Node};
 use crate::values::{
@@ -20,11 +20,11 @@ section! {
         Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
         Acted "extraMounts" extra_mounts: Vec<ExtraMount> = "Mounts of the kubelet's container";
         Acted "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
-        Later "credentialProviderConfig" credential_provider_config: Option<Object> = "Image credentials", secret;
+        Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "CredentialProviderConfig fields: where the kubelet gets credentials of image registries", secret;
         Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
         Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
         Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
-        Later "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
+        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
 }
@@ -69,6 +69,7 @@ pub(crate) const API_SERVER: &[&str] = &[
     "service-account-signing-key-file",
     "service-cluster-ip-range",
     "tls-cert-file",
+    "tls-min-version",
     "tls-private-key-file",
 ];
 /// The same of kube-controller-manager.
@@ -98,11 +99,14 @@ const ETCD: &[&str] = &[
     "auto-tls",
     "cert-file",
     "client-cert-auth",
+    "config-file",
     "data-dir",
+    "force-new-cluster",
     "initial-advertise-peer-urls",
     "initial-cluster",
     "initial-cluster-state",
     "key-file",
+    "listen-client-http-urls",
     "listen-client-urls",
     "listen-peer-urls",
     "name",
@@ -135,27 +139,50 @@ const KUBELET_CONFIG: &[&str] = &[
 fn check_kubelet(_: &Kubelet, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", KUBELET, reader);
     check_kubelet_config(node, "extraConfig", reader);
+    check_map(
+        node,
+        "credentialProviderConfig",
+        "CredentialProviderConfig",
+        reader,
+    );
 }
 
 /// Complains of what is no map, or sets what the node sets itself.
 pub(crate) fn check_kubelet_config(node: &Node, field: &str, reader: &mut Reader<'_>) {
-    let config = node.get(field);
-    if config.is_some_and(|config| !matches!(config.content, Content::Map(_))) {
-        reader.wrong_in(node, field, "must be a map of KubeletConfiguration fields");
-    }
+    check_map(node, field, "KubeletConfiguration", reader);
     check_protected(node, field, KUBELET_CONFIG, reader);
+}
+
+/// Complains of what is given and no map of fields.
+pub(crate) fn check_map(node: &Node, field: &str, of: &str, reader: &mut Reader<'_>) {
+    let given = node.get(field).filter(|given| !given.is_null());
+    if given.is_some_and(|given| !matches!(given.content, Content::Map(_))) {
+        reader.wrong_in(node, field, &format!("must be a map of {of} fields"));
+    }
+}
+
+/// Complains of arguments in `extraArgs` that are not written as the program reads them.
+pub(crate) fn check_whole_arguments(args: &[String], node: &Node, reader: &mut Reader<'_>) {
+    let good = |arg: &String| arg.starts_with('-') && !arg.contains('\0');
+    if !args.iter().all(good) {
+        let what = "must be arguments with their dashes, such as --iface=eth1";
+        reader.wrong_in(node, "extraArgs", what);
+    }
 }
 
 fn check_api_server(_: &ApiServer, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", API_SERVER, reader);
+    check_container(node, reader);
 }
 
 fn check_controller_manager(_: &ControllerManager, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", CONTROLLER_MANAGER, reader);
+    check_container(node, reader);
 }
 
 fn check_scheduler(_: &Scheduler, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", SCHEDULER, reader);
+    check_container(node, reader);
 }
 
 fn check_proxy(_: &Proxy, node: &Node, reader: &mut Reader<'_>) {
@@ -229,28 +256,6 @@ section! {
 }
 
 section! {
-    /// What a container asks for, and may take.
-    pub struct Resources [check_resources] {
-        Acted "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
-        Acted "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
-    }
-}
-
-fn check_resources(_: &Resources, node: &Node, reader: &mut Reader<'_>) {
-    for field in ["requests", "limits"] {
-        let entries = node.get(field).map(Node::entries).unwrap_or_default();
-        let unknown = entries
-            .iter()
-            .filter(|(key, _)| !matches!(key.name.as_str(), "cpu" | "memory"));
-        for (key, _) in unknown {
-            reader.within(field, |reader| {
-                reader.wrong(key.mark, "must hold cpu and memory only");
-            });
-        }
-    }
-}
-
-section! {
     /// Who decides what a caller of the Kubernetes API may do.
     pub struct Authorizer [check_authorizer] {
         Acted "name" name: String = "Names it", required;
@@ -275,15 +280,6 @@ section! {
     pub struct AdmissionPlugin {
         Acted "name" name: String = "Its name", required;
         Acted "configuration" configuration: Option<Object> = "Its configuration";
-    }
-}
-
-section! {
-    /// A folder of the host in a container.
-    pub struct VolumeMount {
-        Acted "hostPath" host_path: AbsolutePath = "On the node", required;
-        Acted "mountPath" mount_path: AbsolutePath = "In the container", required;
-        Acted "readonly" readonly: bool = "Not to be written to";
     }
 }
 

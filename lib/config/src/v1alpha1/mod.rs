@@ -1,6 +1,7 @@
 //! The `v1alpha1` document: the one without a kind.
 
 mod cluster;
+mod containers;
 mod disks;
 mod features;
 mod kubernetes;
@@ -12,6 +13,7 @@ use crate::read::{Reader, section};
 use crate::tree::Node;
 
 pub use cluster::*;
+pub use containers::*;
 pub use disks::*;
 pub use features::*;
 pub use kubernetes::*;

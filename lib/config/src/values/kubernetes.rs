@@ -29,6 +29,48 @@ pub(crate) fn is_taint(text: &str) -> bool {
     is_label_value(value) && EFFECTS.contains(&effect)
 }
 
+/// A quantity in thousandths, rounded up as Kubernetes does: `250m`, `1.5Gi`, `1e9`, `2` (Kubernetes, "Quantity").
+#[must_use]
+pub fn quantity(text: &str) -> Option<u128> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let is_short = (1..=20).contains(&digits.len()) && fraction.len() <= 9;
+    if !is_short || fraction.contains('.') {
+        return None;
+    }
+    let power = |exponent: u32| 10_u128.checked_pow(exponent);
+    // Of a unit, billionths.
+    let unit = match unit {
+        "n" => power(0)?,
+        "u" => power(3)?,
+        "m" => power(6)?,
+        "" => power(9)?,
+        "k" => power(12)?,
+        "M" => power(15)?,
+        "G" => power(18)?,
+        "T" => power(21)?,
+        "Ki" => power(9)? << 10,
+        "Mi" => power(9)? << 20,
+        "Gi" => power(9)? << 30,
+        "Ti" => power(9)? << 40,
+        _ => {
+            let exponent = unit.strip_prefix(['e', 'E'])?;
+            let exponent: u32 = exponent
+                .parse()
+                .ok()
+                .filter(|_| !exponent.starts_with('+'))?;
+            power(exponent.checked_add(9)?)?
+        }
+    };
+    let billionths = digits.parse::<u128>().ok()?.checked_mul(unit)?;
+    let scale = power(u32::try_from(fraction.len()).ok()?)?;
+    Some(billionths.div_ceil(scale).div_ceil(power(6)?))
+}
+
 fn is_name(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_alphanumeric();
     (1..=63).contains(&text.len())
@@ -64,6 +106,27 @@ mod tests {
             assert!(!is_qualified_name(bad), "{bad}");
         }
         assert!(is_label_value("") && is_label_value("r13.a") && !is_label_value("a/b"));
+    }
+
+    #[test]
+    fn quantities_are_compared_in_thousandths() {
+        for (text, thousandths) in [
+            ("250m", 250),
+            ("2", 2_000),
+            ("0.5", 500),
+            ("1.5Gi", 1_610_612_736_000),
+            ("128Mi", 134_217_728_000),
+            ("1e3", 1_000_000),
+            ("1n", 1),
+            (".5", 500),
+        ] {
+            assert_eq!(quantity(text), Some(thousandths), "{text}");
+        }
+        for bad in [
+            "", "Mi", "-1", "1 Gi", "1.2.3", "1GB", "a", "1e+3", "1e99", ".",
+        ] {
+            assert_eq!(quantity(bad), None, "{bad}");
+        }
     }
 
     #[test]

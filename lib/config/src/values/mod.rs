@@ -28,6 +28,7 @@ pub use expression::on_reader;
 pub use extension::ExtensionSource;
 pub(crate) use facts::Subject;
 pub use facts::{DiskFacts, LinkFacts, VolumeFacts};
+pub use kubernetes::quantity;
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use pci::PciAddress;

@@ -2,9 +2,10 @@
 
 use corten_config::values::Arguments;
 
-use super::{AUDIT_LOG, Part, config, flag, probes, secret};
+use super::{AUDIT_LOG, Part, config, connections, flag, probes, secret};
 use crate::etcd::CLIENT_PORT;
 use crate::extra::Flags;
+use crate::files::ACCEPTED_KEYS;
 use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";
@@ -39,9 +40,8 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     let port = settings.api_port;
     let key = secret(NAME, "service-account.key");
     let mut flags = vec![
-        flag("advertise-address", "$(POD_IP)"),
         flag("allow-privileged", "true"),
-        flag("api-audiences", &settings.endpoint),
+        flag("api-audiences", control_plane.trust.audiences.join(",")),
         flag("audit-log-maxage", "30"),
         flag("audit-log-maxbackup", "10"),
         flag("audit-log-maxsize", "100"),
@@ -60,7 +60,6 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         flag("requestheader-group-headers", "X-Remote-Group"),
         flag("requestheader-username-headers", "X-Remote-User"),
         flag("secure-port", port.to_string()),
-        flag("service-account-issuer", &settings.endpoint),
         // It takes the public part out of it.
         flag("service-account-key-file", &key),
         flag("service-account-signing-key-file", &key),
@@ -70,17 +69,29 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         ),
         flag("tls-min-version", "VersionTLS13"),
     ];
+    if control_plane.advertises {
+        flags.push(flag("advertise-address", "$(POD_IP)"));
+    }
+    let issuers = control_plane.trust.issuers.iter();
+    flags.extend(issuers.map(|issuer| flag("service-account-issuer", issuer)));
+    // An empty file would keep it from starting.
+    if !control_plane.trust.keys.is_empty() {
+        flags.push(flag(
+            "service-account-key-file",
+            secret(NAME, ACCEPTED_KEYS),
+        ));
+    }
     let secrets = SECRETS.iter();
     flags.extend(secrets.map(|(name, file)| flag(name, secret(NAME, file))));
     let configs = CONFIG.iter();
     flags.extend(configs.map(|(name, file)| flag(name, config(NAME, file))));
     let has_health = own_authentication(&mut flags, &control_plane.api_server.args);
-    let ready = has_health.then_some("/readyz");
-    let mut probes = probes(port, "/livez", ready);
-    // Without a caller nobody is answered, the kubelet neither.
-    probes.retain(|(name, _)| {
-        has_health && (control_plane.has_startup_probe || *name != "startupProbe")
-    });
+    let mut probes = match has_health {
+        true => probes(port, "/livez", Some("/readyz")),
+        // The kubelet is not answered: it has no name there. That somebody listens is what it can see.
+        false => connections(port),
+    };
+    probes.retain(|(name, _)| control_plane.has_startup_probe || *name != "startupProbe");
     Part {
         name: NAME,
         image: control_plane.images.api_server.clone(),
@@ -105,11 +116,13 @@ fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
         flags.push(flag("authorization-mode", "Node,RBAC"));
     }
     let replaces = gives(&["anonymous-auth", "oidc-"]);
+    let anonymous = args.0.get("anonymous-auth");
+    let is_open = anonymous.is_some_and(|values| values == &["true"]);
     if replaces {
         flags.retain(|(name, _)| name != "authentication-config");
         flags.push(flag("anonymous-auth", "false"));
     }
-    !replaces
+    !replaces || is_open
 }
 
 /// Every address, of both families where services have an IPv6 one.

@@ -8,7 +8,7 @@ const PORT: u16 = 10257;
 
 pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Part {
     let kubeconfig = secret(NAME, "kubeconfig");
-    let flags = vec![
+    let mut flags = vec![
         flag("allocate-node-cidrs", "true"),
         flag("authentication-kubeconfig", &kubeconfig),
         flag("authorization-kubeconfig", &kubeconfig),
@@ -34,6 +34,14 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         flag("tls-min-version", "VersionTLS13"),
         flag("use-service-account-credentials", "true"),
     ];
+    for network in &settings.pods {
+        let (v4, v6) = control_plane.node_masks;
+        let (name, bits) = match network.address.is_ipv4() {
+            true => ("node-cidr-mask-size-ipv4", v4),
+            false => ("node-cidr-mask-size-ipv6", v6),
+        };
+        flags.extend(bits.map(|bits| flag(name, bits.to_string())));
+    }
     Part {
         name: NAME,
         image: control_plane.images.controller_manager.clone(),

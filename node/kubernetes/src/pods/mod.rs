@@ -4,14 +4,13 @@ mod api_server;
 mod controller_manager;
 mod scheduler;
 
-use std::collections::BTreeMap;
-
 use corten_config::Document;
 use corten_config::kinds::KubeStaticPodConfig;
-use corten_config::v1alpha1::Resources;
+use corten_manifests::Resources;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::addons::resources;
 use crate::extra::{Extra, Flags, lines, merged};
 use crate::files::Component;
 use crate::{ControlPlane, Settings};
@@ -104,32 +103,19 @@ fn pod(part: &Part, component: &Component) -> Value {
     let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
     let mut command = vec![format!("/usr/local/bin/{name}")];
     command.extend(lines(merged(part.flags.clone(), &part.extra.args)));
-    let mut volumes = vec![
-        host("secrets", &format!("{HOST_SECRETS}/{name}")),
-        host("config", &format!("{HOST_CONFIG}/{name}")),
-        json!({ "name": "scratch", "emptyDir": { "medium": "Memory" } }),
-    ];
-    let mut mounts = vec![
-        mount("secrets", &format!("{SECRETS}/{name}"), true),
-        mount("config", &format!("{CONFIG}/{name}"), true),
-        mount("scratch", "/tmp", false),
-        json!({ "name": "scratch", "mountPath": "/var/run/kubernetes", "subPath": "run" }),
-    ];
-    for (volume, path, writes) in &part.directories {
-        volumes.push(host(volume, path));
-        mounts.push(mount(volume, path, !writes));
-    }
-    for (number, volume) in part.extra.volumes.iter().enumerate() {
-        let name = format!("extra-{number}");
-        volumes.push(host(&name, &volume.host_path));
-        mounts.push(mount(&name, &volume.mount_path, volume.readonly));
-    }
+    let (volumes, mounts) = volumes(part);
+    let (cpu, memory) = (
+        format!("{}m", part.requests.0),
+        format!("{}Mi", part.requests.1),
+    );
+    let usual = [("cpu", cpu.as_str()), ("memory", memory.as_str())];
+    let resources = resources(&part.extra.resources, usual);
     let mut container = json!({
         "name": name,
         "image": part.image,
         "command": command,
-        "env": environment(&part.extra),
-        "resources": resources(part.requests, &part.extra.resources),
+        "env": environment(&part.extra, &resources),
+        "resources": resources.field(&cpu, &memory),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -179,52 +165,46 @@ fn pod(part: &Part, component: &Component) -> Value {
     })
 }
 
+/// Volumes of the pod, and where its container has them.
+fn volumes(part: &Part) -> (Vec<Value>, Vec<Value>) {
+    let name = part.name;
+    let mut volumes = vec![
+        host("secrets", &format!("{HOST_SECRETS}/{name}")),
+        host("config", &format!("{HOST_CONFIG}/{name}")),
+        json!({ "name": "scratch", "emptyDir": { "medium": "Memory" } }),
+    ];
+    let mut mounts = vec![
+        mount("secrets", &format!("{SECRETS}/{name}"), true),
+        mount("config", &format!("{CONFIG}/{name}"), true),
+        mount("scratch", "/tmp", false),
+        json!({ "name": "scratch", "mountPath": "/var/run/kubernetes", "subPath": "run" }),
+    ];
+    for (volume, path, writes) in &part.directories {
+        volumes.push(host(volume, path));
+        mounts.push(mount(volume, path, !writes));
+    }
+    for (number, volume) in part.extra.volumes.iter().enumerate() {
+        let name = format!("extra-{number}");
+        volumes.push(host(&name, &volume.host_path));
+        mounts.push(mount(&name, &volume.mount_path, volume.readonly));
+    }
+    (volumes, mounts)
+}
+
 /// The component's own variables, and those of the config. A limit of memory is told to Go's runtime, which frees memory
 /// before the kernel ends the program (Go, `runtime`, GOMEMLIMIT).
-fn environment(extra: &Extra) -> Vec<Value> {
-    let limit = extra.resources.limits.get("memory");
-    let limit = limit.and_then(|text| memory_limit(text));
+fn environment(extra: &Extra, resources: &Resources) -> Vec<Value> {
     let mut variables = vec![json!({
         "name": "POD_IP",
         "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } },
     })];
     let is_given = extra.env.iter().any(|(name, _)| name == "GOMEMLIMIT");
-    if let (Some(limit), false) = (limit, is_given) {
-        variables.push(json!({ "name": "GOMEMLIMIT", "value": limit.to_string() }));
-    }
+    variables.extend(resources.memory_limit().filter(|_| !is_given));
+    // Kubernetes would take `$(NAME)` for another variable.
     let own = extra.env.iter();
-    variables.extend(own.map(|(name, value)| json!({ "name": name, "value": value })));
+    let own = own.map(|(name, value)| json!({ "name": name, "value": value.replace('$', "$$") }));
+    variables.extend(own);
     variables
-}
-
-/// 95 % of a quantity of memory, in bytes (Kubernetes, "Quantity"); `None` where it is no whole number with a unit.
-fn memory_limit(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match text.get(digits.len()..)? {
-        "" => 1,
-        "k" => 1000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        _ => return None,
-    };
-    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-    Some(bytes - bytes / 20)
-}
-
-/// What the config says in place of what the component asks for by itself.
-fn resources((cpu, memory): (u32, u32), own: &Resources) -> Value {
-    let mut requests = BTreeMap::from([
-        ("cpu".to_owned(), format!("{cpu}m")),
-        ("memory".to_owned(), format!("{memory}Mi")),
-    ]);
-    requests.extend(own.requests.clone());
-    match own.limits.is_empty() {
-        true => json!({ "requests": requests }),
-        false => json!({ "requests": requests, "limits": own.limits }),
-    }
 }
 
 fn host(name: &str, path: &str) -> Value {
@@ -254,6 +234,23 @@ fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Valu
         probes.push(("readinessProbe", ask(path, 3, 5)));
     }
     probes
+}
+
+/// How the kubelet looks whether a component listens, where nobody answers it.
+fn connections(port: u16) -> Vec<(&'static str, Value)> {
+    let look = |failures: u32, period: u32| {
+        json!({
+            "tcpSocket": { "host": "127.0.0.1", "port": port },
+            "failureThreshold": failures,
+            "periodSeconds": period,
+            "timeoutSeconds": 15,
+        })
+    };
+    vec![
+        ("startupProbe", look(60, 5)),
+        ("livenessProbe", look(8, 10)),
+        ("readinessProbe", look(3, 5)),
+    ]
 }
 
 /// Stands for the content of the files that are read at the start alone: with another, the pod starts anew.

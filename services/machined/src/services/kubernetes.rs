@@ -133,6 +133,12 @@ pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSp
     };
     let mut container = container;
     container.mounts.extend(node.mounts.iter().map(extra_mount));
+    if node.credentials.is_some() {
+        let programs = kubelet::CREDENTIAL_PROGRAMS;
+        container
+            .mounts
+            .push(same(programs, &["rbind", "rslave", "ro"]));
+    }
     let health = (Ipv4Addr::LOCALHOST, kubelet::HEALTH_PORT).into();
     ServiceSpec {
         id: KUBELET.into(),

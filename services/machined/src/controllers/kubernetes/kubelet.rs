@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use corten_config::Document;
+use corten_config::{Document, Secret};
+use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use sha2::{Digest as _, Sha256};
@@ -27,6 +28,10 @@ use crate::supervisor::Supervisor;
 const RESOLVER: &str = "/run/kubernetes/resolv.conf";
 /// The kubelet's certificate with its key, once the cluster has given it one.
 const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// Where there are no programs, no kubelet starts that has to call them.
+const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
+                           and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
+                           extension that has them";
 /// How the kubelet reaches the cluster, below [`KUBELET_FILES`].
 pub(super) const KUBECONFIG: &str = "kubeconfig-kubelet";
 
@@ -95,7 +100,10 @@ impl Controller for Kubelet {
                 complaints.say(KUBELET, &format!("its files: {error}"));
                 continue;
             }
-            complaints.none();
+            match node.credentials.is_some() && !Path::new(CREDENTIAL_PROGRAMS).is_dir() {
+                true => complaints.say(KUBELET, NO_PROGRAMS),
+                false => complaints.none(),
+            }
             if let Some(supervisor) = &self.supervisor {
                 let args = kubelet::args(&facts, &node, &addresses.addresses);
                 supervisor.declare(kubelet_service(&node, args, &files.digest()));
@@ -131,6 +139,8 @@ struct Files {
     bootstrap: String,
     kubeconfig: String,
     config: String,
+    /// Where it gets credentials of image registries.
+    credentials: Option<Secret>,
 }
 
 impl Files {
@@ -141,13 +151,16 @@ impl Files {
             bootstrap: kubelet::bootstrap_kubeconfig(settings, &server).to_string(),
             kubeconfig: kubeconfig(settings, &server, "kubelet", certificate).to_string(),
             config: kubelet::config(settings, node, static_pods, RESOLVER).to_string(),
+            credentials: node.credentials.clone(),
         }
     }
 
     /// Of what a running kubelet has to be started anew for: not of the token, which only a new node shows.
     fn digest(&self) -> String {
         let digest = Sha256::new().chain_update(&self.kubeconfig);
-        hex::encode(digest.chain_update(&self.config).finalize())
+        let credentials = self.credentials.as_ref().map_or("", |file| file.expose());
+        let digest = digest.chain_update(&self.config);
+        hex::encode(digest.chain_update(credentials).finalize())
     }
 
     fn write(&self, settings: &Settings, node: &Node) -> io::Result<()> {
@@ -157,8 +170,12 @@ impl Files {
         let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
         write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
         let files = [
-            ("bootstrap-kubeconfig", Some(self.bootstrap.as_str())),
+            (
+                "bootstrap-kubeconfig",
+                (!node.is_alone).then_some(self.bootstrap.as_str()),
+            ),
             ("kubelet.yaml", Some(self.config.as_str())),
+            (CREDENTIALS, self.credentials.as_ref().map(Secret::expose)),
         ];
         write_files(Path::new(KUBELET_FILES), 0, &files)?;
         for mount in &node.mounts {

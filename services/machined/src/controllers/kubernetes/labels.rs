@@ -44,7 +44,7 @@ impl Controller for Labels {
             let (Some(config), Some(nodename)) = (config, nodename) else {
                 continue;
             };
-            if Settings::of(&config).is_err() {
+            if Settings::of(&config).is_err() || nodename.skip_node_registration {
                 continue;
             }
             // A node that is not there yet is nothing to complain of; the kubelet's log says why it is not.

@@ -1,7 +1,7 @@
 //! The node's name and addresses in Kubernetes.
 
 use corten_config::Document;
-use corten_kubernetes::{Facts, Settings, kubelet};
+use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ impl Controller for Nodenames {
                 let nodename = Nodename {
                     nodename: in_kubernetes(&name),
                     hostname_version: hostname.metadata().version.to_string(),
-                    skip_node_registration: false,
+                    skip_node_registration: is_alone(&config),
                 };
                 context.put(Draft::new(Nodename::ID, nodename))?;
             }

@@ -1,0 +1,96 @@
+//! What a config adds to the container of a component: what Kubernetes refuses there would keep the component from
+//! running at all, and with it the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::read::{Reader, section};
+use crate::tree::{Content, Node};
+use crate::values::{AbsolutePath, is_variable, quantity};
+
+/// Folders that each component has already; what is in those of its own files it has, too.
+const TAKEN: &[&str] = &["/tmp", "/var/log/audit/kube", "/var/run/kubernetes"];
+const TAKEN_BELOW: &[&str] = &["/system/secrets/", "/system/config/"];
+
+section! {
+    /// What a container asks for, and may take.
+    pub struct Resources [check_resources] {
+        Acted "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
+        Acted "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
+    }
+}
+
+section! {
+    /// A folder of the host in a container.
+    pub struct VolumeMount {
+        Acted "hostPath" host_path: AbsolutePath = "On the node", required;
+        Acted "mountPath" mount_path: AbsolutePath = "In the container", required;
+        Acted "readonly" readonly: bool = "Not to be written to";
+    }
+}
+
+fn check_resources(resources: &Resources, node: &Node, reader: &mut Reader<'_>) {
+    for field in ["requests", "limits"] {
+        let entries = node.get(field).map(Node::entries).unwrap_or_default();
+        reader.within(field, |reader| {
+            for (key, value) in entries {
+                if !matches!(key.name.as_str(), "cpu" | "memory") {
+                    reader.wrong(key.mark, "must hold cpu and memory only");
+                } else if value.text().and_then(quantity).is_none() {
+                    let what = "must be a quantity of Kubernetes such as 250m, 2 or 512Mi";
+                    reader.within(&key.name, |reader| reader.wrong(value.mark, what));
+                }
+            }
+        });
+    }
+    for (name, request) in &resources.requests {
+        let limit = resources.limits.get(name);
+        if let (Some(request), Some(limit)) = (quantity(request), limit.and_then(|l| quantity(l)))
+            && request > limit
+        {
+            let what = format!("must be at most limits.{name}");
+            reader.within("requests", |reader| reader.wrong_in(node, name, &what));
+        }
+    }
+}
+
+/// Complains of variables and mounts that the component has already, or that no container can have.
+pub(crate) fn check_container(node: &Node, reader: &mut Reader<'_>) {
+    let variables = node.get("env").map(Node::entries).unwrap_or_default();
+    reader.within("env", |reader| {
+        for (key, _) in variables {
+            if key.name == "POD_IP" {
+                reader.wrong(
+                    key.mark,
+                    "must not have POD_IP, which the node sets: leave it out",
+                );
+            } else if !is_variable(&key.name) {
+                reader.wrong(key.mark, "has a name that cannot be one of a variable");
+            }
+        }
+    });
+    let Some(Content::List(volumes)) = node.get("extraVolumes").map(|list| &list.content) else {
+        return;
+    };
+    let mut seen = BTreeSet::new();
+    for (number, volume) in volumes.iter().enumerate() {
+        let Some(path) = volume.get("mountPath").and_then(Node::text) else {
+            continue;
+        };
+        let path = path.trim_end_matches('/');
+        let is_taken = |path: &str| {
+            TAKEN.contains(&path) || TAKEN_BELOW.iter().any(|start| path.starts_with(start))
+        };
+        let what = if path.is_empty() || path.contains(':') {
+            "must be a folder without a colon in its name, and not the root"
+        } else if is_taken(path) {
+            "is a folder of the component's own: mount it elsewhere"
+        } else if !seen.insert(path) {
+            "is there twice: give each mount a folder of its own"
+        } else {
+            continue;
+        };
+        reader.within(&format!("extraVolumes[{number}]"), |reader| {
+            reader.wrong_in(volume, "mountPath", what);
+        });
+    }
+}

@@ -1,0 +1,118 @@
+//! What the config says of kube-proxy and flannel beyond their images.
+
+use std::collections::BTreeMap;
+
+use corten_config::Document;
+use corten_config::kinds::{KubeFlannelCNIConfig, KubeProxyConfig};
+use corten_config::v1alpha1;
+use corten_config::values::{Object, quantity};
+use corten_manifests::{Flannel, Resources};
+use serde_json::{Value, json};
+
+use crate::extra::merge;
+use crate::files::with_kind;
+
+/// flannel's backend and its port, unless the config says others.
+const BACKEND: (&str, u16) = ("vxlan", 4789);
+/// What enforces network policies beside flannel.
+const POLICIES: &str = "registry.k8s.io/networking/kube-network-policies:v1.1.1";
+/// What a container of these asks for by itself.
+const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "50Mi")];
+
+/// What kube-proxy and flannel are given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Addons {
+    /// Fields of the `KubeProxyConfiguration`; `None`: kube-proxy has arguments alone.
+    pub proxy_config: Option<Value>,
+    /// What kube-proxy asks for.
+    pub proxy_resources: Resources,
+    /// flannel, without its image.
+    pub flannel: Flannel,
+}
+
+impl Addons {
+    /// What the config says.
+    #[must_use]
+    pub fn of(document: &Document) -> Addons {
+        let proxy = document.all::<KubeProxyConfig>().next();
+        let config = proxy.and_then(|proxy| proxy.config.as_ref());
+        Addons {
+            proxy_config: config.map(Object::json),
+            proxy_resources: proxy
+                .map(|proxy| resources(&proxy.resources, REQUESTS))
+                .unwrap_or_default(),
+            flannel: flannel(document),
+        }
+    }
+}
+
+fn flannel(document: &Document) -> Flannel {
+    let policies = |wanted: Option<bool>| {
+        let wanted = wanted.unwrap_or_default();
+        wanted.then(|| POLICIES.to_owned())
+    };
+    if let Some(own) = document.all::<KubeFlannelCNIConfig>().next() {
+        let extra = own.backend_extra_config.as_ref().map(Object::json);
+        let extra: BTreeMap<String, Value> = match extra {
+            Some(Value::Object(fields)) => fields.into_iter().collect(),
+            _ => BTreeMap::new(),
+        };
+        return Flannel {
+            backend: own.backend_type.clone(),
+            port: own.backend_port,
+            mtu: own.backend_mtu,
+            extra,
+            args: own.extra_args.clone(),
+            resources: resources(&own.resources, REQUESTS),
+            policies_image: policies(own.kube_network_policies_enabled),
+            ..Flannel::default()
+        };
+    }
+    let cni = document.cluster.network.cni.as_ref();
+    let own = cni.map(|cni| cni.flannel.clone()).unwrap_or_default();
+    Flannel {
+        backend: BACKEND.0.to_owned(),
+        port: Some(BACKEND.1),
+        args: own.extra_args,
+        policies_image: policies(own.kube_network_policies_enabled),
+        ..Flannel::default()
+    }
+}
+
+/// The whole `KubeProxyConfiguration`: what arguments say otherwise is in it, and what the config says goes before.
+pub(crate) fn proxy_config(own: &Value, pods: &[String], mode: &str) -> Value {
+    let mut config = json!({
+        "clusterCIDR": pods.join(","),
+        "mode": mode,
+        "conntrack": { "maxPerCore": 0 },
+    });
+    merge(&mut config, own);
+    let fixed = json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": { "kubeconfig": "/etc/kubernetes/kubeconfig" },
+    });
+    merge(&mut config, &fixed);
+    with_kind(
+        &config,
+        "kubeproxy.config.k8s.io/v1alpha1",
+        "KubeProxyConfiguration",
+    )
+}
+
+/// What the config says, and a request of a container that would be above its limit lowered to it: Kubernetes refuses
+/// such a container.
+pub(crate) fn resources(own: &v1alpha1::Resources, usual: [(&str, &str); 2]) -> Resources {
+    let mut requests = own.requests.clone();
+    for (name, usual) in usual {
+        let limit = own.limits.get(name);
+        let is_lower = limit.is_some_and(|limit| quantity(limit) < quantity(usual));
+        if let (Some(limit), true, false) = (limit, is_lower, requests.contains_key(name)) {
+            requests.insert(name.to_owned(), limit.clone());
+        }
+    }
+    Resources {
+        requests,
+        limits: own.limits.clone(),
+    }
+}

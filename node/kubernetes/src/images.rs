@@ -1,0 +1,94 @@
+//! The images of a control plane node.
+
+use corten_config::Document;
+use corten_config::images::bundled;
+use corten_config::kinds::{
+    KubeAPIServerConfig, KubeControllerManagerConfig, KubeCoreDNSConfig, KubeFlannelCNIConfig,
+    KubeNetworkConfig, KubeProxyConfig, KubeSchedulerConfig,
+};
+use corten_config::v1alpha1::CniName;
+
+use crate::Missing;
+
+/// The images of a control plane node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// Of etcd.
+    pub etcd: String,
+    /// Of kube-apiserver.
+    pub api_server: String,
+    /// Of kube-controller-manager.
+    pub controller_manager: String,
+    /// Of kube-scheduler.
+    pub scheduler: String,
+    /// Of kube-proxy; `None`: the cluster runs none.
+    pub proxy: Option<String>,
+    /// Of CoreDNS; `None`: the cluster runs none.
+    pub dns: Option<String>,
+    /// Of flannel; `None`: the cluster runs none.
+    pub flannel: Option<String>,
+}
+
+/// What the config says.
+///
+/// # Errors
+/// [`Missing`] when it names no image of a component.
+pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
+    let cluster = &document.cluster;
+    let server = document.all::<KubeAPIServerConfig>().next();
+    let manager = document.all::<KubeControllerManagerConfig>().next();
+    let scheduler = document.all::<KubeSchedulerConfig>().next();
+    let proxy = document.all::<KubeProxyConfig>().next();
+    let dns = document.all::<KubeCoreDNSConfig>().next();
+    let runs_proxy = match proxy {
+        Some(proxy) => proxy.enabled != Some(false),
+        None => !cluster.proxy.disabled,
+    };
+    let proxy = proxy.map_or(cluster.proxy.image.clone(), |proxy| proxy.image.clone());
+    let old_dns = cluster.core_dns.as_ref();
+    let runs_dns = match dns {
+        Some(dns) => dns.enabled != Some(false),
+        None => !old_dns.is_some_and(|dns| dns.disabled),
+    };
+    let dns = match dns {
+        Some(dns) => dns.image.clone(),
+        None => old_dns.and_then(|dns| dns.image.clone()),
+    };
+    let cni = cluster.network.cni.as_ref();
+    let by_kind = document.all::<KubeFlannelCNIConfig>().next().is_some();
+    // Networks by kind are of a config that has its network plugin by kind, too, or none.
+    let usual_cni = document.all::<KubeNetworkConfig>().next().is_none();
+    let runs_flannel = match cni {
+        Some(cni) => cni.name == CniName::Flannel,
+        None => by_kind || usual_cni,
+    };
+    let usual = |name: &str, upstream: &str| {
+        let bundled = bundled(name).filter(|_| document.uses_bundled_images());
+        bundled.unwrap_or_else(|| upstream.to_owned())
+    };
+    let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
+    Ok(Images {
+        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:v3.6.5-0")),
+        api_server: server
+            .map(|server| server.image.clone())
+            .or_else(|| cluster.api_server.image.clone())
+            .ok_or(Missing("cluster.apiServer.image"))?,
+        controller_manager: manager
+            .and_then(|manager| manager.image.clone())
+            .or_else(|| cluster.controller_manager.image.clone())
+            .ok_or(Missing("cluster.controllerManager.image"))?,
+        scheduler: scheduler
+            .and_then(|scheduler| scheduler.image.clone())
+            .or_else(|| cluster.scheduler.image.clone())
+            .ok_or(Missing("cluster.scheduler.image"))?,
+        proxy: match (runs_proxy, proxy) {
+            (false, _) => None,
+            (true, None) => return Err(Missing("cluster.proxy.image")),
+            (true, image) => image,
+        },
+        dns: runs_dns.then(|| {
+            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.13.1"))
+        }),
+        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:v0.27.4")),
+    })
+}

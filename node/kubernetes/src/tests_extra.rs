@@ -1,0 +1,235 @@
+//! What a config says of Kubernetes beyond the usual.
+
+use std::time::SystemTime;
+
+use corten_config::Document;
+use corten_pki::Algorithm;
+use serde_json::{Value, json};
+
+use super::tests::{document, facts, golden, now, patched, without_digests};
+use crate::certificates::{Authorities, Certificates};
+use crate::files::{Component, components};
+use crate::pods::static_pods;
+use crate::{ControlPlane, Node, Settings, bootstrap_settings, kubelet};
+
+fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
+    let document = patched(patch);
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let node = Node::of(&document, &settings).unwrap();
+    (document, settings, own, node)
+}
+
+fn pods(patch: &str) -> (Vec<Component>, Vec<Value>) {
+    let (document, settings, own, _) = with(patch);
+    let authorities = Authorities::of(&document).unwrap();
+    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let key = document.service_account_key();
+    let all = components(&settings, &own, &authorities, &certificates, key);
+    let pods = static_pods(&settings, &own, &all);
+    (all, pods.into_iter().map(|pod| pod.pod).collect())
+}
+
+fn command(pod: &Value) -> Vec<&str> {
+    let lines = pod.pointer("/spec/containers/0/command").unwrap();
+    let lines = lines.as_array().unwrap().iter();
+    lines.map(|line| line.as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_limit_below_the_usual_request_lowers_it_and_is_told_to_go() {
+    let (_, pods) = pods(
+        "cluster:
+  scheduler:
+    resources: {limits: {memory: 32Mi, cpu: 2}}
+    env: {MESSAGE: 'a $(POD_IP)'}
+",
+    );
+    let container = pods[2].pointer("/spec/containers/0").unwrap();
+    let expected = json!({
+        "requests": { "cpu": "10m", "memory": "32Mi" },
+        "limits": { "cpu": "2", "memory": "32Mi" },
+    });
+    assert_eq!(container["resources"], expected);
+    let variables = &container["env"];
+    assert_eq!(
+        variables[1],
+        json!({ "name": "GOMEMLIMIT", "value": "31876710" })
+    );
+    assert_eq!(variables[2]["value"], "a $$(POD_IP)");
+}
+
+#[test]
+fn an_api_server_that_answers_nobody_unknown_is_looked_at_by_its_port() {
+    let probe = |patch: &str| {
+        let (_, pods) = pods(patch);
+        pods[0]
+            .pointer("/spec/containers/0/livenessProbe")
+            .unwrap()
+            .clone()
+    };
+    let oidc = "cluster: {apiServer: {extraArgs: {oidc-issuer-url: 'https://id.example.org'}}}";
+    assert_eq!(
+        probe(oidc)["tcpSocket"],
+        json!({ "host": "127.0.0.1", "port": 6443 })
+    );
+    for asked in [
+        "{}",
+        "cluster: {apiServer: {extraArgs: {anonymous-auth: 'true'}}}",
+    ] {
+        assert_eq!(probe(asked)["httpGet"]["path"], "/livez", "{asked}");
+    }
+}
+
+#[test]
+fn what_is_added_to_a_list_leaves_the_nodes_own_there() {
+    let (_, pods) = pods("cluster: {controllerManager: {extraArgs: {controllers: -ttl}}}");
+    assert!(command(&pods[1]).contains(&"--controllers=*,-ttl"));
+    let (_, _, _, node) = with("machine: {kubelet: {extraArgs: {node-labels: zone=b}}}");
+    let args = kubelet::args(&facts(), &node, &[]);
+    assert!(
+        args.contains(&"--node-labels=rack=a,zone=b".to_owned()),
+        "{args:?}"
+    );
+}
+
+#[test]
+fn the_kubelet_of_a_node_that_is_alone_asks_no_cluster() {
+    let patch = "machine: {kubelet: {skipNodeRegistration: true}}";
+    let (_, settings, _, node) = with(patch);
+    let args = kubelet::args(&facts(), &node, &[]);
+    assert!(
+        !args.iter().any(|arg| arg.contains("kubeconfig")),
+        "{args:?}"
+    );
+    let config = kubelet::config(&settings, &node, "", "");
+    assert_eq!(config["authorization"]["mode"], "AlwaysAllow");
+    assert_eq!(config["authentication"]["webhook"]["enabled"], false);
+    assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
+    assert_eq!(config["registerWithTaints"], json!([]));
+    let (_, pods) = pods(patch);
+    assert!(
+        !command(&pods[0])
+            .iter()
+            .any(|line| line.starts_with("--advertise-address"))
+    );
+}
+
+#[test]
+fn credentials_of_registries_are_a_file_that_nobody_prints() {
+    let (_, _, _, node) = with(
+        "machine:
+  kubelet:
+    credentialProviderConfig: {providers: [{name: ecr, env: [{name: A, value: hidden}]}]}
+",
+    );
+    let file: Value = serde_json::from_str(node.credentials.as_ref().unwrap().expose()).unwrap();
+    assert_eq!(file["kind"], "CredentialProviderConfig");
+    assert_eq!(file["apiVersion"], "kubelet.config.k8s.io/v1");
+    assert_eq!(file["providers"][0]["name"], "ecr");
+    assert!(!format!("{node:?}").contains("hidden"));
+    let args = kubelet::args(&facts(), &node, &[]);
+    for arg in [
+        "--image-credential-provider-bin-dir=/usr/local/lib/kubelet/credentialproviders",
+        "--image-credential-provider-config=/etc/kubernetes/kubelet-credentialproviderconfig.yaml",
+    ] {
+        assert!(args.contains(&arg.to_owned()), "{args:?}");
+    }
+}
+
+/// A config whose parts of this file are documents with a kind.
+fn by_kind(documents: &str) -> Document {
+    let source = document("").source().to_owned();
+    let source: String = source
+        .lines()
+        .filter(|line| {
+            !["  network:", "  serviceAccount:", "  proxy:"]
+                .iter()
+                .any(|start| line.starts_with(start))
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    Document::parse(format!("{source}{documents}").as_bytes()).unwrap()
+}
+
+#[test]
+fn documents_with_a_kind_give_addons_networks_and_issuers() {
+    let key = corten_pki::new_key(Algorithm::EcdsaP256).unwrap();
+    let indented: String = key.lines().map(|line| format!("    {line}\n")).collect();
+    let document = by_kind(&format!(
+        "---
+apiVersion: v1alpha1
+kind: KubeNetworkConfig
+podSubnets: [10.244.0.0/16]
+serviceSubnets: [10.96.0.0/12]
+nodeCIDRMaskSizeIPv4: 25
+---
+apiVersion: v1alpha1
+kind: KubeProxyConfig
+image: example.org/kube-proxy:v1.37.2
+config: {{conntrack: {{tcpEstablishedTimeout: 1h}}, metricsBindAddress: '0.0.0.0:10249', kind: Other}}
+extraArgs: {{v: 2}}
+resources: {{limits: {{memory: 40Mi}}}}
+---
+apiVersion: v1alpha1
+kind: KubeFlannelCNIConfig
+backendType: wireguard
+backendMTU: 1400
+backendExtraConfig: {{PersistentKeepaliveInterval: 25}}
+extraArgs: [--iface=eth1]
+kubeNetworkPoliciesEnabled: true
+---
+apiVersion: v1alpha1
+kind: KubeServiceAccountConfig
+issuer:
+  issuerURL: https://id.example.org
+  privateKey: |
+{indented}accepted:
+  issuers: [https://old.example.org]
+  audiences: [api]
+  publicKeys: [\"-----BEGIN PUBLIC KEY-----\\nAAAA\\n-----END PUBLIC KEY-----\"]
+"
+    ));
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let node = Node::of(&document, &settings).unwrap();
+    let bootstrap = bootstrap_settings(&settings, &node, &own);
+    golden(
+        "by-kind-bootstrap.json",
+        &json!(format!("{bootstrap:#?}").lines().collect::<Vec<_>>()),
+    );
+    let authorities = Authorities::of(&document).unwrap();
+    let certificates = Certificates::issue(&authorities, &[], SystemTime::now()).unwrap();
+    let key = document.service_account_key();
+    let all = components(&settings, &own, &authorities, &certificates, key);
+    let pods = static_pods(&settings, &own, &all);
+    golden(
+        "by-kind-kube-apiserver.json",
+        &without_digests(pods[0].pod.clone()),
+    );
+    assert!(command(&pods[1].pod).contains(&"--node-cidr-mask-size-ipv4=25"));
+}
+
+#[test]
+fn networks_by_kind_without_a_plugin_by_kind_have_none() {
+    let networks = "---
+apiVersion: v1alpha1
+kind: KubeNetworkConfig
+podSubnets: [10.244.0.0/16]
+serviceSubnets: [10.96.0.0/12]
+---
+apiVersion: v1alpha1
+kind: KubeServiceAccountConfig
+issuer: {issuerURL: 'https://id.example.org', privateKey: KEY}
+";
+    let key = corten_pki::new_key(Algorithm::EcdsaP256).unwrap();
+    let networks = networks.replace("KEY", &json!(key).to_string());
+    let proxy = "---
+apiVersion: v1alpha1
+kind: KubeProxyConfig
+enabled: false
+";
+    let own = ControlPlane::of(&by_kind(&format!("{networks}{proxy}"))).unwrap();
+    assert_eq!(own.images.flannel, None);
+    assert_eq!(own.images.proxy, None);
+}
