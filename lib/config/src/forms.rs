@@ -11,6 +11,7 @@ use crate::kinds::{
 };
 use crate::problem::{Mark, Notes};
 use crate::tree::{Content, Node};
+use crate::v1alpha1::check_pods;
 use crate::values::{Cidr, KeyPair, PemKeyPair};
 
 /// Kinds that say something of the control plane, and so nothing to a worker.
@@ -154,6 +155,7 @@ pub(crate) fn check(document: &Document, notes: &mut Notes) {
     endpoint(root, trees, notes);
     identity(document, root, trees, notes);
     arguments(document, trees, notes);
+    check_pods(trees, notes);
     if document.machine.kind == MachineType::Worker {
         worker(trees, notes);
     }

@@ -108,7 +108,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         "oomScoreAdj": -450,
         "port": 10250,
         "protectKernelDefaults": true,
-        "registerWithTaints": taints,
+        "registerWithTaints": &taints,
         "resolvConf": resolver,
         "rotateCertificates": true,
         "seccompDefault": node.seccomp,
@@ -129,6 +129,13 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     });
     if let Some(own) = &node.config {
         merge(&mut config, own);
+        let own = own.get("registerWithTaints").and_then(Value::as_array);
+        // The node's own keep pods away until machined can: they stay beside those of the config.
+        if let Some(own) = own {
+            let is_new = |taint: &&Value| !own.iter().any(|one| one["key"] == taint["key"]);
+            let all: Vec<&Value> = taints.iter().filter(is_new).chain(own).collect();
+            merge(&mut config, &json!({ "registerWithTaints": all }));
+        }
     }
     if node.is_alone {
         // There is no cluster to ask who somebody is, and what he may do.

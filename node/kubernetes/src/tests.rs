@@ -285,16 +285,9 @@ cluster:
     );
     let bootstrap = bootstrap_settings(&settings, &node, &own);
     assert!(bootstrap.proxy.unwrap().args.contains(&"--v=2".to_owned()));
-    let extra = crate::pods::extra_pods(&document).unwrap();
+    let extra = crate::pods::extra_pods(&document);
     assert_eq!(extra[0].0, "default/own");
     assert_eq!(crate::inline_manifests(&document)[0].0, "mine");
-}
-
-#[test]
-fn a_static_pod_without_a_name_is_refused_by_its_field() {
-    let document = patched("machine: {pods: [{kind: Pod}]}");
-    let why = crate::pods::extra_pods(&document).unwrap_err();
-    assert_eq!(why, "machine.pods[0]: it has no metadata.name: give it one");
 }
 
 /// The usual config with a patch.

@@ -10,7 +10,7 @@ use super::tests::{document, facts, golden, now, patched, without_digests};
 use crate::certificates::{Authorities, Certificates};
 use crate::files::{Component, components};
 use crate::pods::static_pods;
-use crate::{ControlPlane, Node, Settings, bootstrap_settings, kubelet};
+use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
 
 fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
     let document = patched(patch);
@@ -94,6 +94,19 @@ fn what_is_added_to_a_list_leaves_the_nodes_own_there() {
 }
 
 #[test]
+fn taints_of_the_kubelets_configuration_are_beside_the_nodes_own() {
+    let (_, settings, _, node) = with(
+        "machine:
+  kubelet: {extraConfig: {registerWithTaints: [{key: a, effect: NoExecute}]}}
+",
+    );
+    let config = kubelet::config(&settings, &node, "", "");
+    let taints = config["registerWithTaints"].as_array().unwrap();
+    let keys: Vec<&Value> = taints.iter().map(|taint| &taint["key"]).collect();
+    assert_eq!(keys, ["node-role.kubernetes.io/control-plane", "a"]);
+}
+
+#[test]
 fn the_kubelet_of_a_node_that_is_alone_asks_no_cluster() {
     let patch = "machine: {kubelet: {skipNodeRegistration: true}}";
     let (_, settings, _, node) = with(patch);
@@ -135,6 +148,36 @@ fn credentials_of_registries_are_a_file_that_nobody_prints() {
     ] {
         assert!(args.contains(&arg.to_owned()), "{args:?}");
     }
+}
+
+#[test]
+fn manifests_of_elsewhere_are_asked_for_with_their_headers_in_order() {
+    let (document, _, _, node) = with(
+        "
+cluster:
+  network: {cni: {name: custom, urls: ['https://cni.example.org/a.yaml']}}
+  externalCloudProvider: {enabled: true, manifests: ['https://cloud.example.org/b.yaml']}
+  extraManifests: ['https://a.example.org/c.yaml']
+  extraManifestHeaders: {Authorization: hidden}
+",
+    );
+    let all = external_manifests(&document);
+    let fields: Vec<(&str, usize)> = all
+        .iter()
+        .map(|one| (one.field.as_str(), one.headers.len()))
+        .collect();
+    let expected = [
+        ("cluster.network.cni.urls[0]", 0),
+        ("cluster.externalCloudProvider.manifests[0]", 0),
+        ("cluster.extraManifests[0]", 1),
+    ];
+    assert_eq!(fields, expected);
+    assert!(!format!("{all:?}").contains("hidden"));
+    let args = kubelet::args(&facts(), &node, &[]);
+    assert!(
+        args.contains(&"--cloud-provider=external".to_owned()),
+        "{args:?}"
+    );
 }
 
 /// A config whose parts of this file are documents with a kind.

@@ -6,7 +6,10 @@ use super::kube_control_plane::check_image;
 use crate::read::{Reader, section};
 use crate::secret::Secret;
 use crate::tree::Node;
-use crate::v1alpha1::{PROXY, ProxyMode, Resources, check_map, check_port, check_whole_arguments};
+use crate::v1alpha1::{
+    PROXY, ProxyMode, Resources, check_fetched, check_headers, check_map, check_port,
+    check_whole_arguments,
+};
 use crate::values::{Arguments, Object, ObjectName, Url, check_protected};
 
 section! {
@@ -56,11 +59,16 @@ section! {
 
 section! {
     /// A manifest to fetch and apply.
-    pub struct KubeExternalManifestConfig {
+    pub struct KubeExternalManifestConfig [check_external] {
         Acted "name" name: ObjectName = "Names it", required;
         Acted "headers" headers: BTreeMap<String, String> = "Headers of the request", secret;
         Acted "url" url: Url = "Where it is", required;
     }
+}
+
+fn check_external(config: &KubeExternalManifestConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_fetched(std::slice::from_ref(&config.url), node, "url", reader);
+    check_headers(node, "headers", reader);
 }
 
 section! {

@@ -185,7 +185,7 @@ kinds! {
     Acted single KubeProxyConfig;
     Acted single KubeFlannelCNIConfig;
     Acted single KubeCoreDNSConfig;
-    Later named  KubeExternalManifestConfig;
+    Acted named  KubeExternalManifestConfig;
     Acted named  KubeInlineManifestConfig;
     Held  named  DiscoveryServiceConfig;
     Held  single DiscoveryIdentityConfig;

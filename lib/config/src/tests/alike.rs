@@ -277,7 +277,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "cluster.extraManifests",
         "KubeExternalManifestConfig",
         "url",
-        Later,
+        Acted,
     ),
 ];
 

@@ -157,6 +157,16 @@ const SENSELESS: &[(&str, &str, &str)] = &[
         "backendType is required",
     ),
     (
+        "KubeExternalManifestConfig",
+        "name: a\nurl: git://example.org/a.yaml",
+        "url must begin with https:// or http://",
+    ),
+    (
+        "KubeExternalManifestConfig",
+        "name: a\nurl: https://example.org/a.yaml\nheaders: {a b: c}",
+        "headers must hold headers",
+    ),
+    (
         "KubeFlannelCNIConfig",
         "backendType: vxlan\nextraArgs: [iface=eth1]",
         "extraArgs must be arguments with their dashes",
@@ -295,6 +305,21 @@ fn the_old_form_is_held_to_the_same() {
         ),
         (
             "{controlPlane",
+            "{externalCloudProvider: {manifests: ['https://a.example.org/b']}, controlPlane",
+            "externalCloudProvider.manifests needs enabled: true",
+        ),
+        (
+            "{controlPlane",
+            "{extraManifestHeaders: {a: b}, controlPlane",
+            "cluster.extraManifestHeaders is for requests of extraManifests",
+        ),
+        (
+            "{controlPlane",
+            "{inlineManifests: [{name: ' ', contents: a}], controlPlane",
+            "cluster.inlineManifests has a manifest without a name",
+        ),
+        (
+            "{controlPlane",
             "{proxy: {mode: ebpf}, controlPlane",
             "cluster.proxy.mode must be one of",
         ),
@@ -327,6 +352,33 @@ fn arguments_that_would_leave_a_file_without_effect_are_refused_beside_it() {
         let why = format!("{kind} excludes the argument");
         assert!(found.len() == 1 && found[0].contains(&why), "{found:?}");
     }
+}
+
+#[test]
+fn pods_that_the_kubelet_would_not_run_are_refused_by_their_place() {
+    let text = with("").replace("    type:", "    pods: PODS\n    type:");
+    for (pods, why) in [
+        ("[{kind: Pod}]", "machine.pods[0] needs metadata.name"),
+        (
+            "[{kind: Deployment, metadata: {name: a}}]",
+            "machine.pods[0] must have apiVersion: v1 and kind: Pod",
+        ),
+        (
+            "[{metadata: {name: a}}, {metadata: {name: a, namespace: default}}]",
+            "machine.pods[1] has the name and namespace of machine.pods[0]",
+        ),
+        (
+            "[{metadata: {name: kube-scheduler, namespace: kube-system}}]",
+            "machine.pods[0] is called kube-scheduler in kube-system",
+        ),
+    ] {
+        let found = problems(&text.replace("PODS", pods));
+        assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
+    }
+    let pod = "name: a\npod: {metadata: {namespace: b}}";
+    let found = problems(&with(&doc("KubeStaticPodConfig", pod)));
+    let why = "KubeStaticPodConfig a: pod needs metadata.name";
+    assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
 }
 
 #[test]

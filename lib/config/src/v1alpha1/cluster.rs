@@ -32,9 +32,9 @@ section! {
         Held "discovery" discovery: Discovery = "How nodes find each other";
         Acted "etcd" etcd: Option<Etcd> = "etcd";
         Acted "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
-        Later "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
-        Later "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
-        Later "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
+        Acted "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
+        Acted "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
+        Acted "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
         Acted "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
         Acted "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
         Acted "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
@@ -47,6 +47,44 @@ fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
     for manifest in &cluster.inline_manifests {
         if !names.insert(&manifest.name) {
             reader.wrong_in(node, "inlineManifests", "has two manifests of one name");
+        }
+        if manifest.name.trim().is_empty() {
+            let what = "has a manifest without a name: give it one";
+            reader.wrong_in(node, "inlineManifests", what);
+        }
+    }
+    check_fetched(&cluster.extra_manifests, node, "extraManifests", reader);
+    check_headers(node, "extraManifestHeaders", reader);
+    if !cluster.extra_manifest_headers.is_empty() && cluster.extra_manifests.is_empty() {
+        let what = "is for requests of extraManifests, and there are none";
+        reader.wrong_in(node, "extraManifestHeaders", what);
+    }
+}
+
+/// Complains of URLs that nothing on the node fetches from.
+pub(crate) fn check_fetched(urls: &[Url], node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let good =
+        |url: &Url| url.is_empty() || url.starts_with("https://") || url.starts_with("http://");
+    if !urls.iter().all(good) {
+        reader.wrong_in(node, field, "must begin with https:// or http://");
+    }
+}
+
+/// Complains of what no header of a request can be (RFC 9110, section 5).
+pub(crate) fn check_headers(node: &Node, field: &str, reader: &mut Reader<'_>) {
+    let token = |name: &str| {
+        let mark = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        !name.is_empty() && name.chars().all(mark)
+    };
+    let entries = node.get(field).map(Node::entries).unwrap_or_default();
+    for (key, value) in entries {
+        let value = value.text().unwrap_or_default();
+        if !token(&key.name) || value.chars().any(char::is_control) {
+            reader.wrong_in(
+                node,
+                field,
+                "must hold headers: a name without blanks, and a line",
+            );
         }
     }
 }
@@ -97,7 +135,7 @@ section! {
     /// `cluster.network.cni`.
     pub struct Cni [check_cni] {
         Acted "name" name: CniName = "Which plugin";
-        Later "urls" urls: Vec<Url> = "Manifests of a custom one";
+        Acted "urls" urls: Vec<Url> = "Manifests of a custom one";
         Acted "flannel" flannel: FlannelOptions = "Options of flannel";
     }
 }
@@ -111,6 +149,7 @@ fn check_cni(cni: &Cni, node: &Node, reader: &mut Reader<'_>) {
     if !cni.urls.is_empty() && cni.name != CniName::Custom {
         reader.wrong_in(node, "urls", "needs name: custom");
     }
+    check_fetched(&cni.urls, node, "urls", reader);
     if cni.flannel != FlannelOptions::default() && cni.name != CniName::Flannel {
         reader.wrong_in(node, "flannel", "needs name: flannel");
     }
@@ -183,9 +222,16 @@ section! {
 
 section! {
     /// `cluster.externalCloudProvider`.
-    pub struct ExternalCloudProvider {
-        Held "enabled" enabled: bool = "Use one";
-        Held "manifests" manifests: Vec<Url> = "Its manifests";
+    pub struct ExternalCloudProvider [check_cloud] {
+        Acted "enabled" enabled: bool = "Use one";
+        Acted "manifests" manifests: Vec<Url> = "Its manifests";
+    }
+}
+
+fn check_cloud(provider: &ExternalCloudProvider, node: &Node, reader: &mut Reader<'_>) {
+    check_fetched(&provider.manifests, node, "manifests", reader);
+    if !provider.enabled && !provider.manifests.is_empty() {
+        reader.wrong_in(node, "manifests", "needs enabled: true");
     }
 }
 

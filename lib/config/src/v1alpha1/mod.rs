@@ -7,6 +7,7 @@ mod features;
 mod kubernetes;
 mod machine;
 mod network;
+mod pods;
 mod registries;
 
 use crate::read::{Reader, section};
@@ -19,6 +20,7 @@ pub use features::*;
 pub use kubernetes::*;
 pub use machine::*;
 pub use network::*;
+pub(crate) use pods::check_pods;
 pub use registries::*;
 
 section! {

@@ -6,6 +6,7 @@ mod scheduler;
 
 use corten_config::Document;
 use corten_config::kinds::KubeStaticPodConfig;
+use corten_config::values::Object;
 use corten_manifests::Resources;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -59,29 +60,19 @@ pub fn static_pods(
 }
 
 /// The pods that the config itself has, each with its id: `namespace/name`.
-///
-/// # Errors
-/// The field, and what it lacks.
-pub fn extra_pods(document: &Document) -> Result<Vec<(String, Value)>, String> {
-    let old = document.machine.pods.iter().enumerate();
-    let old = old.map(|(number, pod)| (format!("machine.pods[{number}]"), pod.json()));
-    let by_kind = document.all::<KubeStaticPodConfig>().filter_map(|config| {
-        let pod = config.pod.as_ref()?.json();
-        Some((format!("KubeStaticPodConfig {}", &*config.name), pod))
-    });
-    old.chain(by_kind)
-        .map(|(field, pod)| {
-            let text = |path: &str| pod.pointer(path).and_then(Value::as_str);
-            let name = text("/metadata/name")
-                .ok_or_else(|| format!("{field}: it has no metadata.name: give it one"))?;
-            if text("/kind").is_some_and(|kind| kind != "Pod") {
-                return Err(format!("{field}: its kind must be Pod"));
-            }
-            let namespace = text("/metadata/namespace").unwrap_or("default");
-            let id = format!("{namespace}/{name}");
-            Ok((id, pod))
-        })
-        .collect()
+#[must_use]
+pub fn extra_pods(document: &Document) -> Vec<(String, Value)> {
+    let old = document.machine.pods.iter();
+    let by_kind = document.all::<KubeStaticPodConfig>();
+    let by_kind = by_kind.filter_map(|config| config.pod.as_ref());
+    let pods = old.chain(by_kind).map(Object::json);
+    pods.map(|pod| {
+        let text = |path: &str| pod.pointer(path).and_then(Value::as_str);
+        let namespace = text("/metadata/namespace").unwrap_or("default");
+        let name = text("/metadata/name").unwrap_or_default();
+        (format!("{namespace}/{name}"), pod)
+    })
+    .collect()
 }
 
 /// What differs from one component to the other.

@@ -20,6 +20,7 @@ use corten_config::{Document, Patch, Problems};
 use crate::cmdline::Cmdline;
 use crate::network::seed::{Files, NAMES, Place};
 pub use patience::look;
+pub(crate) use url::get_with;
 pub use url::{Facts, shown};
 pub use volume::find as read_volume;
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_config::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 
@@ -131,7 +132,15 @@ pub fn shown(template: &str) -> String {
 /// # Errors
 /// The text says what the server or the network did.
 pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
-    read(ask(url).map_err(|error| told(&error))?)
+    get_with(url, &[])
+}
+
+/// The same with headers, each a name and a value that may be a secret.
+///
+/// # Errors
+/// As [`get`].
+pub(crate) fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
+    read(ask(url, headers).map_err(|error| told(&error))?)
 }
 
 /// The same for a file that need not be there (404: RFC 9110, section 15.5.5).
@@ -139,7 +148,7 @@ pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
 /// # Errors
 /// As [`get`].
 pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
-    match ask(url) {
+    match ask(url, &[]) {
         Ok(answer) => read(answer).map(Some),
         Err(ureq::Error::StatusCode(404)) => Ok(None),
         Err(error) => Err(told(&error)),
@@ -163,9 +172,14 @@ fn told(error: &ureq::Error) -> String {
 
 type Answer = http::Response<ureq::Body>;
 
-fn ask(url: &str) -> Result<Answer, ureq::Error> {
+fn ask(url: &str, headers: &[(String, Secret)]) -> Result<Answer, ureq::Error> {
     let agent: Agent = https::config(PATIENCE).build().into();
-    agent.get(url).call()
+    let request = headers
+        .iter()
+        .fold(agent.get(url), |request, (name, value)| {
+            request.header(name, value.expose())
+        });
+    request.call()
 }
 
 fn read(mut answer: Answer) -> Result<Vec<u8>, String> {
@@ -289,6 +303,27 @@ mod tests {
                 assert!(error.contains(expected), "{location}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn headers_are_sent_and_told_to_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a", listener.local_addr().unwrap());
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            stream.write_all(answer).unwrap();
+            String::from_utf8_lossy(&request[..length]).to_lowercase()
+        });
+        let headers = [("X-Token".to_owned(), Secret::new("secret"))];
+        assert_eq!(get_with(&url, &headers).unwrap(), b"ok");
+        let request = asked.join().unwrap();
+        assert!(request.contains("x-token: secret"), "{request}");
+        let bad = [("X-Token".to_owned(), Secret::new("secret\n"))];
+        let error = get_with("http://127.0.0.1:1/", &bad).unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use tokio::sync::watch;
 
-use super::{Complaints, next};
+use super::next;
 use crate::resources::kubernetes::StaticPod;
 
 #[derive(Debug, Clone)]
@@ -28,18 +28,9 @@ impl Controller for ExtraPods {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
-        let mut complaints = Complaints::default();
         loop {
             let config = next(&mut self.config, context).await;
-            let pods = match config.as_ref().map(extra_pods).transpose() {
-                Ok(pods) => pods.unwrap_or_default(),
-                // Those of before go on.
-                Err(why) => {
-                    complaints.say("static pods", &why);
-                    continue;
-                }
-            };
-            complaints.none();
+            let pods = config.as_ref().map(extra_pods).unwrap_or_default();
             context.start_outputs();
             for (id, pod) in pods {
                 context.put(Draft::new(&id, StaticPod(pod)))?;

@@ -1,18 +1,24 @@
-//! Gives a new cluster what it runs: the bootstrap manifests, once the API server answers.
+//! Gives a cluster what it runs, once the API server answers: the bootstrap manifests, those that the config holds, and
+//! those it names.
 
 use std::time::Duration;
 
-use corten_cluster::{Existing, Failed, Report};
+use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
-use corten_kubernetes::{ControlPlane, Node, Settings, bootstrap_settings, inline_manifests};
+use corten_kubernetes::{
+    ControlPlane, ExternalManifest, Node, Settings, bootstrap_settings, external_manifests,
+    inline_manifests,
+};
 use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::access::connect;
 use super::{Complaints, next};
+use crate::acquire::get_with;
 use crate::console;
 use crate::describe;
 use crate::resources::kubernetes::{ManifestStatus, StaticPod};
@@ -39,7 +45,7 @@ impl Controller for Manifests {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
-        let mut applied: Vec<Manifest> = Vec::new();
+        let mut given = Given::default();
         let mut complaints = Complaints::default();
         loop {
             let config = next(&mut self.config, context).await;
@@ -51,50 +57,124 @@ impl Controller for Manifests {
                 continue;
             }
             while !self.config.has_changed().unwrap_or_default() {
-                match apply(&config, &applied).await {
-                    Ok(manifests) => {
-                        complaints.none();
-                        let manifests_applied = manifests
-                            .iter()
-                            .map(|manifest| manifest.id.clone())
-                            .collect();
-                        applied = manifests;
-                        let status = ManifestStatus { manifests_applied };
-                        context.put(Draft::new(ManifestStatus::ID, status))?;
-                        break;
-                    }
-                    Err(why) => {
-                        complaints.say("manifests of the cluster", &why);
-                        sleep(PAUSE).await;
-                    }
+                let outcome = given.all(&config).await;
+                if !given.applied.is_empty() {
+                    let ids = given.applied.iter().map(|manifest| manifest.id.clone());
+                    let status = ManifestStatus {
+                        manifests_applied: ids.collect(),
+                    };
+                    context.put(Draft::new(ManifestStatus::ID, status))?;
                 }
+                let Err(why) = outcome else {
+                    complaints.none();
+                    break;
+                };
+                complaints.say("manifests of the cluster", &why);
+                sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// Applies what this config gives to the cluster, unless it is what `applied` says.
-async fn apply(config: &Document, applied: &[Manifest]) -> Result<Vec<Manifest>, String> {
-    let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
-    let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
+/// What the cluster has been given, and what was fetched for it.
+#[derive(Default)]
+struct Given {
+    applied: Vec<Manifest>,
+    fetched: Vec<(ExternalManifest, Manifest)>,
+}
+
+impl Given {
+    /// Gives the cluster what this config has for it and it has not been given yet. What cannot be had or read keeps
+    /// nothing else back.
+    async fn all(&mut self, config: &Document) -> Result<(), String> {
+        let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
+        let (own, mut troubles) = own(config, &settings)?;
+        let external = external_manifests(config);
+        self.applied.retain(|manifest| {
+            let is_external = external.iter().any(|one| one.field == manifest.id);
+            is_external || own.contains(manifest)
+        });
+        self.fetched.retain(|(one, _)| external.contains(one));
+        if troubles.is_empty() && self.has(&own) && external.iter().all(|one| self.has_fetched(one))
+        {
+            return Ok(());
+        }
+        let cluster = connect(config, &settings, &settings.local_endpoint())?;
+        cluster.is_ready().await.map_err(|error| describe(&error))?;
+        if let Err(why) = self.apply(&cluster, own).await {
+            troubles.push(why);
+        }
+        for one in external {
+            let field = one.field.clone();
+            let applied = match self.fetch(one).await {
+                Ok(manifest) => self.apply(&cluster, vec![manifest]).await,
+                Err(why) => Err(why),
+            };
+            if let Err(why) = applied {
+                troubles.push(format!("{field}: {why}"));
+            }
+        }
+        match troubles.is_empty() {
+            true => Ok(()),
+            false => Err(troubles.join("; ")),
+        }
+    }
+
+    fn has(&self, manifests: &[Manifest]) -> bool {
+        manifests.iter().all(|one| self.applied.contains(one))
+    }
+
+    fn has_fetched(&self, wanted: &ExternalManifest) -> bool {
+        let mut fetched = self.fetched.iter();
+        fetched.any(|(one, manifest)| one == wanted && self.applied.contains(manifest))
+    }
+
+    async fn apply(&mut self, cluster: &Cluster, manifests: Vec<Manifest>) -> Result<(), String> {
+        if self.has(&manifests) {
+            return Ok(());
+        }
+        let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
+        let objects: Vec<_> = objects.cloned().collect();
+        told(&cluster.apply(&objects, Existing::Keep).await)?;
+        self.applied
+            .retain(|old| !manifests.iter().any(|new| new.id == old.id));
+        self.applied.extend(manifests);
+        Ok(())
+    }
+
+    /// The manifest of there, asked for once.
+    async fn fetch(&mut self, wanted: ExternalManifest) -> Result<Manifest, String> {
+        if let Some((_, manifest)) = self.fetched.iter().find(|(one, _)| *one == wanted) {
+            return Ok(manifest.clone());
+        }
+        let asked = wanted.clone();
+        let bytes = spawn_blocking(move || get_with(asked.url.expose(), &asked.headers)).await;
+        let bytes = bytes.map_err(|error| describe(&error))??;
+        let text = String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8".to_owned())?;
+        let manifest = Manifest {
+            id: wanted.field.clone(),
+            objects: read(&text).map_err(|error| error.to_string())?,
+        };
+        self.fetched.push((wanted, manifest.clone()));
+        Ok(manifest)
+    }
+}
+
+/// What the config itself holds, and what of it cannot be read.
+fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<String>), String> {
+    let node = Node::of(config, settings).map_err(|missing| missing.to_string())?;
     let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
     let token = BootstrapToken::parse(&settings.token)
         .map_err(|error| format!("cluster.token: {error}"))?;
-    let mut manifests = bootstrap(&bootstrap_settings(&settings, &node, &own), &token);
+    let mut manifests = bootstrap(&bootstrap_settings(settings, &node, &own), &token);
+    let mut troubles = Vec::new();
     for (name, text) in inline_manifests(config) {
-        let objects = read(text.expose());
-        let objects = objects.map_err(|error| format!("inline manifest {name}: {error}"))?;
-        manifests.push(Manifest { id: name, objects });
+        match read(text.expose()) {
+            Ok(objects) => manifests.push(Manifest { id: name, objects }),
+            Err(error) => troubles.push(format!("inline manifest {name}: {error}")),
+        }
     }
-    if manifests == applied {
-        return Ok(manifests);
-    }
-    let cluster = connect(config, &settings, &settings.local_endpoint())?;
-    cluster.is_ready().await.map_err(|error| describe(&error))?;
-    let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
-    let objects: Vec<_> = objects.cloned().collect();
-    told(&cluster.apply(&objects, Existing::Keep).await)?;
-    Ok(manifests)
+    Ok((manifests, troubles))
 }
 
 fn told(report: &Report) -> Result<(), String> {
@@ -106,5 +186,45 @@ fn told(report: &Report) -> Result<(), String> {
     match report.failed.first() {
         None => Ok(()),
         Some(Failed { object, reason }) => Err(format!("{object}: {reason}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use corten_config::Secret;
+
+    use super::*;
+
+    /// Answers one request.
+    fn server(body: &'static str) -> ExternalManifest {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a.yaml", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            let length = body.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        ExternalManifest {
+            field: "cluster.extraManifests[0]".to_owned(),
+            url: Secret::new(url),
+            headers: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_manifest_of_elsewhere_is_asked_for_once() {
+        let mut given = Given::default();
+        let wanted = server("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n");
+        let first = given.fetch(wanted.clone()).await.unwrap();
+        assert_eq!(first.id, "cluster.extraManifests[0]");
+        assert_eq!(first.objects[0]["metadata"]["name"], "a");
+        assert_eq!(given.fetch(wanted).await, Ok(first));
+        let error = given.fetch(server("no: manifest")).await.unwrap_err();
+        assert!(error.contains("object 1"), "{error}");
     }
 }

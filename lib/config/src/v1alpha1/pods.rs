@@ -1,0 +1,68 @@
+//! Static pods of the config: what the kubelet does not run, it only writes of into its log.
+
+use std::collections::BTreeMap;
+
+use crate::problem::Notes;
+use crate::tree::{Content, Node};
+
+/// Pods of the node's own, all in one namespace.
+const OWN: (&str, &[&str]) = (
+    "kube-system",
+    &[
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    ],
+);
+
+/// Notes pods that are none, and those that would be there twice. What is wrong with a document as such has been
+/// noted.
+pub(crate) fn check_pods(trees: &[Node], notes: &mut Notes) {
+    let kind = |tree: &&Node| tree.get("kind").and_then(Node::text) == Some("KubeStaticPodConfig");
+    let by_kind = trees.iter().filter(kind).filter_map(|tree| {
+        let name = tree.get("name").and_then(Node::text).unwrap_or_default();
+        Some((format!("KubeStaticPodConfig {name}: pod"), tree.get("pod")?))
+    });
+    let root = trees.iter().find(|tree| tree.get("kind").is_none());
+    let list = root.and_then(|root| root.get("machine")?.get("pods"));
+    let items = match list.map(|list| &list.content) {
+        Some(Content::List(items)) => items.as_slice(),
+        _ => &[],
+    };
+    let old = items.iter().enumerate();
+    let old = old.map(|(number, pod)| (format!("machine.pods[{number}]"), pod));
+    let mut seen: BTreeMap<(String, String), String> = BTreeMap::new();
+    for (path, pod) in old.chain(by_kind) {
+        let what = match identity(pod) {
+            Err(what) => what.to_owned(),
+            Ok((namespace, name)) if namespace == OWN.0 && OWN.1.contains(&name) => {
+                format!("is called {name} in {namespace} as a pod of the node's own: rename it")
+            }
+            Ok((namespace, name)) => {
+                let identity = (namespace.to_owned(), name.to_owned());
+                match seen.insert(identity, path.clone()) {
+                    None => continue,
+                    Some(first) => format!("has the name and namespace of {first}: rename one"),
+                }
+            }
+        };
+        let path = crate::problem::printable(&path);
+        notes.add(pod.mark, &path, format!("{path} {what}"));
+    }
+}
+
+/// Namespace and name.
+fn identity(pod: &Node) -> Result<(&str, &str), &'static str> {
+    let is = |field: &str, wanted: &str| {
+        let given = pod.get(field).and_then(Node::text);
+        given.is_none_or(|given| given == wanted)
+    };
+    if !is("kind", "Pod") || !is("apiVersion", "v1") {
+        return Err("must have apiVersion: v1 and kind: Pod");
+    }
+    let metadata = pod.get("metadata");
+    let text = |field: &str| metadata.and_then(|metadata| metadata.get(field)?.text());
+    let name = text("name").filter(|name| !name.is_empty());
+    let name = name.ok_or("needs metadata.name: give it one")?;
+    Ok((text("namespace").unwrap_or("default"), name))
+}
