@@ -1,6 +1,6 @@
 //! What Kubernetes would not take, in both forms.
 
-use super::{bare, doc, future, future_problems, good, problems};
+use super::{bare, doc, future_problems, good, problems};
 
 /// A kind, the fields of a document of it, and what is wrong with them.
 const SENSELESS: &[(&str, &str, &str)] = &[
@@ -379,22 +379,6 @@ fn pods_that_the_kubelet_would_not_run_are_refused_by_their_place() {
     let found = problems(&with(&doc("KubeStaticPodConfig", pod)));
     let why = "KubeStaticPodConfig a: pod needs metadata.name";
     assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
-}
-
-#[test]
-fn only_volumes_the_node_has_are_mounted_by_the_config() {
-    let other = with(&doc("VolumeConfig", "name: ETCD\nmount: {secure: true}"));
-    let found = problems(&other);
-    assert!(
-        found.len() == 1 && found[0].contains("mount is for STATE and EPHEMERAL only"),
-        "{found:?}"
-    );
-    future(&other);
-    let times = with(&doc(
-        "VolumeConfig",
-        "name: STATE\nmount: {disableAccessTime: true}",
-    ));
-    assert!(problems(&times)[0].contains("not supported yet: mount.disableAccessTime"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::kinds::with;
-use super::{document, good, problems};
+use super::{doc, document, future, good, problems};
 use crate::kinds::{ExistingVolumeConfig, RawVolumeConfig, UserVolumeConfig, VolumeType};
 use crate::values::{DiskFacts, MaxSize, Size};
 
@@ -137,4 +137,18 @@ fn one_place_is_for_one_volume() {
     let two = two.replace("ExistingVolumeConfig", "RawVolumeConfig");
     let two = two.replace("discovery: {volumeSelector: {match: 'true'}}", ON_DISK) + "}";
     assert_eq!(problems(&with("UserVolumeConfig", &two)), [""; 0]);
+}
+
+#[test]
+fn only_volumes_the_node_has_are_mounted_by_the_config() {
+    let volume = |fields| format!("{}{}", good(), doc("VolumeConfig", fields));
+    let other = volume("name: ETCD\nmount: {secure: true}");
+    let found = problems(&other);
+    assert!(
+        found.len() == 1 && found[0].contains("mount is for STATE and EPHEMERAL only"),
+        "{found:?}"
+    );
+    future(&other);
+    let times = volume("name: STATE\nmount: {disableAccessTime: true}");
+    assert!(problems(&times)[0].contains("not supported yet: mount.disableAccessTime"));
 }
