@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "corten-kubernetes",
         &["corten-config", "corten-manifests", "corten-pki"],
     ),
+    ("corten-installer", &[]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -48,6 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-dial",
             "corten-etcd",
             "corten-extension",
+            "corten-installer",
             "corten-kubernetes",
             "corten-luks",
             "corten-manifests",
@@ -69,7 +71,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "registryd",
-        &["corten-api", "corten-daemon", "corten-extension"],
+        &[
+            "corten-api",
+            "corten-daemon",
+            "corten-extension",
+            "corten-installer",
+        ],
     ),
     (
         "syslogd",
@@ -101,7 +108,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "mkimage",
-        &["corten-config", "corten-extension", "corten-meta"],
+        &[
+            "corten-config",
+            "corten-extension",
+            "corten-installer",
+            "corten-meta",
+        ],
     ),
     ("qemu", &[]),
     ("chaos", &[]),

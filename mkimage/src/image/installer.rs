@@ -79,8 +79,16 @@ fn labels(release: &Release) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use corten_extension::archive::{Wanted, take_file};
+    use corten_installer::{check, version};
+
     use super::*;
-    use crate::image::testing::{Scratch, host, noise, release, text};
+    use crate::image::testing::{Scratch, host, noise, release, stub, text};
+    use crate::image::uki;
+    use crate::secure_boot::enrolment::{self, Variable};
+    use crate::secure_boot::{Signer, tests::development};
 
     #[test]
     fn every_digest_leads_to_its_blob_and_the_layer_to_the_files() {
@@ -125,5 +133,87 @@ mod tests {
         let layer = scratch.file("layer.tar", &blob(&manifest["layers"][0]));
         let listing = host("tar", &["-tf", text(&layer)]);
         assert!(listing.ends_with("amd64/corten.efi\nusr/install/amd64/systemd-boot.efi\n"));
+    }
+
+    /// A unified kernel image of this text of os-release.
+    fn image(scratch: &Scratch, name: &str, os_release: &str, key: &Variable) -> PathBuf {
+        let program = scratch.file("program", &stub());
+        let out = scratch.path(name);
+        let parts = uki::Uki {
+            stub: &program,
+            vmlinuz: &program,
+            initramfs: &scratch.file("initramfs", &noise(999)),
+            cmdline: "console=ttyS0",
+            os_release,
+            uname: "6.12.1",
+            signer: &Signer::read(&development(), key).unwrap(),
+        };
+        uki::build(&out, &release(), &parts).unwrap();
+        out
+    }
+
+    const NEXT: &str = "ID=corten\nIMAGE_VERSION=\"1.3.0\"\n";
+
+    #[test]
+    fn a_node_takes_the_image_out_of_the_installer_it_names_and_reads_its_version() {
+        let scratch = Scratch::new();
+        let uki = image(&scratch, "next", NEXT, &enrolment::DB);
+        let parts = Installer {
+            uki: &uki,
+            sd_boot: &uki,
+            grub: None,
+        };
+        let archive = scratch.path("installer.tar");
+        build(&archive, &release(), &parts).unwrap();
+        let taken = scratch.path("taken");
+        let wanted = Wanted {
+            architecture: "amd64",
+            digest: None,
+        };
+        let take = |path: &str| {
+            let contents = tempfile::tempdir_in(scratch.path("")).unwrap();
+            take_file(&archive, wanted, path, (&taken, contents.path()))
+        };
+        let error = take("usr/install/amd64/other").unwrap_err().to_string();
+        assert!(error.contains("/usr/install/amd64/other"), "{error}");
+        take("usr/install/amd64/corten.efi").unwrap();
+        assert_eq!(version(&taken).unwrap(), "1.3.0");
+    }
+
+    #[test]
+    fn a_node_starts_only_what_the_key_of_its_own_image_has_signed() {
+        let scratch = Scratch::new();
+        let running = image(&scratch, "running", NEXT, &enrolment::DB);
+        let next = image(&scratch, "next", NEXT, &enrolment::DB);
+        assert_eq!(check(&next, &running, "amd64").unwrap().version, "1.3.0");
+        let strange = image(&scratch, "strange", NEXT, &enrolment::KEK);
+        let foreign = image(&scratch, "foreign", "ID=debian\n", &enrolment::DB);
+        let whole = std::fs::read(&next).unwrap();
+        let text = whole
+            .windows(5)
+            .position(|bytes| bytes == b"1.3.0")
+            .unwrap();
+        let changed = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            scratch.file(&format!("changed{at}"), &bytes)
+        };
+        let unsigned = scratch.file("unsigned", &stub());
+        let short = scratch.file("short", &whole[..whole.len() - 100]);
+        for (image, architecture, why) in [
+            (strange, "amd64", "key"),
+            (foreign, "amd64", "another system's"),
+            (changed(text), "amd64", "sign"),
+            (changed(whole.len() - 40), "amd64", "sign"),
+            (unsigned, "amd64", ".osrel"),
+            (short, "amd64", "sign"),
+            (scratch.file("empty", b""), "amd64", "no EFI program"),
+            (next.clone(), "arm64", "architecture"),
+        ] {
+            let error = check(&image, &running, architecture)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why), "{}: {error}", image.display());
+        }
     }
 }

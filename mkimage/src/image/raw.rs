@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use corten_installer::Entry;
 use gptman::{GPT, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
@@ -63,8 +64,6 @@ const TABLE_END: u64 = 34 * SECTOR;
 const UKIS: u64 = 3;
 /// Room for UKIs that grow; also what firmware vendors and other systems take as the least.
 const SMALLEST_ESP: u64 = 256 * MIB;
-/// How often systemd-boot starts a new UKI that nobody marks good before it falls back.
-pub const TRIES: u32 = 3;
 /// Attribute of the BIOS partition: legacy BIOS bootable.
 const LEGACY_BOOT: u64 = 1 << 2;
 
@@ -128,9 +127,9 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     })
 }
 
-/// The UKI's name on the ESP, with its boot counter: the Boot Loader Specification's `+<tries>`.
-pub fn uki_name(release: &Release) -> String {
-    format!("corten-{}+{TRIES}.efi", release.version)
+/// The UKI's boot entry on a new disk: it has its tries before it.
+fn new_entry(release: &Release) -> Entry {
+    Entry::new(&release.version, 0)
 }
 
 /// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. Firmware
@@ -160,15 +159,16 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
             Content::File(disk.sd_boot.to_owned()),
         ),
         (
-            format!("EFI/Linux/{}", uki_name(release)),
+            format!("EFI/Linux/{}", new_entry(release)),
             Content::File(disk.uki.to_owned()),
         ),
     ];
     files.extend(loader_files(disk.enrol));
     if disk.grub.is_some() {
         // A UKI that booted well loses its counter; one that did not yet carries `+left-done`.
-        let paths = ["", "+*"]
-            .map(|counter| format!("($root)/EFI/Linux/corten-{}{counter}.efi", release.version));
+        let good = new_entry(release).good().to_string();
+        let stem = good.trim_end_matches(".efi");
+        let paths = ["", "+*"].map(|counter| format!("($root)/EFI/Linux/{stem}{counter}.efi"));
         let entry = grub::Entry::new(&output::read(disk.uki)?, paths.to_vec())?;
         let config = grub::config(&[], &[entry]);
         files.push((

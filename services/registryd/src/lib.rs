@@ -1,8 +1,8 @@
 //! Images that are no containers: the image cache of a node as a registry, which containerd pulls from before it
-//! asks the network; and system extensions, checked and unpacked.
+//! asks the network; system extensions, checked and unpacked; and the kernel image of an installer.
 //!
 //! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories in the layout of `cache.rs`,
-//! and `/healthz`; the way of an extension from its image to a directory (`unpack.rs`).
+//! and `/healthz`; the way of an extension (`unpack.rs`) and of a kernel image (`uki.rs`) from an OCI image to a directory.
 //! Never does, as a server: write, follow a link, open what is outside of its directories, hand out a byte that
 //! does not match its digest, keep more in memory than its bounds. Never does, with an extension: mount it.
 //! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, to which it says that it is ready, and
@@ -18,6 +18,7 @@ mod refusal;
 mod request;
 mod respond;
 mod server;
+mod uki;
 mod unpack;
 mod verify;
 
@@ -31,12 +32,13 @@ use corten_api::IMAGE_CACHE_PORT;
 
 pub use cache::Cache;
 pub use server::serve;
+use uki::Uki;
 use unpack::Unpack;
 
 /// Files are read on these; each costs memory while it idles.
 const BLOCKING_THREADS: usize = 4;
 
-/// The image cache as a read-only registry, and system extensions unpacked.
+/// The image cache as a read-only registry; extensions and installers, checked and unpacked.
 #[derive(Debug, Parser)]
 #[command(name = "registryd", version = corten_api::VERSION)]
 struct Options {
@@ -50,6 +52,8 @@ enum Task {
     Serve(Service),
     /// Check a system extension and put its files into a new directory.
     Unpack(Unpack),
+    /// Take the unified kernel image out of an installer, and check it.
+    Uki(Uki),
 }
 
 #[derive(Debug, Args)]
@@ -71,6 +75,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         async |options: Options| match options.task {
             Task::Serve(service) => listen_and_serve(service).await,
             Task::Unpack(unpack) => unpack.run().await,
+            Task::Uki(uki) => uki.run().await,
         },
     )
 }

@@ -55,7 +55,8 @@ impl Unpack {
     }
 }
 
-fn make_empty(directory: &Path) -> io::Result<()> {
+/// Makes a directory new.
+pub(crate) fn make_empty(directory: &Path) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

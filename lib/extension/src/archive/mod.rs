@@ -67,6 +67,11 @@ pub enum EntryKind {
 /// # Errors
 /// What is wrong with the archive, its manifest or one of its files.
 pub fn read(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Extension, Problem> {
+    extension(tree(archive, wanted, scratch)?)
+}
+
+/// The layers of the image laid over each other, with their contents in `scratch`.
+fn tree(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Tree, Problem> {
     let broken = |error: &io::Error| {
         let remedy = "write it again: skopeo copy docker://IMAGE oci-archive:FILE";
         Problem::new(archive.display().to_string(), error.to_string(), remedy)
@@ -78,7 +83,36 @@ pub fn read(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Extens
         let blob = layout.layer(layer).map_err(|error| broken(&error))?;
         tree.apply(blob).map_err(|error| broken(&error))?;
     }
-    extension(tree)
+    Ok(tree)
+}
+
+/// Puts the file `path` (without its leading `/`) of the image at `to`, on the file system of `scratch`, an empty
+/// directory.
+///
+/// # Errors
+/// What is wrong with the archive, or that the image has no such file.
+pub fn take_file(
+    archive: &Path,
+    wanted: Wanted<'_>,
+    path: &str,
+    (to, scratch): (&Path, &Path),
+) -> Result<(), Problem> {
+    let mut nodes = tree(archive, wanted, scratch)?.into_nodes();
+    let Some(Content::File(content)) = nodes.remove(path).map(|node| node.content) else {
+        let remedy = "check that this is the image of an installer for this machine's architecture";
+        return Err(Problem::new(
+            format!("/{path}"),
+            "there is no such file",
+            remedy,
+        ));
+    };
+    fs::rename(content, to).map_err(|error| {
+        Problem::new(
+            to.display().to_string(),
+            error.to_string(),
+            "free disk space",
+        )
+    })
 }
 
 /// Holds the tree against the rules: `manifest.yaml` and `rootfs` at the top, and nothing else.

@@ -1,0 +1,79 @@
+//! Which entry the boot loader starts: systemd-boot's order (`boot_entry_compare` of its `boot.c`; Boot Loader
+//! Specification, "Sorting") for entries of one sort key, as all of ours have.
+
+use std::cmp::Ordering;
+
+use uapi_version::strverscmp;
+
+use crate::Entry;
+
+/// An entry, and the version that its image tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// The file.
+    pub entry: Entry,
+    /// `IMAGE_VERSION` of the image's os-release.
+    pub version: String,
+}
+
+/// The entry that is started when nobody chooses another.
+#[must_use]
+pub fn first(installed: &[Installed]) -> Option<&Installed> {
+    installed.iter().min_by(|a, b| compare(a, b))
+}
+
+/// The order of the menu: the first is started.
+fn compare(a: &Installed, b: &Installed) -> Ordering {
+    let left = |one: &Installed| one.entry.counter.map(|counter| counter.left);
+    let done = |one: &Installed| one.entry.counter.map(|counter| counter.done);
+    let is_bad = a.entry.is_bad().cmp(&b.entry.is_bad());
+    is_bad
+        .then_with(|| strverscmp(&b.version, &a.version))
+        .then_with(|| strverscmp(&b.entry.id(), &a.entry.id()))
+        .then_with(|| match (left(a), left(b)) {
+            (Some(a), Some(b)) => b.cmp(&a),
+            _ => Ordering::Equal,
+        })
+        .then_with(|| match (done(a), done(b)) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            _ => Ordering::Equal,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_of(entries: &[(&str, &str)]) -> String {
+        let installed = entries.iter().map(|(name, version)| Installed {
+            entry: Entry::parse(name).unwrap(),
+            version: (*version).to_owned(),
+        });
+        let installed: Vec<Installed> = installed.collect();
+        first(&installed).unwrap().entry.to_string()
+    }
+
+    #[test]
+    fn the_newest_that_is_not_bad_is_started() {
+        let (old, new) = (("corten-1.9.0.efi", "1.9.0"), "1.10.0");
+        for (name, started) in [
+            ("corten-1.10.0.efi", "corten-1.10.0.efi"),
+            ("corten-1.10.0+3.efi", "corten-1.10.0+3.efi"),
+            ("corten-1.10.0+1-2.efi", "corten-1.10.0+1-2.efi"),
+            ("corten-1.10.0+0-3.efi", "corten-1.9.0.efi"),
+        ] {
+            assert_eq!(first_of(&[old, (name, new)]), started);
+            assert_eq!(first_of(&[(name, new), old]), started);
+        }
+        // A release comes after its candidates (UAPI Version Format Specification).
+        let candidate = ("corten-1.10.0~rc1.efi", "1.10.0~rc1");
+        let release = ("corten-1.10.0.efi", new);
+        assert_eq!(first_of(&[candidate, release]), release.0);
+        // When all are bad, as when none is.
+        let bad = [
+            ("corten-1.9.0+0-3.efi", "1.9.0"),
+            ("corten-1.10.0+0.efi", new),
+        ];
+        assert_eq!(first_of(&bad), "corten-1.10.0+0.efi");
+    }
+}

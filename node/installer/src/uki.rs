@@ -1,0 +1,263 @@
+//! What a unified kernel image says of itself, and whose it is.
+//!
+//! The image is a PE32+ program (UEFI Specification 2.10, section 2.1.1) with the sections of the UAPI Group's Unified
+//! Kernel Image. Its signature is Authenticode ("Windows Authenticode Portable Executable Signature Format", 2008).
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use authenticode::{
+    AttributeCertificateIterator, AuthenticodeSignature, PeOffsetError, PeOffsets, PeTrait,
+    authenticode_digest,
+};
+use der::Encode as _;
+use object::LittleEndian as LE;
+use object::pe::{
+    IMAGE_DIRECTORY_ENTRY_SECURITY, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64,
+};
+use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
+use object::read::{ReadCache, ReadRef, StringTable};
+use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+use sha2::{Digest as _, Sha256};
+
+/// The largest os-release, in bytes.
+const LARGEST_TEXT: u64 = 64 << 10;
+/// The largest image, in bytes: twice what the builder makes.
+const LARGEST: u64 = 2 << 30;
+/// Offsets in the optional header (PE32+): the checksum, and the entry of the signatures in its table of directories.
+const CHECKSUM: usize = 64;
+const CERTIFICATES: usize = 112 + 4 * 8;
+/// The attribute that holds the digest of what is signed (RFC 5652, section 11.2).
+const MESSAGE_DIGEST: &str = "1.2.840.113549.1.9.4";
+
+/// Why an image is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum UkiError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// It is no image of ours.
+    #[error("it is no unified kernel image of this system: {0}")]
+    Format(&'static str),
+    /// It would not start here.
+    #[error("it is for another architecture than this machine's, {0}; name an image for this one")]
+    Architecture(&'static str),
+    /// It is not signed by the key of the version that runs.
+    #[error("{0}; sign the image with the key of the version that runs (`mkimage build --keys`)")]
+    Signature(&'static str),
+}
+
+/// An image that may be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// `IMAGE_VERSION` of its os-release.
+    pub version: String,
+}
+
+/// The version of the image in a file.
+///
+/// # Errors
+/// [`UkiError::Read`], and [`UkiError::Format`] for what is no such image.
+pub fn version(path: &Path) -> Result<String, UkiError> {
+    let cache = ReadCache::new(File::open(path)?);
+    let file = PeFile64::parse(&cache).map_err(|_| UkiError::Format("it is no EFI program"))?;
+    version_of(&file)
+}
+
+/// Checks that the image is for this machine (`architecture` in OCI's words) and signed by the key that has signed
+/// `running`, the image of the version that runs.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(
+    image: &Path,
+    running: &Path,
+    architecture: &'static str,
+) -> Result<Checked, UkiError> {
+    // One of the two in memory at a time.
+    let key = signer(&parse(&read(running)?)?)?;
+    let bytes = read(image)?;
+    let file = parse(&bytes)?;
+    let machine = match architecture {
+        "arm64" => IMAGE_FILE_MACHINE_ARM64,
+        _ => IMAGE_FILE_MACHINE_AMD64,
+    };
+    if file.nt_headers().file_header().machine.get(LE) != machine {
+        return Err(UkiError::Architecture(architecture));
+    }
+    let version = version_of(&file)?;
+    verify(&file, &key)?;
+    Ok(Checked { version })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, UkiError> {
+    if fs::metadata(path)?.len() > LARGEST {
+        return Err(UkiError::Format("it is larger than 2 GiB"));
+    }
+    Ok(fs::read(path)?)
+}
+
+fn parse(bytes: &[u8]) -> Result<PeFile64<'_>, UkiError> {
+    PeFile64::parse(bytes).map_err(|_| UkiError::Format("it is no EFI program"))
+}
+
+fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiError> {
+    let broken = UkiError::Format("its section .osrel is missing or broken");
+    let sections = file.section_table();
+    let Some((_, section)) = sections.section_by_name::<R>(StringTable::default(), b".osrel")
+    else {
+        return Err(broken);
+    };
+    let size = section
+        .virtual_size
+        .get(LE)
+        .min(section.size_of_raw_data.get(LE));
+    let at = u64::from(section.pointer_to_raw_data.get(LE));
+    if u64::from(size) > LARGEST_TEXT {
+        return Err(broken);
+    }
+    let text = file
+        .data()
+        .read_bytes_at(at, size.into())
+        .map_err(|()| broken)?;
+    let text = String::from_utf8_lossy(text);
+    let value = |key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
+        lines
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value.trim_matches(['"', '\'']))
+    };
+    if value("ID") != Some("corten") {
+        return Err(UkiError::Format("its os-release is another system's"));
+    }
+    match value("IMAGE_VERSION") {
+        Some(version) if !version.is_empty() => Ok(version.to_owned()),
+        _ => Err(UkiError::Format("its os-release has no IMAGE_VERSION")),
+    }
+}
+
+/// The public key (RFC 8017, `RSAPublicKey` in DER) of the one who has signed an image.
+fn signer(file: &PeFile64<'_>) -> Result<Vec<u8>, UkiError> {
+    let signature = signature(file)?;
+    let certificate = signature.certificates().next();
+    let certificate = certificate.ok_or(UkiError::Signature(
+        "the version that runs has no signature",
+    ))?;
+    let key = &certificate.tbs_certificate.subject_public_key_info;
+    Ok(key.subject_public_key.raw_bytes().to_vec())
+}
+
+fn verify(file: &PeFile64<'_>, key: &[u8]) -> Result<(), UkiError> {
+    let other = UkiError::Signature("another key has signed the image than the version that runs");
+    let damaged = UkiError::Signature("the image is not what was signed");
+    let signature = signature(file)?;
+    let Some(digest) = digest(file) else {
+        return Err(damaged);
+    };
+    if signature.digest() != digest.as_slice() {
+        return Err(damaged);
+    }
+    let content = signature.encapsulated_content().unwrap_or_default();
+    let info = signature.signer_info();
+    let Some(attributes) = &info.signed_attrs else {
+        return Err(UkiError::Signature(
+            "the signature of the image signs no attributes",
+        ));
+    };
+    let mut digests = attributes
+        .iter()
+        .filter(|one| one.oid.to_string() == MESSAGE_DIGEST);
+    let told = digests
+        .next()
+        .and_then(|one| one.values.get(0))
+        .map(|value| value.value().to_vec());
+    if told.as_deref() != Some(Sha256::digest(content).as_slice()) {
+        return Err(damaged);
+    }
+    // They are signed as a SET (RFC 5652, section 5.4).
+    let Ok(signed) = attributes.to_der() else {
+        return Err(damaged);
+    };
+    let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key);
+    key.verify(&signed, signature.signature())
+        .map_err(|_| other)
+}
+
+fn signature(file: &PeFile64<'_>) -> Result<AuthenticodeSignature, UkiError> {
+    let missing = UkiError::Signature("the image has no signature");
+    let broken = UkiError::Signature("the signature of the image cannot be read");
+    let program = Program(file);
+    let Ok(table) = AttributeCertificateIterator::new(&program) else {
+        return Err(broken);
+    };
+    match table.and_then(|mut table| table.next()) {
+        None => Err(missing),
+        Some(Ok(one)) => one.get_authenticode_signature().map_err(|_| broken),
+        Some(Err(_)) => Err(broken),
+    }
+}
+
+/// The digest that is signed: of the program without what a signature changes.
+fn digest(file: &PeFile64<'_>) -> Option<[u8; 32]> {
+    let mut digest = Sha256::new();
+    authenticode_digest(&Program(file), &mut digest).ok()?;
+    Some(digest.finalize().into())
+}
+
+/// A program for `authenticode`, which knows another version of `object`.
+struct Program<'a>(&'a PeFile64<'a>);
+
+impl Program<'_> {
+    fn range(offset: u32, size: u32) -> Result<Range<usize>, PeOffsetError> {
+        let start = usize::try_from(offset).map_err(|_| PeOffsetError)?;
+        let size = usize::try_from(size).map_err(|_| PeOffsetError)?;
+        Ok(start..start.checked_add(size).ok_or(PeOffsetError)?)
+    }
+}
+
+impl PeTrait for Program<'_> {
+    fn data(&self) -> &[u8] {
+        self.0.data()
+    }
+
+    fn num_sections(&self) -> usize {
+        self.0.section_table().len()
+    }
+
+    fn section_data_range(&self, index: usize) -> Result<Range<usize>, PeOffsetError> {
+        let section = self.0.section_table().section(object::SectionIndex(index));
+        let section = section.map_err(|_| PeOffsetError)?;
+        let offset = section.pointer_to_raw_data.get(LE);
+        Program::range(offset, section.size_of_raw_data.get(LE))
+    }
+
+    fn certificate_table_range(&self) -> Result<Option<Range<usize>>, PeOffsetError> {
+        let entry = self
+            .0
+            .data_directories()
+            .get(IMAGE_DIRECTORY_ENTRY_SECURITY);
+        let entry = entry.filter(|entry| entry.size.get(LE) != 0);
+        let range = |entry: &object::pe::ImageDataDirectory| {
+            Program::range(entry.virtual_address.get(LE), entry.size.get(LE))
+        };
+        entry.map(range).transpose()
+    }
+
+    fn offsets(&self) -> Result<PeOffsets, PeOffsetError> {
+        // Behind the DOS header: the signature (4 bytes), the COFF header (20), the optional header.
+        let header = self.0.dos_header().nt_headers_offset();
+        let header = usize::try_from(header).map_err(|_| PeOffsetError)?;
+        let optional = header.checked_add(24).ok_or(PeOffsetError)?;
+        let at = |offset: usize| optional.checked_add(offset).ok_or(PeOffsetError);
+        let headers = self.0.nt_headers().optional_header().size_of_headers();
+        Ok(PeOffsets {
+            check_sum: at(CHECKSUM)?,
+            after_check_sum: at(CHECKSUM + 4)?,
+            security_data_dir: at(CERTIFICATES)?,
+            after_security_data_dir: at(CERTIFICATES + 8)?,
+            after_header: usize::try_from(headers).map_err(|_| PeOffsetError)?,
+        })
+    }
+}
