@@ -43,9 +43,9 @@ const REFUSALS: [(&[&str], &str); 15] = [
     ),
     (
         &["upgrade", "-i", "registry.example/installer:1"],
-        "Upgrade waits for the installer",
+        "write the disk image of the new version",
     ),
-    (&["rollback"], "Rollback waits for the installer"),
+    (&["rollback"], "write the disk image of the new version"),
     (&["wipe", "lv", "vg0/lv0"], "waits for logical volumes"),
     (&["wipe", "md", "/dev/md0"], "waits for software RAID"),
     (&["time", "--check", "/dev/rtc0"], "\"/dev/rtc0\""),

@@ -30,6 +30,7 @@ mod console;
 mod containerd;
 mod controllers;
 mod durable;
+mod efi;
 pub mod events;
 mod finish;
 pub mod health;
@@ -67,6 +68,7 @@ mod trusted_roots;
 mod udev_rules;
 mod uevents;
 mod unix;
+mod upgrade;
 mod volumes;
 
 use std::ffi::{OsStr, OsString};

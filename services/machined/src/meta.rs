@@ -17,6 +17,9 @@ pub const PLATFORM_NETWORK: Tag = tag(0x0a);
 /// whose STATE is lost knows its owner by them. The reference's tags end at 0x11.
 pub const OWNER: Tag = tag(0xc0);
 
+/// The record of the version that was tried last (`corten_installer::Trial`).
+pub const TRIAL: Tag = tag(0xc1);
+
 const fn tag(number: u8) -> Tag {
     match Tag::new(number) {
         Some(tag) => tag,
@@ -71,6 +74,12 @@ impl Meta {
         *partition = Some(file);
         self.values.send_replace(found.unwrap_or_default());
         Ok(whole)
+    }
+
+    /// Whether the values are those of a disk.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.partition().is_some()
     }
 
     /// Sets a value, or deletes it. It is on the disk when this returns.

@@ -7,7 +7,8 @@ use corten_api::machine as api;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::Store;
-use tokio::sync::oneshot;
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::events::Events;
 pub use crate::meta::MetaError;
@@ -149,6 +150,17 @@ pub enum Apply {
     Try(Duration),
 }
 
+/// An installer, and how it is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upgrade {
+    /// The image, by its name in a registry or in containerd.
+    pub image: String,
+    /// The namespace of containerd that has it, or gets it.
+    pub namespace: &'static str,
+    /// Also when etcd loses its quorum while this node is away.
+    pub force: bool,
+}
+
 /// Why a submission was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
@@ -207,6 +219,15 @@ pub trait Node: Send + Sync + 'static {
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
     /// Makes this node the first member of a new etcd, unless it has data of one.
     fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError>;
+    /// Puts the version of an installer beside the one that runs, to be tried at the next start. Answers its version.
+    /// Lines for a person go to `tell`. It may take an hour.
+    fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>>;
+    /// Has the version before be tried at the next start. Answers its version.
+    fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

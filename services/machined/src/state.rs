@@ -10,6 +10,7 @@ use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
 use corten_meta::Tag;
 use corten_resources::Store;
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::certificates;
@@ -17,10 +18,13 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION};
-use crate::node::{Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError};
+use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL};
+use crate::node::{
+    Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError, Upgrade,
+};
 use crate::resources::secrets::{authorities, joined};
 use crate::supervisor::{Supervisor, logs};
+use crate::upgrade;
 use crate::volumes::user::OpenedVolumes;
 use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
 
@@ -48,7 +52,7 @@ pub struct NodeState {
     supervisor: Supervisor,
     store: Store,
     events: Events,
-    meta: Meta,
+    meta: Arc<Meta>,
     last_stop: watch::Sender<Option<LastStop>>,
     /// Where configs are kept, from the moment the volume is there.
     kept: OnceLock<ConfigStore>,
@@ -79,7 +83,7 @@ impl NodeState {
             supervisor,
             store: Store::new(),
             events,
-            meta: Meta::default(),
+            meta: Arc::default(),
             last_stop: watch::Sender::new(None),
             kept: OnceLock::new(),
             opened: Mutex::default(),
@@ -142,7 +146,7 @@ impl NodeState {
     }
 
     /// Its META.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &Arc<Meta> {
         &self.meta
     }
 
@@ -264,6 +268,7 @@ impl Node for NodeState {
                 volumes::check_state_value(&opened, value)
             }
             (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
+            (TRIAL, _) => Err("the node itself says which version it tries".to_owned()),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)
                 .map_err(|problems| problems.to_string()),
@@ -337,6 +342,24 @@ impl Node for NodeState {
         self.check_not_ending()?;
         self.cluster.send_replace(Some(begin));
         Ok(())
+    }
+
+    fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async move {
+            self.check_not_ending()?;
+            upgrade::install(self, &self.supervisor, &upgrade, &tell).await
+        })
+    }
+
+    fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async move {
+            self.check_not_ending()?;
+            upgrade::roll_back(self).await
+        })
     }
 
     fn audit(&self, line: &str) {

@@ -84,6 +84,26 @@ impl Containerd {
         Ok(!records.into_inner().images.is_empty())
     }
 
+    /// The digest of the image of this name; `None`: there is none.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn digest(
+        &self,
+        namespace: &'static str,
+        name: &str,
+    ) -> Result<Option<String>, Status> {
+        let session = self.connect(namespace).await?;
+        let records = client!(session, images_client::ImagesClient)
+            .list(ListImagesRequest::default())
+            .await?;
+        let mut records = records.into_inner().images.into_iter();
+        let found = records.find(|record| record.name == name);
+        Ok(found
+            .and_then(|record| record.target)
+            .map(|target| target.digest))
+    }
+
     /// Whether an image of this name is there, and its layers as containers need them.
     pub async fn is_unpacked(&self, namespace: &'static str, name: &str) -> bool {
         match self.connect(namespace).await {

@@ -33,6 +33,8 @@ pub enum Purpose {
     Containers,
     /// It is a system extension: somebody reads it as it came.
     Extension,
+    /// It is an installer: likewise.
+    Installer,
 }
 
 /// How far one part of an image is.
@@ -80,10 +82,10 @@ impl Containerd {
             platforms: vec![platform()],
             unpacks: match purpose {
                 Purpose::Containers => vec![unpack()],
-                Purpose::Extension => Vec::new(),
+                Purpose::Extension | Purpose::Installer => Vec::new(),
             },
             labels: match purpose {
-                Purpose::Containers => HashMap::new(),
+                Purpose::Containers | Purpose::Installer => HashMap::new(),
                 Purpose::Extension => HashMap::from([(EXTENSION.to_owned(), reference.to_owned())]),
             },
             ..ImageStore::default()

@@ -34,6 +34,7 @@ mod secrets;
 mod security;
 mod services;
 mod time;
+mod upgrades;
 
 use std::sync::Arc;
 
@@ -175,6 +176,9 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(last_stop::LastStops {
         last: sources.last_stop,
+    })?;
+    runtime.add(upgrades::Upgrades {
+        meta: sources.meta.clone(),
     })?;
     runtime.add(meta::MetaKeys {
         volumes: sources.volumes,
@@ -376,11 +380,12 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Clients have no message for these: two are ours alone, and of the third they have only the YAML.
-    const WITHOUT_MESSAGE: [&str; 3] = [
+    /// Clients have no message for these: three are ours alone, and of the other they have only the YAML.
+    const WITHOUT_MESSAGE: [&str; 4] = [
         "CertificateStatuses.secrets.corten.dev",
         "DNSUpstreams.net.talos.dev",
         "LastStops.runtime.corten.dev",
+        "Upgrades.runtime.corten.dev",
     ];
 
     #[test]

@@ -23,14 +23,12 @@ use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
 use crate::node::Node as _;
 use crate::panics::again;
-use crate::services::{CONTAINERD, CONTAINERD_SOCKET, REGISTRYD};
+use crate::services::{CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 
 /// What extensions are laid over.
 const OVER: &str = "/usr/local";
 /// Where they are unpacked at every boot, each in a directory of its own: what a disk kept is not believed.
 const UNPACKED: &str = "/var/lib/extensions";
-/// Where containerd keeps what it pulled (containerd, `docs/content-flow.md`).
-const STORE: &str = "/var/lib/containerd/io.containerd.content.v1.content";
 /// Where a volume is looked into.
 const MOUNT_POINT: &str = "/run/extension-source";
 /// A registry that gives nothing any more is given up for now.
@@ -155,7 +153,7 @@ impl Machine {
                     let registries = config.map(|config| config.registries());
                     pull(name, &registries.unwrap_or_default()).await?;
                 }
-                self.unpack(Path::new(STORE), image).await?;
+                self.unpack(Path::new(CONTENT), image).await?;
             }
             ExtensionSource::Volume { label, file } => {
                 let volume = labelled::attach(label, Path::new(MOUNT_POINT))?.ok_or_else(|| {

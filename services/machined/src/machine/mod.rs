@@ -16,6 +16,7 @@ mod standing;
 mod storage;
 mod tell;
 mod trial;
+mod verdict;
 
 use std::fmt;
 use std::io;
@@ -28,7 +29,7 @@ use corten_api::machine::{phase_event, task_event};
 use corten_sys::{host, process};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -92,8 +93,8 @@ struct Machine {
     machine_id: Mutex<String>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
-    /// Told when it can be opened, from the start.
-    restart: Notify,
+    /// Why the node starts anew by itself.
+    restarts: mpsc::UnboundedSender<String>,
     extensions: extensions::Extensions,
     /// containerd is to run; held while it is declared.
     wants_containerd: Mutex<bool>,
@@ -118,6 +119,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let (node, mut requests) = NodeState::new(supervisor.clone(), events);
     node.log_to(log);
     let (presses, mut pressed) = mpsc::unbounded_channel();
+    let (restarts, mut restart) = mpsc::unbounded_channel();
     let network = Network::follow(node.store());
     let machine = Arc::new(Machine {
         node,
@@ -130,7 +132,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         seed: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         awaits_config: AtomicBool::new(false),
-        restart: Notify::new(),
+        restarts,
         extensions: extensions::Extensions::default(),
         wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
@@ -171,9 +173,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 break of_itself(Action::Shutdown { forced: false }, "the power button was pressed");
             }
             why = machine.supervisor.lost() => return Err(Fatal(why)),
-            () = machine.restart.notified() => {
-                break of_itself(Action::Reboot, "the config says how EPHEMERAL is opened");
-            }
+            Some(why) = restart.recv() => break of_itself(Action::Reboot, &why),
             _ = interrupt.recv() => {
                 break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
@@ -252,6 +252,8 @@ impl Machine {
         tokio::spawn(again(move || machine.clone().follow_seed()));
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_late_disks()));
+        let machine = self.clone();
+        tokio::spawn(async move { machine.judge_version().await });
     }
 
     async fn boot(self: Arc<Machine>) -> Result<(), Fatal> {

@@ -119,7 +119,8 @@ impl Machine {
         // One that is in memory only would be asked for again, and the node start again, for ever.
         let is_kept = |store: &ConfigStore| store.load().document.is_some();
         if self.awaits_config.load(Relaxed) && self.node.config_store().is_some_and(is_kept) {
-            self.restart.notify_one();
+            let why = "the config says how EPHEMERAL is opened";
+            let _ = self.restarts.send(why.to_owned());
         }
     }
 

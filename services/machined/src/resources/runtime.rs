@@ -233,6 +233,44 @@ impl Spec for LastStop {
     fn message(&self) {}
 }
 
+/// The version that was tried last; id [`Upgrade::ID`]. There is none before the first upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Upgrade {
+    /// The version that ran.
+    pub from: String,
+    /// The version that is tried.
+    pub to: String,
+    /// `pending`, `good` or `reverted`.
+    pub verdict: &'static str,
+    /// Why, for a person; empty while it is pending.
+    pub reason: String,
+    /// When it began (RFC 3339).
+    pub started: String,
+}
+
+impl Upgrade {
+    /// There is one.
+    pub const ID: &str = "last";
+}
+
+impl Spec for Upgrade {
+    const DEFINITION: Definition = open(
+        "Upgrades.runtime.corten.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("From", ".from"),
+            column("To", ".to"),
+            column("Verdict", ".verdict"),
+            column("Reason", ".reason"),
+        ],
+    );
+
+    type Message = ();
+
+    fn message(&self) {}
+}
+
 /// The kernel's number of this boot; id `boot-id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootId {

@@ -10,10 +10,7 @@ const SOFTWARE_RAID: &str = "software RAID";
 pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
-    ("/machine.MachineService/Rollback", INSTALLER),
-    ("/machine.MachineService/Upgrade", INSTALLER),
     ("/machine.LifecycleService/Install", INSTALLER),
-    ("/machine.LifecycleService/Upgrade", INSTALLER),
     ("/machine.LVMService/LogicalVolumeRemove", LOGICAL_VOLUMES),
     ("/machine.LVMService/VolumeGroupRemove", LOGICAL_VOLUMES),
     ("/machine.LVMService/PhysicalVolumeRemove", LOGICAL_VOLUMES),

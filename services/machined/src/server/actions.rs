@@ -138,7 +138,8 @@ pub(super) fn who<T>(request: &Request<T>) -> String {
     told.chars().take(WHO).collect()
 }
 
-fn submit(node: &dyn Node, action: Action, who: &str) -> Result<String, Status> {
+/// Hands over the action; answers the id that its events carry.
+pub(super) fn submit(node: &dyn Node, action: Action, who: &str) -> Result<String, Status> {
     let actor = Actor {
         // By this random id the action's events can be told from others.
         id: uuid::Uuid::new_v4().to_string(),

@@ -26,6 +26,7 @@ mod health_check;
 mod images;
 mod inspect;
 mod kmsg;
+mod lifecycle;
 mod logs;
 mod machine;
 mod memory;
@@ -54,6 +55,7 @@ use corten_api::cluster::cluster_service_server::ClusterServiceServer;
 use corten_api::cosi::resource::state_server::StateServer;
 use corten_api::inspect::inspect_service_server::InspectServiceServer;
 use corten_api::machine::image_service_server::ImageServiceServer;
+use corten_api::machine::lifecycle_service_server::LifecycleServiceServer;
 use corten_api::machine::machine_service_server::MachineServiceServer;
 use corten_api::machine::storage_service_server::StorageServiceServer as FileSystemsServer;
 use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
@@ -200,6 +202,7 @@ pub async fn serve_from(
     let store = node.store().clone();
     let resources = StateServer::new(Resources { store }).max_encoding_message_size(MAX_MESSAGE);
     let disks = DisksServer::new(disks::Disks::new(node.clone()));
+    let lifecycle = LifecycleServiceServer::new(lifecycle::Lifecycle::new(node.clone()));
     let clock = TimeServiceServer::new(clock::Clock::new(node.clone()));
     Server::builder()
         .max_concurrent_streams(STREAMS)
@@ -213,6 +216,7 @@ pub async fn serve_from(
         .add_service(clock)
         .add_service(resources)
         .add_service(images)
+        .add_service(lifecycle)
         .add_service(ClusterServiceServer::new(health))
         .add_service(InspectServiceServer::new(inspect::Inspect))
         .serve_with_incoming(UnixListenerStream::new(listener))

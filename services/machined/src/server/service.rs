@@ -9,8 +9,8 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use super::machine::{Answer, Machine, asks_for_previous};
 use super::{
     actions, apply, capture, containers, cpu, devices, dmesg, etcd, events, files, frequency,
-    images, logs, memory, meta, mounts, netstat, operator, pod_logs, processes, services, stream,
-    version,
+    images, lifecycle, logs, memory, meta, mounts, netstat, operator, pod_logs, processes,
+    services, stream, version,
 };
 use crate::containerd::{Containerd, PODS};
 use crate::node::Control;
@@ -270,6 +270,21 @@ impl MachineService for Machine {
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {
         let who = actions::who(&request);
         actions::reset(self.node.as_ref(), &who, &request.into_inner()).map(Response::new)
+    }
+
+    async fn upgrade(&self, request: Request<api::UpgradeRequest>) -> Answer<api::UpgradeResponse> {
+        let who = actions::who(&request);
+        let upgraded = lifecycle::upgrade(self.node.as_ref(), &who, request.into_inner()).await;
+        upgraded.map(Response::new)
+    }
+
+    async fn rollback(
+        &self,
+        request: Request<api::RollbackRequest>,
+    ) -> Answer<api::RollbackResponse> {
+        let who = actions::who(&request);
+        let rolled_back = lifecycle::roll_back(self.node.as_ref(), &who).await;
+        rolled_back.map(Response::new)
     }
 
     async fn bootstrap(

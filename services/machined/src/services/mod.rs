@@ -234,6 +234,8 @@ pub const KUBELET_FILES: &str = "/etc/kubernetes";
 pub const KUBELET_PKI: &str = "/etc/kubernetes/pki";
 /// What runs containers.
 pub const CONTAINERD: &str = "containerd";
+/// Where containerd keeps what it pulled (containerd, `docs/content-flow.md`).
+pub const CONTENT: &str = "/var/lib/containerd/io.containerd.content.v1.content";
 /// containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::table::{Extent, Table};
 use crate::boot::mounts;
+use crate::efi;
 use crate::sysfs::read;
 
 /// A whole disk, as the kernel names it (`vda`).
@@ -226,18 +227,7 @@ fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
 /// noted it (systemd: Boot Loader Interface); nobody does so on BIOS, over the network and on a CD. Disks made from
 /// one release have the same, so that it is no more than a hint.
 fn started_from(sysfs: &Path) -> Option<Uuid> {
-    /// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
-    const ATTRIBUTES: usize = 4;
-    /// Whose variables they are.
-    const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
-    let variables = sysfs.join("firmware/efi/efivars");
-    let read = |name: &str| {
-        let value = fs::read(variables.join(format!("{name}-{VENDOR}"))).ok()?;
-        let units = value.get(ATTRIBUTES..)?.chunks_exact(2);
-        let units = units.filter_map(|unit| Some(u16::from_le_bytes(unit.try_into().ok()?)));
-        let text: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
-        Uuid::parse_str(&String::from_utf16(&text).ok()?).ok()
-    };
+    let read = |name: &str| Uuid::parse_str(&efi::variable(sysfs, name)?).ok();
     read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))
 }
 

@@ -8,15 +8,16 @@ use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
+use futures_util::future::{BoxFuture, ready};
 use machined::events::Events;
 use machined::node::{
     Action, Actor, Apply, Begin, Control, DeviceWipe, MetaError, Node, ServiceView, Stage,
-    SubmitError,
+    SubmitError, Upgrade,
 };
 use machined::server::{Local, Paths, serve_from};
 use serde::Serialize;
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// How many resources of one type the node has.
 pub const RESOURCES: usize = 1_000;
@@ -109,6 +110,18 @@ fn refused() -> SubmitError {
 impl Node for Still {
     fn begin_cluster(&self, _: Begin) -> Result<(), SubmitError> {
         Ok(())
+    }
+
+    fn upgrade(
+        &self,
+        _: Upgrade,
+        _: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(ready(Err(refused())))
+    }
+
+    fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(ready(Err(refused())))
     }
 
     fn audit(&self, _: &str) {}

@@ -1,6 +1,7 @@
 //! Who may call, and what is not answered.
 
 use corten_api::machine as api;
+use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
 use corten_api::requests::SMALL;
 use tonic::{Code, Request};
 
@@ -11,14 +12,16 @@ async fn what_is_missing_is_said_in_a_sentence() {
     let World {
         directory: _directory,
         mut client,
+        channel,
         ..
     } = world();
-    let missing = client.rollback(api::RollbackRequest::default()).await;
+    let install = api::LifecycleServiceInstallRequest::default();
+    let missing = LifecycleServiceClient::new(channel).install(install).await;
     let missing = missing.unwrap_err();
     assert_eq!(missing.code(), Code::Unimplemented);
     assert_eq!(
         missing.message(),
-        "machine.MachineService/Rollback waits for the installer, which this version of the node does not have"
+        "machine.LifecycleService/Install waits for the installer, which this version of the node does not have"
     );
     let logs = api::LogsRequest {
         id: "udevd".into(),

@@ -6,6 +6,7 @@ mod config;
 mod devices;
 mod files;
 mod health;
+mod lifecycle;
 mod methods;
 mod network;
 mod operator;
@@ -26,10 +27,11 @@ use corten_config::Document;
 use corten_meta::Tag;
 use corten_pki::{Algorithm, Ca};
 use corten_resources::{Draft, Store};
+use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -38,7 +40,7 @@ use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Actor, Apply, Begin, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
-    SubmitError,
+    SubmitError, Upgrade,
 };
 use crate::resources::clock::TimeStatus;
 use crate::volumes::DeviceWipe;
@@ -56,6 +58,7 @@ pub(super) struct Remembering {
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
     audited: Mutex<Vec<String>>,
+    upgrades: Mutex<Vec<Upgrade>>,
     /// Somebody began a cluster.
     pub(super) begun: Mutex<Option<Begin>>,
     /// Applying the next config begins when another one comes here, and ends when he comes again.
@@ -78,6 +81,28 @@ impl Node for Remembering {
     fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError> {
         *self.begun.lock().unwrap() = Some(begin);
         Ok(())
+    }
+
+    fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async move {
+            // The older call has nobody who listens.
+            let _ = tell.send("taking it".to_owned()).await;
+            let ended = match upgrade.image.as_str() {
+                "broken" => Err(SubmitError::Failed("the disk is full".to_owned())),
+                "foreign" => Err(SubmitError::Refused("another key has signed it".to_owned())),
+                _ => Ok("2.0".to_owned()),
+            };
+            self.upgrades.lock().unwrap().push(upgrade);
+            ended
+        })
+    }
+
+    fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async { Ok("1.0".to_owned()) })
     }
 
     fn audit(&self, line: &str) {

@@ -1,0 +1,239 @@
+//! Whether the version that runs stays. The boot loader counts starts, which is enough for one that panics or hangs;
+//! one that comes up and does not do its work is found here.
+
+use std::time::Duration;
+
+use corten_installer::{AtBoot, Trial, Verdict, at_boot};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::Machine;
+use crate::node::{Node as _, ServiceView, Stage};
+use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
+use crate::{console, efi};
+
+/// A version that does not do its work within this time is left. Images may have to be pulled.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// It does its work for so long before it is good.
+const STEADY: u32 = 10;
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Machine {
+    /// Judges the version that runs, once in a boot.
+    pub(super) async fn judge_version(&self) {
+        let Some(booted) = efi::booted() else { return };
+        let began = Instant::now();
+        while !self.node.meta().is_open() {
+            sleep(LOOK).await;
+        }
+        match at_boot(upgrade::recorded(self.node.meta()), Some(&booted)) {
+            AtBoot::Unknown => {}
+            AtBoot::Settled => self.settle(&booted).await,
+            AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
+            AtBoot::Judge(trial) => self.watch_trial(&booted, trial, began).await,
+        }
+    }
+
+    /// A version that nobody has to judge is good once the API answers: the first one of a disk.
+    async fn settle(&self, booted: &str) {
+        if !efi::is_counted() {
+            return;
+        }
+        while self.node.stage() == Stage::Booting || !self.is_healthy("apid") {
+            sleep(LOOK).await;
+        }
+        mark_good(booted).await;
+    }
+
+    /// The boot loader has gone back by itself.
+    async fn tell_reverted(&self, booted: &str, trial: Trial) {
+        let tries = corten_installer::TRIES;
+        let why = format!(
+            "it was started up to {tries} times and never became good; `get laststops` may say why"
+        );
+        self.end(&trial, Verdict::Reverted, &why);
+        let entry = trial.entry.clone();
+        change("leaving the version that failed", move |partition| {
+            let mut versions = partition.versions();
+            match versions.find(&entry) {
+                Ok(_) => versions.mark_bad(&entry).map_err(|fault| fault.to_string()),
+                // It was not written to its end.
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        mark_good(booted).await;
+    }
+
+    async fn watch_trial(&self, booted: &str, trial: Trial, began: Instant) {
+        console::say(&format!("version {} is on trial", trial.to));
+        let mut steady = 0;
+        loop {
+            let unmet = unmet(&trial, self.node.stage(), &self.node.services());
+            steady = if unmet.is_empty() { steady + 1 } else { 0 };
+            if steady >= STEADY {
+                if mark_good(booted).await {
+                    self.end(&trial, Verdict::Good, "it does what the version before did");
+                }
+                return;
+            }
+            if began.elapsed() > PATIENCE && !unmet.is_empty() {
+                return self.revert(booted, &trial, &unmet.join("; ")).await;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn revert(&self, booted: &str, trial: &Trial, unmet: &str) {
+        let why = format!("after {} s: {unmet}", PATIENCE.as_secs());
+        console::warn(&format!("version {} is left, {why}", trial.to));
+        let entry = booted.to_owned();
+        let marked = change("leaving this version", move |partition| {
+            let mut versions = partition.versions();
+            // Without another one this node would start this one again, for ever.
+            versions.other(&entry).map_err(|fault| fault.to_string())?;
+            versions.mark_bad(&entry).map_err(|fault| fault.to_string())
+        });
+        if marked.await {
+            self.end(trial, Verdict::Reverted, &why);
+            let restart = format!("version {} is left for version {}", trial.to, trial.from);
+            let _ = self.restarts.send(restart);
+        }
+    }
+
+    fn end(&self, trial: &Trial, verdict: Verdict, why: &str) {
+        let word = match verdict {
+            Verdict::Good => "stays",
+            Verdict::Reverted => "was left",
+        };
+        console::say(&format!("version {} {word}: {why}", trial.to));
+        if let Err(error) = upgrade::record(self.node.meta(), &trial.ended(verdict, why)) {
+            console::warn(&format!(
+                "the verdict on version {} is not kept: {error}",
+                trial.to
+            ));
+        }
+    }
+
+    fn is_healthy(&self, service: &str) -> bool {
+        let views = self.node.services();
+        views
+            .iter()
+            .any(|view| view.id == service && is_healthy(view))
+    }
+}
+
+/// What the version on trial does not do that the one before did.
+fn unmet(trial: &Trial, stage: Stage, services: &[ServiceView]) -> Vec<String> {
+    let is_there =
+        matches!(stage, Stage::Running | Stage::Maintenance) && stage_name(stage) == trial.stage;
+    let stage = (!is_there).then(|| format!("the node is not {}", trial.stage));
+    let is_up = |id: &&String| {
+        services
+            .iter()
+            .any(|view| view.id == **id && is_healthy(view))
+    };
+    let down = trial.services.iter().filter(|id| !is_up(id));
+    let down = down.map(|id| format!("service {id} is not healthy"));
+    stage.into_iter().chain(down).collect()
+}
+
+async fn mark_good(booted: &str) -> bool {
+    let entry = booted.to_owned();
+    change("keeping this version", move |partition| {
+        let marked = partition.versions().mark_good(&entry);
+        marked.map(drop).map_err(|fault| fault.to_string())
+    })
+    .await
+}
+
+/// Changes the EFI partition; whether that succeeded. What does not is told: the boot loader goes on counting.
+async fn change(
+    what: &str,
+    work: impl FnOnce(&EfiPartition) -> Result<(), String> + Send + 'static,
+) -> bool {
+    let done = match EfiPartition::mount().await {
+        Ok(partition) => spawn_blocking(move || work(&partition))
+            .await
+            .unwrap_or_else(|error| Err(error.to_string())),
+        Err(why) => Err(why),
+    };
+    match done {
+        Ok(()) => true,
+        Err(why) => {
+            console::warn(&format!("{what}: {why}"));
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::node::ServiceState;
+
+    fn view(id: &str, state: ServiceState, healthy: Option<bool>) -> ServiceView {
+        ServiceView {
+            id: id.to_owned(),
+            state,
+            pid: None,
+            healthy,
+            health_message: String::new(),
+            health_changed: SystemTime::UNIX_EPOCH,
+            events: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_version_has_to_do_what_the_one_before_did_and_no_more() {
+        let trial = Trial {
+            from: "1".to_owned(),
+            to: "2".to_owned(),
+            entry: "corten-2.efi".to_owned(),
+            stage: "running".to_owned(),
+            services: vec!["apid".to_owned(), "kubelet".to_owned()],
+            started: 0,
+            verdict: None,
+            reason: String::new(),
+        };
+        let up = |id: &str| view(id, ServiceState::Running, Some(true));
+        let sick = |id: &str| view(id, ServiceState::Running, Some(false));
+        let all = [up("apid"), up("kubelet"), sick("another")];
+        assert!(unmet(&trial, Stage::Running, &all).is_empty());
+        for (stage, services, expected) in [
+            (Stage::Maintenance, all.to_vec(), "the node is not running"),
+            (Stage::Locked, all.to_vec(), "the node is not running"),
+            (Stage::Booting, all.to_vec(), "the node is not running"),
+            (
+                Stage::Running,
+                vec![up("apid")],
+                "service kubelet is not healthy",
+            ),
+            (
+                Stage::Running,
+                vec![up("apid"), sick("kubelet")],
+                "service kubelet is not healthy",
+            ),
+            (
+                Stage::Running,
+                vec![
+                    up("apid"),
+                    view("kubelet", ServiceState::Waiting, Some(true)),
+                ],
+                "service kubelet is not healthy",
+            ),
+        ] {
+            assert_eq!(unmet(&trial, stage, &services), [expected]);
+        }
+        let maintenance = Trial {
+            stage: "maintenance".to_owned(),
+            services: Vec::new(),
+            ..trial
+        };
+        assert!(unmet(&maintenance, Stage::Maintenance, &[]).is_empty());
+        // A node without an owner is not to be locked by a new version.
+        assert_eq!(unmet(&maintenance, Stage::Locked, &[]).len(), 1);
+    }
+}

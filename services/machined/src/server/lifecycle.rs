@@ -1,0 +1,138 @@
+//! Versions of the node: `machine.LifecycleService`, and the older `Upgrade` and `Rollback`.
+
+use std::sync::Arc;
+
+use corten_api::machine as api;
+use corten_api::machine::lifecycle_service_install_progress::Response as Part;
+use corten_api::machine::lifecycle_service_server::LifecycleService;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::containers::instance;
+use super::{actions, stream};
+use crate::containerd::SYSTEM;
+use crate::node::{Action, Node, SubmitError, Upgrade};
+
+/// Lines made ahead of a slow reader.
+const AHEAD: usize = 16;
+/// What the reference's installer ends with when it is refused, and when it fails (its exit codes).
+const REFUSED: i32 = 4;
+const FAILED: i32 = 7;
+
+/// The service.
+pub(super) struct Lifecycle {
+    node: Arc<dyn Node>,
+}
+
+impl Lifecycle {
+    pub(super) fn new(node: Arc<dyn Node>) -> Lifecycle {
+        Lifecycle { node }
+    }
+}
+
+#[async_trait]
+impl LifecycleService for Lifecycle {
+    /// The node goes on with the version that runs: to reboot is another call. It goes on with the upgrade, too, when
+    /// the caller has gone.
+    async fn upgrade(
+        &self,
+        request: Request<api::LifecycleServiceUpgradeRequest>,
+    ) -> Result<Response<BoxStream<api::LifecycleServiceUpgradeResponse>>, Status> {
+        let request = request.into_inner();
+        let upgrade = Upgrade {
+            image: named(request.source.unwrap_or_default().image_name)?,
+            namespace: instance(request.containerd)?,
+            force: false,
+        };
+        let (answers, receiver) = mpsc::channel(AHEAD);
+        let (tell, mut lines) = mpsc::channel(AHEAD);
+        let node = self.node.clone();
+        stream::task(answers.clone(), async move {
+            let upgraded = node.upgrade(upgrade, tell);
+            let told = async {
+                while let Some(line) = lines.recv().await {
+                    let _ = answers.send(Ok(answer(Part::Message(line)))).await;
+                }
+            };
+            let (upgraded, ()) = tokio::join!(upgraded, told);
+            if let Err(error) = &upgraded {
+                let _ = answers
+                    .send(Ok(answer(Part::Message(error.to_string()))))
+                    .await;
+            }
+            let code = match upgraded {
+                Ok(_) => 0,
+                Err(SubmitError::Failed(_)) => FAILED,
+                Err(SubmitError::Busy(_) | SubmitError::Refused(_)) => REFUSED,
+            };
+            let _ = answers.send(Ok(answer(Part::ExitCode(code)))).await;
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// The older call: takes the version, then reboots, unless it is to wait for a reboot.
+pub(super) async fn upgrade(
+    node: &dyn Node,
+    who: &str,
+    request: api::UpgradeRequest,
+) -> Result<api::UpgradeResponse, Status> {
+    let upgrade = Upgrade {
+        image: named(request.image)?,
+        namespace: SYSTEM,
+        force: request.force,
+    };
+    // Nobody listens.
+    let (tell, _) = mpsc::channel(1);
+    let version = node.upgrade(upgrade, tell).await;
+    let version = version.map_err(|error| actions::refused(&error))?;
+    let (ack, actor_id) = match request.stage {
+        true => (
+            format!("version {version} is tried at the next start"),
+            String::new(),
+        ),
+        false => {
+            let id = actions::submit(node, Action::Reboot, who)?;
+            (format!("version {version} is tried now"), id)
+        }
+    };
+    let upgrade = api::Upgrade {
+        metadata: None,
+        ack,
+        actor_id,
+    };
+    Ok(api::UpgradeResponse {
+        messages: vec![upgrade],
+    })
+}
+
+/// Goes to the other version: at once, as the caller has no other call that would.
+pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::RollbackResponse, Status> {
+    let version = node.roll_back().await;
+    version.map_err(|error| actions::refused(&error))?;
+    actions::submit(node, Action::Reboot, who)?;
+    let rollback = api::Rollback { metadata: None };
+    Ok(api::RollbackResponse {
+        messages: vec![rollback],
+    })
+}
+
+fn named(image: String) -> Result<String, Status> {
+    match image.is_empty() {
+        true => Err(Status::invalid_argument(
+            "image: name the installer, as registry.example.org/installer:1.2.0",
+        )),
+        false => Ok(image),
+    }
+}
+
+fn answer(part: Part) -> api::LifecycleServiceUpgradeResponse {
+    let progress = api::LifecycleServiceInstallProgress {
+        response: Some(part),
+    };
+    api::LifecycleServiceUpgradeResponse {
+        progress: Some(progress),
+    }
+}

@@ -1,0 +1,108 @@
+//! Versions of the node.
+
+use corten_api::common::{ContainerdInstance, ContainerdNamespace};
+use corten_api::machine as api;
+use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
+use corten_api::machine::lifecycle_service_install_progress::Response as Part;
+use tokio_stream::StreamExt as _;
+use tonic::Code;
+
+use super::{World, world};
+use crate::node::{Action, Upgrade};
+
+/// Everything that the call answers.
+async fn upgrade(world: &World, image: &str) -> Vec<Part> {
+    let request = api::LifecycleServiceUpgradeRequest {
+        containerd: Some(ContainerdInstance {
+            namespace: ContainerdNamespace::NsSystem.into(),
+            ..ContainerdInstance::default()
+        }),
+        source: Some(api::InstallArtifactsSource {
+            image_name: image.to_owned(),
+        }),
+    };
+    let mut client = LifecycleServiceClient::new(world.channel.clone());
+    let answers = client.upgrade(request).await.unwrap().into_inner();
+    let part = |answer: Result<api::LifecycleServiceUpgradeResponse, _>| {
+        answer.unwrap().progress.unwrap().response.unwrap()
+    };
+    answers.map(part).collect().await
+}
+
+#[tokio::test]
+async fn an_upgrade_tells_its_lines_and_ends_with_a_code_and_no_reboot() {
+    let world = world();
+    let line = |text: &str| Part::Message(text.to_owned());
+    assert_eq!(
+        upgrade(&world, "installer:2").await,
+        [line("taking it"), Part::ExitCode(0)]
+    );
+    assert_eq!(
+        upgrade(&world, "broken").await,
+        [
+            line("taking it"),
+            line("the disk is full"),
+            Part::ExitCode(7)
+        ]
+    );
+    assert_eq!(
+        upgrade(&world, "foreign").await,
+        [
+            line("taking it"),
+            line("another key has signed it"),
+            Part::ExitCode(4)
+        ]
+    );
+    assert!(world.node.actions.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_older_call_reboots_unless_the_upgrade_is_staged_or_did_not_succeed() {
+    for (image, stage, expected) in [
+        ("installer:2", false, Ok(vec![Action::Reboot])),
+        ("installer:2", true, Ok(vec![])),
+        ("broken", false, Err(Code::Internal)),
+        ("foreign", false, Err(Code::FailedPrecondition)),
+        ("", false, Err(Code::InvalidArgument)),
+    ] {
+        let mut world = world();
+        let request = api::UpgradeRequest {
+            image: image.to_owned(),
+            stage,
+            force: true,
+            ..api::UpgradeRequest::default()
+        };
+        let ended = world.client.upgrade(request).await;
+        let actions = world.node.actions.lock().unwrap().clone();
+        match ended {
+            Ok(reply) => {
+                let message = reply.into_inner().messages.remove(0);
+                assert!(message.ack.contains("version 2.0"), "{}", message.ack);
+                assert_eq!(message.actor_id.is_empty(), stage);
+                assert_eq!(Ok(actions), expected);
+                let asked = Upgrade {
+                    image: image.to_owned(),
+                    namespace: "system",
+                    force: true,
+                };
+                assert_eq!(*world.node.upgrades.lock().unwrap(), [asked]);
+            }
+            Err(status) => {
+                assert_eq!(Err(status.code()), expected);
+                assert!(actions.is_empty());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_reboots() {
+    let mut world = world();
+    let reply = world
+        .client
+        .rollback(api::RollbackRequest {})
+        .await
+        .unwrap();
+    assert_eq!(reply.into_inner().messages.len(), 1);
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+}

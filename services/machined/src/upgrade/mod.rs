@@ -1,0 +1,238 @@
+//! An upgrade: from the image of an installer to a version that the boot loader tries at the next start; and the way
+//! back. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the version when it runs.
+
+mod partition;
+mod quorum;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corten_installer::{Entry, Fault, Trial};
+use oci_spec::distribution::Reference;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::containerd::{Containerd, Purpose};
+use crate::meta::{Meta, TRIAL};
+use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
+use crate::services::{CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use crate::state::NodeState;
+use crate::supervisor::Supervisor;
+use crate::{console, efi};
+pub use partition::EfiPartition;
+
+/// Where an image lies while it is checked: it is as large as the node, so on EPHEMERAL.
+const SCRATCH: &str = "/var/lib/upgrade";
+/// For an installer to be pulled.
+const PULL: Duration = Duration::from_secs(30 * 60);
+/// What a node without boot entries is told.
+const NO_ENTRIES: &str = "no boot loader with entries started this node: it was started by BIOS, over the network or \
+                          from a CD; write the disk image of the new version to its disk instead";
+
+/// Takes the image, checks it, and puts it beside the version that runs. Answers its version. Lines for a person go to
+/// `tell` for as long as somebody listens.
+///
+/// # Errors
+/// The version that runs is the one that starts next.
+pub async fn install(
+    node: &NodeState,
+    supervisor: &Supervisor,
+    upgrade: &Upgrade,
+    tell: &mpsc::Sender<String>,
+) -> Result<String, SubmitError> {
+    let say = async |line: String| {
+        console::say(&format!("upgrade: {line}"));
+        let _ = tell.send(line).await;
+    };
+    let (partition, running) = begin(node, upgrade.force).await?;
+    let found = partition.versions().find(&running).map_err(failed)?;
+    say(format!("taking the installer {}", upgrade.image)).await;
+    let digest = obtain(node, upgrade).await?;
+    say(format!("checking the image {digest}")).await;
+    let _scratch = Scratch;
+    let file = partition.directory().path(&found.entry.to_string());
+    let words = ["uki", CONTENT, &digest, &file.to_string_lossy(), SCRATCH];
+    let checked = supervisor.run(REGISTRYD, &words).await;
+    checked.map_err(|why| {
+        refused(format!(
+            "the installer {} is not taken: {why}",
+            upgrade.image
+        ))
+    })?;
+    let version = fs::read_to_string(Path::new(SCRATCH).join("version"));
+    let version = version.map_err(|error| SubmitError::Failed(error.to_string()))?;
+    say(format!(
+        "writing version {version} beside version {}",
+        found.version
+    ))
+    .await;
+    let trial = trial(node, found.version, version.clone());
+    let meta = node.meta().clone();
+    blocking(move || {
+        let mut image = File::open(Path::new(SCRATCH).join("corten.efi"))
+            .map_err(|error| SubmitError::Failed(error.to_string()))?;
+        let length = image.metadata().map_or(u64::MAX, |about| about.len());
+        let announce = |entry: &Entry| {
+            record(
+                &meta,
+                &Trial {
+                    entry: entry.id(),
+                    ..trial.clone()
+                },
+            )
+        };
+        let mut versions = partition.versions();
+        let written = versions.install(&running, &trial.to, (&mut image, length), announce);
+        written.map_err(failed)
+    })
+    .await?;
+    say(format!("version {version} is tried at the next start")).await;
+    Ok(version)
+}
+
+/// Has the other version be tried at the next start. Answers which.
+///
+/// # Errors
+/// The version that runs is the one that starts next.
+pub async fn roll_back(node: &NodeState) -> Result<String, SubmitError> {
+    let (partition, running) = begin(node, true).await?;
+    let mut versions = partition.versions();
+    let found = versions.find(&running).map_err(failed)?;
+    let other = versions.other(&running).map_err(failed)?;
+    let trial = Trial {
+        entry: other.entry.id(),
+        ..trial(node, found.version, other.version.clone())
+    };
+    let meta = node.meta().clone();
+    blocking(move || {
+        record(&meta, &trial).map_err(SubmitError::Failed)?;
+        versions.switch(&running, &trial.entry).map_err(failed)
+    })
+    .await?;
+    console::say(&format!("rolling back to version {}", other.version));
+    Ok(other.version)
+}
+
+/// Keeps the record of a trial.
+///
+/// # Errors
+/// The record before stays.
+pub fn record(meta: &Meta, trial: &Trial) -> Result<(), String> {
+    let kept = meta.change(TRIAL, Some(trial.render()));
+    kept.map_err(|error| error.to_string())
+}
+
+/// The record that META holds.
+#[must_use]
+pub fn recorded(meta: &Meta) -> Option<Trial> {
+    let values = meta.watch();
+    let value = values.borrow().get(&TRIAL).cloned()?;
+    Trial::parse(&value).ok()
+}
+
+/// What stages are called in the record.
+#[must_use]
+pub fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Running => "running",
+        _ => "maintenance",
+    }
+}
+
+/// Whether a service does its work.
+#[must_use]
+pub fn is_healthy(view: &ServiceView) -> bool {
+    view.state == ServiceState::Running && view.healthy == Some(true)
+}
+
+async fn begin(node: &NodeState, force: bool) -> Result<(EfiPartition, String), SubmitError> {
+    let running = efi::booted().ok_or_else(|| refused(NO_ENTRIES.to_owned()))?;
+    let partition = EfiPartition::try_mount()?;
+    if !force {
+        quorum::check(node).await.map_err(SubmitError::Refused)?;
+    }
+    Ok((partition, running))
+}
+
+/// The record of a trial that begins now, without its entry.
+fn trial(node: &NodeState, from: String, to: String) -> Trial {
+    let healthy = node.services().into_iter().filter(is_healthy);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Trial {
+        from,
+        to,
+        entry: String::new(),
+        stage: stage_name(node.stage()).to_owned(),
+        services: healthy.map(|view| view.id).collect(),
+        started: now.map_or(0, |now| now.as_secs()),
+        verdict: None,
+        reason: String::new(),
+    }
+}
+
+/// The digest of the installer, which is in containerd's content store then.
+async fn obtain(node: &NodeState, upgrade: &Upgrade) -> Result<String, SubmitError> {
+    let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
+    let told = |status: tonic::Status| SubmitError::Failed(status.message().to_owned());
+    let (namespace, image) = (upgrade.namespace, upgrade.image.as_str());
+    // One that was imported may have a name that no registry would give.
+    if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
+        return Ok(digest);
+    }
+    let name: Reference = image
+        .parse()
+        .map_err(|error| refused(format!("image: {image:?} is no name of an image ({error})")))?;
+    let name = name.whole();
+    if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
+        return Ok(digest);
+    }
+    let registries = node.config().map(|config| config.registries());
+    let registries = registries.unwrap_or_default();
+    // Nobody listens.
+    let (steps, _) = mpsc::channel(1);
+    let pull = containerd.pull(namespace, &name, Purpose::Installer, &registries, steps);
+    match timeout(PULL, pull).await {
+        Ok(pulled) => pulled.map_err(|status| refused(status.message().to_owned()))?,
+        Err(_) => {
+            return Err(refused(format!(
+                "{name} was not pulled within {} s",
+                PULL.as_secs()
+            )));
+        }
+    }
+    let digest = containerd.digest(namespace, &name).await.map_err(told)?;
+    digest.ok_or_else(|| {
+        SubmitError::Failed(format!("containerd does not know {name}, which it pulled"))
+    })
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SubmitError> + Send + 'static,
+) -> Result<T, SubmitError> {
+    let done = spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(SubmitError::Failed(error.to_string())))
+}
+
+fn refused(why: String) -> SubmitError {
+    SubmitError::Refused(why)
+}
+
+fn failed(fault: Fault) -> SubmitError {
+    match fault {
+        Fault::Disk(..) | Fault::Refused(_) => SubmitError::Failed(fault.to_string()),
+        Fault::Missing(_) | Fault::OnTrial | Fault::Alone | Fault::Room { .. } => {
+            refused(fault.to_string())
+        }
+    }
+}
+
+/// What an image leaves behind while it is checked goes with this.
+struct Scratch;
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(SCRATCH);
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether etcd goes on without this node's member.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use corten_etcd::Member;
+use corten_kubernetes::pods::HOST_SECRETS;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use crate::controllers::kubernetes::join::connect;
+use crate::describe;
+use crate::node::Node as _;
+use crate::resources::etcd::EtcdMember;
+use crate::services::kubernetes::ETCD;
+use crate::state::NodeState;
+
+/// For a member to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Checks that the other members keep their quorum while this one is away. A node without one, or with the only one,
+/// takes nothing from anybody else.
+///
+/// # Errors
+/// They would lose it, or cannot be asked; the text says which.
+pub(super) async fn check(node: &NodeState) -> Result<(), String> {
+    let Some(own) = node.store().get_as::<EtcdMember>(EtcdMember::ID) else {
+        return Ok(());
+    };
+    let secrets = Path::new(HOST_SECRETS).join(ETCD);
+    let unsafe_now = |why: String| {
+        format!(
+            "etcd may lose its quorum without this node: {why}; mend etcd first, or force the upgrade"
+        )
+    };
+    let asked = async {
+        let client = connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await?;
+        client.members().await.map_err(|error| describe(&error))
+    };
+    let members = match timeout(ANSWER, asked).await {
+        Ok(members) => members.map_err(unsafe_now)?,
+        Err(_) => return Err(unsafe_now("this node's member does not answer".to_owned())),
+    };
+    let voters: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
+    let others = voters
+        .iter()
+        .filter(|member| format!("{:016x}", member.id) != own.member_id);
+    let answers = join_all(others.map(|member| answers(&secrets, member))).await;
+    let silent: Vec<String> = answers
+        .iter()
+        .filter_map(|answer| answer.clone().err())
+        .collect();
+    if keeps_quorum(voters.len(), answers.len().saturating_sub(silent.len())) {
+        return Ok(());
+    }
+    Err(unsafe_now(match silent.is_empty() {
+        true => format!("it has {} members with a vote", voters.len()),
+        false => format!("no answer from {}", silent.join(", ")),
+    }))
+}
+
+/// Whether so many healthy others of so many voters can still decide. The only one has nobody to decide without.
+fn keeps_quorum(voters: usize, healthy_others: usize) -> bool {
+    voters <= 1 || healthy_others > voters / 2
+}
+
+/// Whether a member answers; the error is its name.
+async fn answers(secrets: &Path, member: &Member) -> Result<(), String> {
+    let host = |url: &String| {
+        let uri: http::Uri = url.parse().ok()?;
+        uri.host()?.trim_matches(['[', ']']).parse::<IpAddr>().ok()
+    };
+    let addresses: Vec<IpAddr> = member.client_urls.iter().filter_map(host).collect();
+    let asked = async {
+        let client = connect(secrets, &addresses).await?;
+        client.health().await.map_err(|error| describe(&error))
+    };
+    match timeout(ANSWER, asked).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(member.name.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_others_have_to_be_more_than_half() {
+        for (voters, healthy_others, keeps) in [
+            (0, 0, true),
+            (1, 0, true),
+            (2, 1, false),
+            (3, 2, true),
+            (3, 1, false),
+            (5, 3, true),
+            (5, 2, false),
+        ] {
+            assert_eq!(
+                keeps_quorum(voters, healthy_others),
+                keeps,
+                "{voters} {healthy_others}"
+            );
+        }
+    }
+}
