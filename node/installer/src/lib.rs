@@ -3,6 +3,8 @@
 //! Owns: the names of boot entries, their order, every change of the directory `EFI/Linux`, the record of a trial, and
 //! the check of an image before it gets there.
 //! Never does: change the file of the version that runs, mount anything, decide whether a version is healthy.
+//! Talks to: nobody; the file system it is given is mounted by its caller.
+//! On a laptop: `cargo test -p corten-installer`.
 
 mod directory;
 mod entry;
