@@ -89,7 +89,14 @@ test-containerd: build ## The container runner against the containerd of the ima
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
 	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
-	    cargo test --locked --package tests --test kubernetes -- --ignored
+	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
+
+test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
+	build="env $(MKIMAGE) build --arch $(ARCH) --quick"; out=$(OUT)/upgrade; $$build --output raw --out $$out && \
+	    CORTEN_VERSION=0.2.0 $$build --output installer --out $$out/next && export CORTEN_VERSION=0.3.0 && \
+	    $$build --output installer --kernel-argument rdinit=/none --out $$out/panics && \
+	    $$build --output installer --kernel-argument initcall_blacklist=init_xfs_fs --out $$out/blind
+	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test upgrade -- --ignored --test-threads=1
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
@@ -103,4 +110,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes fuzz repro bench clean
+.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-upgrade fuzz repro bench clean

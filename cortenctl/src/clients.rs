@@ -4,6 +4,7 @@ use corten_api::cluster::cluster_service_client::ClusterServiceClient;
 use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::inspect::inspect_service_client::InspectServiceClient;
 use corten_api::machine::image_service_client::ImageServiceClient;
+use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
 use corten_api::machine::lvm_service_client::LvmServiceClient;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::machine::md_service_client::MdServiceClient;
@@ -18,6 +19,7 @@ pub(crate) type Disks = StorageServiceClient<Channel>;
 pub(crate) type FileSystems = FileSystemServiceClient<Channel>;
 pub(crate) type Images = ImageServiceClient<Channel>;
 pub(crate) type Inspect = InspectServiceClient<Channel>;
+pub(crate) type Lifecycle = LifecycleServiceClient<Channel>;
 pub(crate) type Lvm = LvmServiceClient<Channel>;
 pub(crate) type Md = MdServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
@@ -47,6 +49,7 @@ services!(
     FileSystems,
     Images,
     Inspect,
+    Lifecycle,
     Lvm,
     Md,
     State,

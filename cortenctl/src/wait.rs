@@ -16,7 +16,7 @@ use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
 
 /// Between two looks at a node.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 /// A node that does not answer so many times in a row is gone.
 const GONE: u32 = 3;
 
@@ -52,7 +52,8 @@ pub(crate) async fn boots(routes: Vec<Route>) -> Result<Boots, Failure> {
     }
 }
 
-async fn boot(node: &Node) -> Result<String, Trouble> {
+/// The number of the node's boot.
+pub(crate) async fn boot(node: &Node) -> Result<String, Trouble> {
     let kind = "BootIDs.runtime.talos.dev";
     let resource = resources::one(node, "runtime", kind, "boot-id").await?;
     let spec = resources::spec(&resource)?;

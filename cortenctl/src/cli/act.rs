@@ -156,14 +156,17 @@ pub(crate) enum WipeMethod {
 /// `upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {
-    /// The installer's image
-    #[arg(short, long)]
-    pub(crate) image: String,
+    /// The installer's image, in a registry or on the node
+    #[arg(short, long, required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) image: Option<String>,
+    /// The installer as a file (`mkimage build --output installer`), which is sent to the node
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
     /// How the node reboots into it
     #[arg(short = 'm', long, value_enum, default_value = "default")]
     pub(crate) reboot_mode: UpgradeReboot,
     /// Only at the next reboot
-    #[arg(short, long)]
+    #[arg(short, long, visible_alias = "no-reboot")]
     pub(crate) stage: bool,
     /// Without looking at the health of etcd
     #[arg(short, long)]
@@ -171,7 +174,7 @@ pub(crate) struct Upgrade {
     /// Keep what is on EPHEMERAL; nodes always do
     #[arg(short, long, hide = true)]
     pub(crate) preserve: bool,
-    /// By the call that nodes of older versions know; there is no other here
+    /// By the call that nodes of older versions know
     #[arg(long, hide = true)]
     pub(crate) legacy: bool,
     #[command(flatten)]

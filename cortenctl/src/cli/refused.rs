@@ -161,12 +161,6 @@ pub(super) const FLAGS: &[Flag] = &[
         "the node knows where it keeps the installer's image; leave it out",
     ),
     flag(
-        &["upgrade"],
-        "--no-reboot",
-        Nothing,
-        "a version that is installed and not booted is what --stage is for",
-    ),
-    flag(
         &["cgroups"],
         "--schema-file",
         Value,

@@ -50,7 +50,8 @@ pub(crate) async fn run(routes: Vec<Route>, what: &ImageVerb) -> Result<(), Fail
         }
         ImageVerb::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
         ImageVerb::Import(args) => {
-            finish(&each(routes, async |node| import(node, args).await).await?)
+            let failed = each(routes, async |node| import(node, args).await.map(drop)).await?;
+            finish(&failed)
         }
         ImageVerb::Remove(args) => {
             let failed = each(routes, async |node| {
@@ -67,7 +68,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: &ImageVerb) -> Result<(), Fail
     }
 }
 
-fn instance(namespace: ImageNamespace) -> ContainerdInstance {
+pub(crate) fn instance(namespace: ImageNamespace) -> ContainerdInstance {
     let (driver, namespace) = match namespace {
         ImageNamespace::System => (ContainerDriver::Containerd, ContainerdNamespace::NsSystem),
         ImageNamespace::Cri => (ContainerDriver::Cri, ContainerdNamespace::NsCri),
@@ -203,8 +204,8 @@ async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Sends the file as fast as the node takes it.
-async fn import(node: &Node, args: &ImageFile) -> Result<(), Trouble> {
+/// Sends the file as fast as the node takes it. Returns what the node calls the image.
+pub(crate) async fn import(node: &Node, args: &ImageFile) -> Result<String, Trouble> {
     let mut file = open(&args.file).await?;
     let (messages, sent) = mpsc::channel(AHEAD);
     let request = node.request(ReceiverStream::new(sent));
@@ -235,7 +236,7 @@ async fn import(node: &Node, args: &ImageFile) -> Result<(), Trouble> {
     fed?;
     let name = answer?.into_inner().name;
     eprintln!("{}: imported {}", printable(&node.name), printable(&name));
-    Ok(())
+    Ok(name)
 }
 
 fn message(part: Part) -> ImageServiceImportRequest {

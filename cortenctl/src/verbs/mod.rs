@@ -32,6 +32,7 @@ mod service;
 mod shell;
 mod support;
 mod time;
+mod upgrade;
 mod usage;
 mod validate;
 mod version;
@@ -95,8 +96,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Shutdown(args) => power::shutdown(&global, &args).await,
         Verb::Reset(args) => power::reset(&global, &args).await,
         Verb::Wipe(what) => wipe::run(routes(&global).await?, &what).await,
-        Verb::Upgrade(args) => power::upgrade(&global, &args).await,
-        Verb::Rollback => power::rollback(routes(&global).await?).await,
+        Verb::Upgrade(args) => upgrade::upgrade(&global, &args).await,
+        Verb::Rollback => upgrade::rollback(routes(&global).await?).await,
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,
         Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,
         Verb::Kubeconfig(args) => kubeconfig::run(routes(&global).await?, &args).await,

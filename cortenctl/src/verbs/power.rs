@@ -1,24 +1,18 @@
-//! `reboot`, `shutdown`, `reset`, `upgrade`, `rollback` and `bootstrap`.
+//! `reboot`, `shutdown`, `reset` and `bootstrap`.
 
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode as WireWipe;
-use corten_api::machine::upgrade_request::RebootMode as WireReboot;
 
 use crate::answers::{Answers, ask, finish};
-use crate::cli::{
-    Bootstrap, Global, Reboot, RebootMode, Reset, Shutdown, Upgrade, UpgradeReboot, Wait, WipeMode,
-};
+use crate::cli::{Bootstrap, Global, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
 use crate::clients::Machine;
 use crate::connect::{Route, routes};
 use crate::failure::Failure;
 use crate::stream::{each, only_one};
-use crate::table::{Table, print, printable};
-use crate::units;
+use crate::table::printable;
 use crate::verbs::etcd;
 use crate::wait::{self, Until};
-
-const UPGRADE_HEADER: &[&str] = &["NODE", "ACK", "STARTED"];
 
 pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
     let mode = match args.mode {
@@ -101,52 +95,6 @@ fn reset_request(args: &Reset) -> Result<api::ResetRequest, Failure> {
     })
 }
 
-pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
-    let mode = match args.reboot_mode {
-        UpgradeReboot::Default => WireReboot::Default,
-        UpgradeReboot::Powercycle => WireReboot::Powercycle,
-    };
-    let body = api::UpgradeRequest {
-        image: args.image.clone(),
-        preserve: true,
-        stage: args.stage,
-        force: args.force,
-        reboot_mode: mode.into(),
-    };
-    let mut started = prost_types::Timestamp::from(std::time::SystemTime::now());
-    started.nanos = 0;
-    // A staged upgrade changes nothing until somebody reboots the node.
-    let wait = Wait {
-        wait: args.wait.wait && !args.stage,
-        ..args.wait
-    };
-    act(global, wait, Until::Back, "upgrades", async |routes| {
-        let answers = ask(routes, body, |mut client: Machine, request| async move {
-            client.upgrade(request).await
-        })
-        .await?;
-        if !answers.good.is_empty() {
-            let mut table = Table::new(UPGRADE_HEADER);
-            for (node, message) in &answers.good {
-                table.row([node, &message.ack, &units::moment(started)]);
-            }
-            print(&table.render())?;
-        }
-        Ok(answers)
-    })
-    .await
-}
-
-pub(crate) async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
-    let body = api::RollbackRequest {};
-    let answers = ask(routes, body, |mut client: Machine, request| async move {
-        client.rollback(request).await
-    })
-    .await?;
-    told(&answers, "goes back to the version before");
-    answers.finish()
-}
-
 pub(crate) async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failure> {
     only_one(&routes, "be the first member")?;
     if let Some(path) = &args.recover_from {
@@ -189,7 +137,7 @@ async fn act<M>(
 }
 
 /// There is no data to print, so what happens goes to stderr.
-fn told<M>(answers: &Answers<M>, what: &str) {
+pub(crate) fn told<M>(answers: &Answers<M>, what: &str) {
     for (node, _) in &answers.good {
         eprintln!("{}: {what}", printable(node));
     }

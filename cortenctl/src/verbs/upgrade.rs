@@ -1,0 +1,280 @@
+//! `upgrade` and `rollback`: one node after the other, and the next one only when the one before keeps its version.
+
+use std::fmt;
+
+use corten_api::machine as api;
+use corten_api::machine::lifecycle_service_install_progress::Response as Part;
+use corten_api::machine::reboot_request::Mode;
+use corten_api::machine::upgrade_request::RebootMode as WireReboot;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+
+use crate::answers::{ask, finish};
+use crate::cli::{Global, ImageFile, ImageNamespace, Upgrade, UpgradeReboot, Wait};
+use crate::clients::{Lifecycle, Machine};
+use crate::connect::{Route, count, routes};
+use crate::failure::Failure;
+use crate::resources;
+use crate::stream::{Node, Trouble, drain, each};
+use crate::table::printable;
+use crate::verbs::image;
+use crate::verbs::power::told;
+use crate::wait::{self, Boots, PAUSE};
+
+pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
+    let nodes = names(routes(global).await?).await?;
+    let [_, _, ..] = nodes.as_slice() else {
+        return one(global, args).await;
+    };
+    if !args.wait.wait && !args.stage {
+        return Err(Failure::usage(
+            "several nodes are upgraded one after the other, which --wait=false does not: name one node, or add --stage",
+        ));
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        let alone = Global {
+            nodes: vec![node.clone()],
+            ..global.clone()
+        };
+        let done = one(&alone, args).await;
+        let left = nodes.get(at + 1..).unwrap_or_default();
+        if done.is_err() && !left.is_empty() {
+            eprintln!("not upgraded: {}", printable(&left.join(", ")));
+        }
+        done?;
+    }
+    Ok(())
+}
+
+async fn names(routes: Vec<Route>) -> Result<Vec<String>, Failure> {
+    if count(&routes) < 2 {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    let failed = each(routes, async |node| {
+        names.push(node.name.clone());
+        Ok(())
+    })
+    .await?;
+    finish(&failed)?;
+    Ok(names)
+}
+
+/// Upgrades the one node that these flags name.
+async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
+    let given = routes(global).await?;
+    let reboots = !args.stage;
+    let waits = args.wait.wait && reboots;
+    let boots = match waits {
+        true => wait::boots(given.clone()).await?,
+        false => Boots::new(),
+    };
+    let failed = each(given, async |node| {
+        let image = match &args.file {
+            Some(file) => {
+                let file = ImageFile {
+                    file: file.clone(),
+                    namespace: ImageNamespace::System,
+                };
+                image::import(node, &file).await?
+            }
+            None => args.image.clone().unwrap_or_default(),
+        };
+        take(node, args, image, reboots).await
+    })
+    .await?;
+    finish(&failed)?;
+    for (_, boot) in boots {
+        verdict(global, args.wait, &boot).await?;
+    }
+    Ok(())
+}
+
+/// Has the node take the version, and reboots it when that is wanted.
+async fn take(node: &Node, args: &Upgrade, image: String, reboots: bool) -> Result<(), Trouble> {
+    let mode = match args.reboot_mode {
+        UpgradeReboot::Default => Mode::Default,
+        UpgradeReboot::Powercycle => Mode::Powercycle,
+    };
+    // Only the older call can be told not to look at etcd.
+    if !args.force && !args.legacy && stream(node, &image).await? {
+        if reboots {
+            let request = node.brief(api::RebootRequest { mode: mode.into() });
+            node.client::<Machine>().reboot(request).await?;
+            say(node, "reboots into it");
+        }
+        return Ok(());
+    }
+    let mode = match mode {
+        Mode::Powercycle => WireReboot::Powercycle,
+        _ => WireReboot::Default,
+    };
+    let request = node.request(api::UpgradeRequest {
+        image,
+        preserve: true,
+        stage: !reboots,
+        force: args.force,
+        reboot_mode: mode.into(),
+    });
+    let answer = node.client::<Machine>().upgrade(request).await?;
+    for message in answer.into_inner().messages {
+        say(node, &message.ack);
+    }
+    Ok(())
+}
+
+/// The call that tells how it goes on; false when the node does not know it.
+async fn stream(node: &Node, image: &str) -> Result<bool, Trouble> {
+    let source = api::InstallArtifactsSource {
+        image_name: image.to_owned(),
+    };
+    let request = node.request(api::LifecycleServiceUpgradeRequest {
+        containerd: Some(image::instance(ImageNamespace::System)),
+        source: Some(source),
+    });
+    let mut last = String::new();
+    let mut code = None;
+    let answer = match node.client::<Lifecycle>().upgrade(request).await {
+        Ok(answer) => {
+            drain(
+                &mut answer.into_inner(),
+                |frame: api::LifecycleServiceUpgradeResponse| {
+                    match frame.progress.unwrap_or_default().response {
+                        Some(Part::Message(line)) => {
+                            say(node, &line);
+                            last = line;
+                        }
+                        Some(Part::ExitCode(ended)) => code = Some(ended),
+                        None => {}
+                    }
+                    Ok(())
+                },
+            )
+            .await
+        }
+        Err(status) => Err(status.into()),
+    };
+    match (answer, code) {
+        (Err(Trouble::Call(status)), _) if status.code() == Code::Unimplemented => Ok(false),
+        (Err(trouble), _) => Err(trouble),
+        (Ok(()), Some(0)) => Ok(true),
+        (Ok(()), Some(code)) => Err(Trouble::Said(format!("{last} (exit code {code})"))),
+        (Ok(()), None) => Err(Trouble::Said("it broke off before its end".to_owned())),
+    }
+}
+
+/// What the node decided about the version it was given.
+#[derive(Debug, PartialEq, Eq)]
+enum Decided {
+    /// The version stays, or the node is one that does not judge versions.
+    Stays,
+    /// The version was left; why.
+    Left(String),
+    /// Not yet; how the node is.
+    Pending(String),
+}
+
+/// Waits for the verdict of the one node, which was in this boot before.
+async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut last = String::new();
+    loop {
+        let state = match look(global, boot).await? {
+            Decided::Stays => return Ok(()),
+            Decided::Left(why) => {
+                return Err(Failure::call(format!("the version was left: {why}")));
+            }
+            Decided::Pending(state) => state,
+        };
+        if began.elapsed() > wait.timeout {
+            let limit = wait.timeout.as_secs();
+            return Err(Failure::call(format!(
+                "no verdict on the version within {limit} s: {state}"
+            )));
+        }
+        if state != last {
+            eprintln!("{}", printable(&state));
+            last = state;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Connections are opened anew each time, as theirs end.
+async fn look(global: &Global, boot: &str) -> Result<Decided, Failure> {
+    let silent =
+        |why: &dyn fmt::Display| Decided::Pending(format!("the node does not answer: {why}"));
+    let given = match routes(global).await {
+        Ok(given) => given,
+        Err(Failure::Call(error)) => return Ok(silent(&error)),
+        Err(other) => return Err(other),
+    };
+    let mut found = None;
+    let failed = each(given, async |node| {
+        found = Some(decision(node, boot).await?);
+        Ok(())
+    })
+    .await?;
+    let why = failed.first().map_or("", |(_, why)| why);
+    Ok(found.unwrap_or_else(|| silent(&why)))
+}
+
+async fn decision(node: &Node, boot: &str) -> Result<Decided, Trouble> {
+    if wait::boot(node).await? == boot {
+        return Ok(Decided::Pending(
+            "the node has not gone down yet".to_owned(),
+        ));
+    }
+    let kind = "Upgrades.runtime.corten.dev";
+    match resources::one(node, "runtime", kind, "last").await {
+        Ok(resource) => Ok(decided(&resources::spec(&resource)?)),
+        Err(Trouble::Call(status)) if status.code() == Code::NotFound => Ok(Decided::Stays),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+fn decided(spec: &Value) -> Decided {
+    let text = |name: &str| spec.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("verdict") {
+        "good" => Decided::Stays,
+        "reverted" => Decided::Left(text("reason").to_owned()),
+        _ => Decided::Pending("the node is back, and the version is on trial".to_owned()),
+    }
+}
+
+fn say(node: &Node, what: &str) {
+    eprintln!("{}: {}", printable(&node.name), printable(what));
+}
+
+pub(crate) async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
+    let body = api::RollbackRequest {};
+    let answers = ask(routes, body, |mut client: Machine, request| async move {
+        client.rollback(request).await
+    })
+    .await?;
+    told(&answers, "goes back to the version before");
+    answers.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_verdict_of_the_node_is_what_counts() {
+        for (spec, expected) in [
+            (json!({"verdict": "good"}), Decided::Stays),
+            (
+                json!({"verdict": "reverted", "reason": "after 900 s"}),
+                Decided::Left("after 900 s".to_owned()),
+            ),
+        ] {
+            assert_eq!(decided(&spec), expected);
+        }
+        let pending = decided(&json!({"verdict": "pending"}));
+        assert!(matches!(pending, Decided::Pending(_)), "{pending:?}");
+    }
+}

@@ -1,0 +1,105 @@
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use corten_pki::{Algorithm, Ca};
+
+use super::*;
+use crate::node::Reset;
+use crate::sample;
+use crate::supervisor::container::tests::world;
+
+#[tokio::test]
+async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    let disk = tempfile::NamedTempFile::new().unwrap();
+    disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+    node.meta.open(disk.path()).unwrap();
+    let crt = {
+        let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
+        STANDARD.encode(&ca.pem().crt)
+    };
+    let config = |encryption: &str| {
+        sample::read(&format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  ca: {{crt: {crt}}}\n  {encryption}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        ))
+    };
+    node.set_config(config(""));
+    let config = |passphrase: &str| {
+        let keys = format!("[{{slot: 0, static: {{passphrase: {passphrase}}}}}]");
+        let state = format!("{{provider: luks2, keys: {keys}}}");
+        config(&format!("systemDiskEncryption: {{state: {state}}}"))
+    };
+    let known = || {
+        let meta = Meta::default();
+        meta.open(disk.path()).unwrap();
+        let value = meta.watch().borrow().get(&STATE_ENCRYPTION).cloned();
+        value.map(|value| String::from_utf8(value).unwrap())
+    };
+    let minute = Apply::Try(Duration::from_secs(60));
+    node.apply_config(config("tried"), minute).unwrap();
+    assert_eq!(known(), None);
+    node.apply_config(config("kept"), Apply::Now).unwrap();
+    let kept = known().unwrap();
+    assert!(kept.contains("kept"), "{kept}");
+    node.apply_config(config("tried"), minute).unwrap();
+    // As going back to the config before does.
+    node.set_config(config("kept"));
+    assert_eq!(known(), Some(kept));
+}
+
+#[tokio::test]
+async fn meta_takes_no_network_that_could_not_be_used() {
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    let disk = tempfile::NamedTempFile::new().unwrap();
+    disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+    node.meta.open(disk.path()).unwrap();
+    let change = |value: &str| {
+        let value = value.as_bytes().to_vec();
+        node.change_meta(PLATFORM_NETWORK, Some(value))
+    };
+    let refused = change("hostnames: a\n").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "META 0x0a stays as it is: line 1, column 12: hostnames must be a list"
+    );
+    assert!(node.meta.watch().borrow().is_empty());
+    change("hostnames: [{hostname: a}]\n").unwrap();
+    node.change_meta(PLATFORM_NETWORK, None).unwrap();
+}
+
+fn reset() -> Action {
+    Action::Reset(Reset {
+        targets: vec![Target::Disk(volumes::Disk::new("vdx", 0))],
+        graceful: false,
+        reboot: true,
+    })
+}
+
+#[tokio::test]
+async fn a_reset_and_a_wipe_do_not_happen_at_once_and_nothing_after_the_end() {
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    let busy = |done: Result<(), SubmitError>| done.unwrap_err().to_string();
+    let wiping = node.wiping.lock().unwrap();
+    let under_way = "a wipe of devices is already under way";
+    assert_eq!(busy(node.submit(reset(), Actor::default())), under_way);
+    assert_eq!(busy(node.wipe_devices(&[])), under_way);
+    drop(wiping);
+    node.wipe_devices(&[]).unwrap();
+    node.submit(reset(), Actor::default()).unwrap();
+    let wipe = DeviceWipe {
+        device: "no-such-disk".to_owned(),
+        partition_of: None,
+        sequence: 0,
+        zeros: false,
+        drop_partition: false,
+    };
+    let ended = "the end of this boot is already under way";
+    assert_eq!(busy(node.wipe_devices(std::slice::from_ref(&wipe))), ended);
+    assert_eq!(busy(node.submit(Action::Reboot, Actor::default())), ended);
+    // Whatever ends it.
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    node.set_ending();
+    assert_eq!(busy(node.submit(reset(), Actor::default())), ended);
+}

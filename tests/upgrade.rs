@@ -1,0 +1,118 @@
+//! Promises: a node goes to another version and back by one call each, with its config and its data; a version whose
+//! kernel panics, and one that comes up and does not do its work, are left without anybody's help.
+
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use qemu::{Disk, Firmware};
+use tests::client::Client;
+use tests::images;
+use tests::node::{BOOT, Node, SOON};
+
+/// For a version to be written, started and judged, on a machine without hardware virtualisation.
+const UPGRADE: Duration = Duration::from_secs(900);
+/// The same, for one that is given the time that a node has before it is left.
+const LEFT: Duration = Duration::from_secs(3600);
+/// In MiB: the installer is kept as it came, and unpacked.
+const DISK: u64 = 4096;
+/// A META value of the operator's.
+const KEPT: &str = "kept by the operator";
+
+/// The installer that `make test-upgrade` has built in the directory of this name.
+fn installer(name: &str) -> String {
+    let directory = images::directory().join(name);
+    let found = std::fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut files = found.map(|entry| entry.path());
+    let installer: Option<PathBuf> =
+        files.find(|path| path.to_string_lossy().ends_with("-installer.tar"));
+    let installer = installer.expect("an installer; `make test-upgrade` builds it");
+    installer.display().to_string()
+}
+
+/// A configured node on a disk of its own.
+fn node(name: &str) -> Node {
+    let disk = Disk::raw(images::image(".raw")).enlarged(DISK);
+    let node = Node::start(name, |machine| {
+        machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+    });
+    node.configure();
+    for service in ["apid", "containerd"] {
+        node.until_running(service);
+    }
+    let admin = node.admin();
+    node.ask(&admin, &["meta", "write", "0x4d", KEPT], SOON);
+    // Its own version is no longer on trial, or there would be nothing to go back to.
+    node.until("the verdict on the version of the disk", SOON, || {
+        let refused = admin
+            .call(&["rollback"])
+            .expect_err("there is no other version");
+        let is_good = refused.contains("no other version");
+        is_good.then_some(()).ok_or(refused)
+    });
+    node
+}
+
+/// Checks the version that runs, the verdict on the one that was tried, and that the node has kept what it had.
+fn expect(node: &Node, version: &str, verdict: &str) {
+    let admin = node.admin();
+    let release = node.ask(&admin, &["read", "/etc/os-release"], BOOT);
+    assert!(
+        release.contains(&format!("IMAGE_VERSION=\"{version}\"")),
+        "{release}"
+    );
+    let upgrades = ["get", "upgrades", "-o", "jsonpath={.spec.verdict}"];
+    node.until("the verdict", UPGRADE, || {
+        let found = admin.call(&upgrades)?;
+        (found.trim() == verdict).then_some(()).ok_or(found)
+    });
+    let meta = node.ask(&admin, &["get", "meta", "-o", "yaml"], SOON);
+    assert!(meta.contains(KEPT), "{meta}");
+}
+
+fn upgrade(admin: &Client, name: &str, limit: Duration) -> Result<String, String> {
+    admin.call_within(
+        limit,
+        &["upgrade", "--file", &installer(name), "--timeout", "1h"],
+    )
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn a_node_goes_to_another_version_and_back_by_one_call_each() {
+    let node = node("upgrade");
+    let admin = node.admin();
+    upgrade(&admin, "next", UPGRADE).expect("an upgrade");
+    expect(&node, "0.2.0", "good");
+    admin.must(&["rollback"]);
+    node.until("the version before", UPGRADE, || {
+        let release = admin.call(&["read", "/etc/os-release"])?;
+        let is_back = !release.contains("0.2.0");
+        is_back.then_some(()).ok_or(release)
+    });
+    expect(&node, &images::version(), "good");
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn a_version_whose_kernel_panics_is_left_after_its_tries() {
+    let node = node("upgrade-panics");
+    let admin = node.admin();
+    let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
+    assert!(why.contains("was left"), "{why}");
+    expect(&node, &images::version(), "reverted");
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn a_version_that_cannot_read_the_nodes_volumes_is_left_when_its_time_is_over() {
+    let node = node("upgrade-blind");
+    let admin = node.admin();
+    let why = upgrade(&admin, "blind", LEFT).expect_err("the version does not stay");
+    assert!(why.contains("the node is not running"), "{why}");
+    expect(&node, &images::version(), "reverted");
+}
