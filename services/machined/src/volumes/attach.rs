@@ -7,6 +7,7 @@ use std::path::Path;
 
 use corten_config::kinds::Encryption;
 use corten_sys::mount;
+use rustix::io::Errno;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::disk::{self, Content};
@@ -60,7 +61,7 @@ fn lacks_file_system(found: Content, is_made: bool, shown: &str) -> Result<bool,
     }
 }
 
-/// Mounts a file system; one that cannot be mounted is repaired first.
+/// Mounts a file system; one that cannot be mounted is repaired first, unless the kernel does not know it at all.
 async fn mount_repaired(
     volume: &str,
     shown: &str,
@@ -68,6 +69,11 @@ async fn mount_repaired(
     repair: impl AsyncFnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
     let Err(error) = mount() else { return Ok(()) };
+    if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) {
+        return Err(format!(
+            "{shown} cannot be mounted: this kernel has no driver of its file system; start another version"
+        ));
+    }
     console::warn(&format!(
         "{volume} on {shown} cannot be mounted ({error}); it is being repaired"
     ));

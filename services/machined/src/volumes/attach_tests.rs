@@ -137,3 +137,12 @@ async fn a_volume_that_is_repaired_and_cannot_be_mounted_still_is_named() {
     let start = "/dev/vdb1 was repaired and cannot be mounted still: no such file system; wipe";
     assert!(why.starts_with(start), "{why}");
 }
+
+#[tokio::test]
+async fn a_volume_that_the_kernel_does_not_know_is_not_repaired() {
+    let mount = || Err(Errno::NODEV.into());
+    let repair = async || Err("it was repaired".to_owned());
+    let why = mount_repaired("data", "/dev/vdb1", mount, repair).await;
+    let why = why.unwrap_err();
+    assert!(why.contains("start another version"), "{why}");
+}
