@@ -104,7 +104,14 @@ const EDGES: &[(&str, &[&str])] = &[
     // The host. Nothing here links a program of the node.
     (
         "cortenctl",
-        &["corten-api", "corten-config", "corten-dial", "corten-pki"],
+        &[
+            "corten-api",
+            // Draining a node is the same work on both sides.
+            "corten-cluster",
+            "corten-config",
+            "corten-dial",
+            "corten-pki",
+        ],
     ),
     (
         "mkimage",

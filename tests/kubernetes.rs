@@ -177,6 +177,21 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
     let lines = admin.must(&["logs", "--kubernetes", scheduler, "--tail", "2"]);
     assert_eq!(lines.lines().count(), 2, "{lines}");
 
+    // The pods of the only node cannot go elsewhere: they leave, and come back with it.
+    let again = ["reboot", "--drain", "--timeout", "20m"];
+    admin
+        .call_within(CLUSTER * 2, &again)
+        .expect("a node that is Ready again");
+    cluster.until(
+        &node,
+        "an answer after the reboot",
+        &through_service,
+        |text| text == "OK",
+    );
+    let cordon = ["get", "nodes", "-o", "jsonpath={.items[0].spec}"];
+    let spec = cluster.call(&cordon).expect("the node");
+    assert!(!spec.contains("unschedulable"), "{spec}");
+
     // All it was is in the snapshot.
     let snapshot = node.vm.dir().join("etcd.snapshot").display().to_string();
     admin.must(&["etcd", "snapshot", &snapshot]);

@@ -22,9 +22,9 @@ use crate::output::Format;
 use crate::units::parse_duration;
 
 pub(crate) use act::{
-    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, MetaVerb, Patch, Reboot,
-    RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk, WipeLvm,
-    WipeMethod, WipeMode,
+    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, MetaVerb, Move, Patch,
+    Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk,
+    WipeLvm, WipeMethod, WipeMode,
 };
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,

@@ -22,6 +22,14 @@ pub(crate) struct Wait {
     pub(crate) progress: ProgressMode,
 }
 
+/// How pods move to other nodes.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Move {
+    /// With --drain: how long pods may take to leave
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    pub(crate) drain_timeout: Duration,
+}
+
 /// What progress looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
@@ -37,6 +45,12 @@ pub(crate) struct Reboot {
     /// How
     #[arg(short, long, value_enum, default_value = "default")]
     pub(crate) mode: RebootMode,
+    /// Move the pods to other nodes first, and wait
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) drain: bool,
+    #[command(flatten)]
+    pub(crate) moving: Move,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
@@ -177,6 +191,12 @@ pub(crate) struct Upgrade {
     /// By the call that nodes of older versions know
     #[arg(long, hide = true)]
     pub(crate) legacy: bool,
+    /// Move the pods to other nodes before the reboot
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) drain: bool,
+    #[command(flatten)]
+    pub(crate) moving: Move,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }

@@ -12,8 +12,6 @@ const COMMENTS: &str =
     "configs are written without comments: docs/configuration.md explains every field";
 const PROXY: &str =
     "these nodes have no proxy of several clusters in front of them: --context chooses the cluster";
-const NO_PODS: &str = "this version moves no pods before: call `kubectl drain` first, and leave it out; a graceful \
-     `reset` drains the node by itself";
 const CACHE: &str = "an image cache is made with other tools, in the form docs/architecture.md describes; a registry \
      beside the nodes is a mirror of the machine config";
 const BUNDLE: &str = "nodes need no images but those of their config: `image list --namespace system` shows what one has";
@@ -152,8 +150,6 @@ pub(super) const FLAGS: &[Flag] = &[
         Nothing,
         "there is nothing more to tell: `dmesg --follow` shows the kernel's messages, in another terminal",
     ),
-    flag(&["reboot", "upgrade"], "--drain", Nothing, NO_PODS),
-    flag(&["reboot", "upgrade"], "--drain-timeout", Value, NO_PODS),
     flag(
         &["upgrade"],
         "--namespace",

@@ -295,10 +295,7 @@ fn what_is_refused_says_why() {
         ("image default", "image list"),
         ("config proxy-url", "endpoint"),
         ("cluster create qemu --workers 2", "docs/building.md"),
-        ("reboot --drain", "leave it out"),
-        ("reboot --drain-timeout 1m", "leave it out"),
         ("reboot --debug", "dmesg"),
-        ("upgrade -i x --drain=true", "leave it out"),
         (
             "gen config c https://h:6443 --with-docs",
             "docs/configuration.md",
@@ -319,6 +316,8 @@ fn what_is_refused_says_why() {
     }
     for line in [
         "upgrade -i x --drain=false",
+        "upgrade -i x --drain --drain-timeout 1m",
+        "reboot --drain --drain-timeout 1m",
         "gen config c https://h:6443 --with-docs=false --with-examples=false --with-kubespan=false",
         "validate -c x",
         "time -c x",

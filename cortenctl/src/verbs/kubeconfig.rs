@@ -12,7 +12,7 @@ use crate::cli::Kubeconfig;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::stream::{Trouble, each, gather, only_one};
+use crate::stream::{Node, Trouble, each, gather, only_one};
 use crate::table::{harmless, print};
 use crate::verbs::copy::file_of;
 use crate::{files, yaml};
@@ -24,17 +24,24 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Fai
     only_one(&routes, "give its kubeconfig")?;
     let target = target(args)?;
     let failed = each(routes, async |node| {
-        let mut archive = Vec::new();
-        let mut client = node.client::<Machine>();
-        let mut frames = client.kubeconfig(node.request(())).await?.into_inner();
-        let too_large = "its kubeconfig is too large to be one";
-        gather(&mut frames, MAX_SIZE, too_large, &mut archive).await?;
-        let text = file_of(&archive, "kubeconfig", MAX_SIZE as u64)
-            .map_err(|error| Trouble::Said(format!("its archive cannot be read: {error}")))?;
-        write(&text, &target, args)
+        write(&fetch(node).await?, &target, args)
     })
     .await?;
     finish(&failed)
+}
+
+/// The node's kubeconfig, as it gives it.
+///
+/// # Errors
+/// The node refuses, or its answer is none.
+pub(crate) async fn fetch(node: &Node) -> Result<String, Trouble> {
+    let mut archive = Vec::new();
+    let mut client = node.client::<Machine>();
+    let mut frames = client.kubeconfig(node.request(())).await?.into_inner();
+    let too_large = "its kubeconfig is too large to be one";
+    gather(&mut frames, MAX_SIZE, too_large, &mut archive).await?;
+    file_of(&archive, "kubeconfig", MAX_SIZE as u64)
+        .map_err(|error| Trouble::Said(format!("its archive cannot be read: {error}")))
 }
 
 fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {

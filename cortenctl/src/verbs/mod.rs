@@ -5,6 +5,7 @@ mod cgroups;
 mod containers;
 mod contexts;
 mod copy;
+mod cordon;
 mod dashboard;
 mod diskfree;
 mod etcd;

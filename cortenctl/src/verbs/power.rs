@@ -11,7 +11,7 @@ use crate::connect::{Route, routes};
 use crate::failure::Failure;
 use crate::stream::{each, only_one};
 use crate::table::printable;
-use crate::verbs::etcd;
+use crate::verbs::{cordon, etcd};
 use crate::wait::{self, Until};
 
 pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
@@ -21,13 +21,23 @@ pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure
         RebootMode::Force => Mode::Force,
     };
     let body = api::RebootRequest { mode: mode.into() };
-    act(global, args.wait, Until::Back, "reboots", async |routes| {
+    let mut wait = args.wait;
+    let mut cordons = Vec::new();
+    if args.drain {
+        // Only somebody that waits can let pods back on the nodes.
+        wait.wait = true;
+        let nodes = routes(global).await?;
+        cordons = cordon::leave_all(global, nodes, args.moving, wait.timeout).await?;
+    }
+    let done = act(global, wait, Until::Back, "reboots", async |routes| {
         ask(routes, body, |mut client: Machine, request| async move {
             client.reboot(request).await
         })
         .await
     })
-    .await
+    .await;
+    let stays = cordon::lift(cordons, wait.timeout).await;
+    done.and(finish(&stays))
 }
 
 pub(crate) async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::resources;
 use crate::stream::{Node, Trouble, drain, each};
 use crate::table::printable;
+use crate::verbs::cordon::{self, Cordon};
 use crate::verbs::image;
 use crate::verbs::power::told;
 use crate::wait::{self, Boots, PAUSE};
@@ -70,6 +71,7 @@ async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
         true => wait::boots(given.clone()).await?,
         false => Boots::new(),
     };
+    let mut cordons = Vec::new();
     let failed = each(given, async |node| {
         let image = match &args.file {
             Some(file) => {
@@ -81,30 +83,51 @@ async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
             }
             None => args.image.clone().unwrap_or_default(),
         };
-        take(node, args, image, reboots).await
+        take(global, node, args, image, &mut cordons).await
     })
     .await?;
-    finish(&failed)?;
+    let mut done = finish(&failed);
     for (_, boot) in boots {
-        verdict(global, args.wait, &boot).await?;
+        if done.is_ok() {
+            done = verdict(global, args.wait, &boot).await;
+        }
     }
-    Ok(())
+    // Without --wait the node itself lets pods back when it has started.
+    if waits || done.is_err() {
+        let stays = cordon::lift(cordons, args.wait.timeout).await;
+        done = done.and(finish(&stays));
+    }
+    done
 }
 
 /// Has the node take the version, and reboots it when that is wanted.
-async fn take(node: &Node, args: &Upgrade, image: String, reboots: bool) -> Result<(), Trouble> {
+async fn take(
+    global: &Global,
+    node: &Node,
+    args: &Upgrade,
+    image: String,
+    cordons: &mut Vec<Cordon>,
+) -> Result<(), Trouble> {
+    let reboots = !args.stage;
+    let moves = args.drain && reboots;
     let mode = match args.reboot_mode {
         UpgradeReboot::Default => Mode::Default,
         UpgradeReboot::Powercycle => Mode::Powercycle,
     };
     // Only the older call can be told not to look at etcd.
     if !args.force && !args.legacy && stream(node, &image).await? {
+        if moves {
+            cordons.extend(cordon::leave(global, node, args.moving).await?);
+        }
         if reboots {
             let request = node.brief(api::RebootRequest { mode: mode.into() });
             node.client::<Machine>().reboot(request).await?;
             say(node, "reboots into it");
         }
         return Ok(());
+    }
+    if moves {
+        cordons.extend(cordon::leave(global, node, args.moving).await?);
     }
     let mode = match mode {
         Mode::Powercycle => WireReboot::Powercycle,

@@ -131,6 +131,12 @@ impl Fake {
                 let scalar = serde_json::Value::from(&*self.config).to_string();
                 vec![resource("config", kind, "v1alpha1", &scalar)]
             }
+            "Services.v1alpha1.talos.dev" if node == "pods" => {
+                vec![resource("runtime", kind, "kubelet", "running: true\n")]
+            }
+            "Nodenames.kubernetes.talos.dev" => {
+                vec![resource("k8s", kind, "nodename", "nodename: worker-1\n")]
+            }
             "BootIDs.runtime.talos.dev" => vec![resource("runtime", kind, "boot-id", &boot)],
             "MachineStatuses.runtime.talos.dev" => {
                 let yaml = "stage: running\nstatus: {ready: true, unmetConditions: []}\n";

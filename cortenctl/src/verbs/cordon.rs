@@ -1,0 +1,253 @@
+//! A node's pods move to other nodes before it goes down, and new pods may come when it is back.
+//!
+//! Owns: the cordon of one node while a verb works on it. Never: restarts the node itself.
+//! Talks to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes API.
+
+use std::time::Duration;
+
+use corten_cluster::{Cluster, Drained, from_kubeconfig};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+
+use crate::answers::finish;
+use crate::cli::{Global, Move};
+use crate::connect::{Route, Target};
+use crate::failure::Failure;
+use crate::resources;
+use crate::stream::{Failed, Node, Trouble, each};
+use crate::table::printable;
+use crate::verbs::kubeconfig;
+
+/// Between two looks at whether a node is Ready.
+const LOOK: Duration = Duration::from_secs(2);
+/// The way without Kubernetes.
+const REMEDY: &str = "--drain=false restarts the node under its pods";
+/// Pods that an error names; of the others it gives the number.
+const NAMED: usize = 5;
+
+/// A node that is cordoned and drained.
+#[derive(Debug)]
+pub(crate) struct Cordon {
+    cluster: Cluster,
+    /// The node as the operator names it.
+    node: String,
+    /// Its name in Kubernetes.
+    nodename: String,
+}
+
+/// Cordons the node and evicts its pods. `None`: it runs no pods of a cluster.
+///
+/// # Errors
+/// The Kubernetes API cannot be reached, or pods are left when the time is up. The node's cordon is lifted again.
+pub(crate) async fn leave(
+    global: &Global,
+    node: &Node,
+    args: Move,
+) -> Result<Option<Cordon>, Trouble> {
+    let Some(nodename) = name_in_kubernetes(node).await? else {
+        return Ok(None);
+    };
+    let cluster = cluster(global).await?;
+    let cordon = Cordon {
+        cluster,
+        node: node.name.clone(),
+        nodename,
+    };
+    cordon.say("its pods move to other nodes");
+    let why = match cordon.drain(args.drain_timeout).await {
+        Ok(moved) => {
+            cordon.say(&format!("{moved} pods have moved"));
+            return Ok(Some(cordon));
+        }
+        Err(why) => why,
+    };
+    let lifted = cordon.cluster.uncordon(&cordon.nodename).await;
+    let still = lifted.err().map_or_else(String::new, |error| {
+        format!("; the node stays cordoned: {error}")
+    });
+    Err(Trouble::Said(format!(
+        "the node was not restarted: {why}{still}; --drain-timeout gives the pods more time, {REMEDY}"
+    )))
+}
+
+impl Cordon {
+    async fn drain(&self, timeout: Duration) -> Result<usize, String> {
+        let text = |error| format!("node {} cannot be drained: {error}", self.nodename);
+        self.cluster.cordon(&self.nodename).await.map_err(text)?;
+        let drained = self.cluster.drain(&self.nodename, timeout).await;
+        moved(&drained.map_err(text)?, timeout)
+    }
+
+    /// Waits until the kubelet says Ready, and lets new pods on the node.
+    ///
+    /// # Errors
+    /// The node is not Ready in time, or the cordon cannot be taken away: node and why.
+    pub(crate) async fn lift(self, limit: Duration) -> Failed {
+        let until = Instant::now() + limit;
+        let why = loop {
+            let last = match self.is_ready().await {
+                Ok(()) => break self.cluster.uncordon(&self.nodename).await.err(),
+                Err(why) => why,
+            };
+            if Instant::now() >= until {
+                let why = format!(
+                    "it stays cordoned, for it is not Ready after {} s: {last}; uncordon it when it is",
+                    limit.as_secs()
+                );
+                return vec![(self.node, why)];
+            }
+            sleep(LOOK).await;
+        };
+        let why = why.map(|error| format!("it stays cordoned: {error}"));
+        why.map(|why| (self.node, why)).into_iter().collect()
+    }
+
+    async fn is_ready(&self) -> Result<(), String> {
+        let nodes = self.cluster.nodes().await;
+        let nodes = nodes.map_err(|error| error.to_string())?;
+        let found = nodes.into_iter().find(|node| node.name == self.nodename);
+        found.map_or_else(
+            || Err("the cluster does not list it".to_owned()),
+            |node| node.ready,
+        )
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("{}: {what}", printable(&self.node));
+    }
+}
+
+/// How many pods left; an error names those that did not.
+fn moved(drained: &Drained, timeout: Duration) -> Result<usize, String> {
+    if drained.left.is_empty() {
+        return Ok(drained.gone.len());
+    }
+    let names = drained.left.iter().take(NAMED);
+    let names: Vec<_> = names
+        .map(|left| format!("{}: {}", left.pod, left.reason))
+        .collect();
+    let others = match drained.left.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        others => format!("; and {others} others"),
+    };
+    Err(format!(
+        "{} pods are left after {} s: {}{others}",
+        drained.left.len(),
+        timeout.as_secs(),
+        names.join("; ")
+    ))
+}
+
+/// The node's name in Kubernetes, if a kubelet runs there that has registered it.
+async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
+    let kubelet = spec(node, "runtime", "Services.v1alpha1.talos.dev", "kubelet").await?;
+    if kubelet.get("running") != Some(&Value::Bool(true)) {
+        return Ok(None);
+    }
+    let name = spec(node, "k8s", "Nodenames.kubernetes.talos.dev", "nodename").await?;
+    if name.get("skipNodeRegistration") == Some(&Value::Bool(true)) {
+        return Ok(None);
+    }
+    let name = name.get("nodename").and_then(Value::as_str);
+    Ok(name.map(str::to_owned))
+}
+
+/// The content of a resource; null if there is none.
+async fn spec(node: &Node, namespace: &str, kind: &str, id: &str) -> Result<Value, Trouble> {
+    match resources::one(node, namespace, kind, id).await {
+        Ok(resource) => resources::spec(&resource),
+        Err(Trouble::Call(status)) if status.code() == Code::NotFound => Ok(Value::Null),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// The cluster, as the kubeconfig of an endpoint describes it.
+async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
+    let endpoint = Target {
+        nodes: Vec::new(),
+        ..Target::of(global)?
+    };
+    let mut text = String::new();
+    let failed = each(endpoint.open().await?, async |node| {
+        text = kubeconfig::fetch(node).await?;
+        Ok(())
+    })
+    .await?;
+    if let Some((endpoint, why)) = failed.first() {
+        return Err(Trouble::Said(format!(
+            "the node was not restarted, for endpoint {endpoint} gives no kubeconfig: {why}; {REMEDY}"
+        )));
+    }
+    let connected = from_kubeconfig(&text).and_then(|access| Cluster::connect(&access));
+    connected.map_err(|error| {
+        let why = format!("the node was not restarted, for its pods cannot be moved: {error}");
+        Trouble::Said(format!("{why}; {REMEDY}"))
+    })
+}
+
+/// Lifts the cordons, and adds those that stay to what failed.
+pub(crate) async fn lift(cordons: Vec<Cordon>, limit: Duration) -> Failed {
+    let mut failed = Failed::new();
+    for cordon in cordons {
+        failed.extend(cordon.lift(limit).await);
+    }
+    failed
+}
+
+/// Cordons and drains every node of the routes. When one cannot be drained, all cordons are lifted.
+///
+/// # Errors
+/// Those of [`leave`].
+pub(crate) async fn leave_all(
+    global: &Global,
+    routes: Vec<Route>,
+    args: Move,
+    limit: Duration,
+) -> Result<Vec<Cordon>, Failure> {
+    let mut cordons = Vec::new();
+    let mut failed = each(routes, async |node| {
+        cordons.extend(leave(global, node, args).await?);
+        Ok(())
+    })
+    .await?;
+    if !failed.is_empty() {
+        failed.extend(lift(cordons, limit).await);
+        finish(&failed)?;
+        return Ok(Vec::new());
+    }
+    Ok(cordons)
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_cluster::Left;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_stay_are_named_with_the_reason() {
+        let gone = vec!["default/web".to_owned()];
+        let left = |number: usize| {
+            let one = |at| Left {
+                pod: format!("default/db-{at}"),
+                reason: "its budget forbids it".to_owned(),
+            };
+            let left = (0..number).map(one).collect();
+            let drained = Drained {
+                gone: gone.clone(),
+                left,
+            };
+            moved(&drained, Duration::from_secs(300))
+        };
+        assert_eq!(left(0), Ok(1));
+        let one = left(1).unwrap_err();
+        assert_eq!(
+            one,
+            "1 pods are left after 300 s: default/db-0: its budget forbids it"
+        );
+        let many = left(7).unwrap_err();
+        assert!(many.ends_with("; and 2 others"), "{many}");
+        assert!(many.starts_with("7 pods"), "{many}");
+    }
+}
