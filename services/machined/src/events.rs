@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use corten_api::machine as api;
 use data_encoding::BASE32HEX_NOPAD;
@@ -110,6 +110,7 @@ pub struct Events(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    began: Instant,
     origin: [u8; 5],
     count: AtomicU32,
     history: Mutex<History>,
@@ -172,6 +173,7 @@ impl Default for Events {
             *byte = chance;
         }
         Events(Arc::new(Shared {
+            began: Instant::now(),
             origin,
             count: AtomicU32::new(0),
             history: Mutex::new(History::default()),
@@ -181,6 +183,12 @@ impl Default for Events {
 }
 
 impl Events {
+    /// How long the history is kept so far: since the node started.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.0.began.elapsed()
+    }
+
     /// Tells all readers.
     pub fn publish<P: Payload>(&self, actor: &str, payload: &P) {
         let mut history = self.history();

@@ -13,20 +13,24 @@ use crate::events::{Event, Events, From, Id, Reader};
 
 /// Events on their way to a client that is slower than they come.
 const BUFFER: usize = 16;
+/// The reference client follows a reboot by a new stream without a tail. Its connection can take 20 s, so that the event
+/// it waits for, the node is ready, is over. A stream that begins this soon after the start therefore begins with the
+/// first event.
+const RECONNECT: Duration = Duration::from_secs(60);
 
 /// The history as far as it is asked for, then what happens, until the client goes.
 pub(super) fn stream(
     events: &Events,
     request: &api::EventsRequest,
 ) -> Result<BoxStream<api::Event>, Status> {
-    let reader = events.read(start(request)?);
+    let reader = events.read(start(request, events.age())?);
     let (sender, receiver) = mpsc::channel(BUFFER);
     let forward = forward(reader, request.with_actor_id.clone(), sender.clone());
     stream::task(sender, forward);
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-fn start(request: &api::EventsRequest) -> Result<From, Status> {
+fn start(request: &api::EventsRequest, age: Duration) -> Result<From, Status> {
     let asked = [
         request.tail_events != 0,
         !request.tail_id.is_empty(),
@@ -48,6 +52,7 @@ fn start(request: &api::EventsRequest) -> Result<From, Status> {
         return Ok(From::Since(Duration::from_secs(seconds)));
     }
     Ok(match usize::try_from(request.tail_events) {
+        Ok(0) if age < RECONNECT => From::Last(usize::MAX),
         Ok(0) => From::Now,
         Ok(count) => From::Last(count),
         // All there are.
@@ -190,5 +195,12 @@ mod tests {
             let refused = stream(&events, &request).err().unwrap();
             assert_eq!(refused.code(), Code::InvalidArgument, "{request:?}");
         }
+    }
+
+    #[test]
+    fn a_client_that_comes_back_after_a_reboot_hears_what_it_has_missed() {
+        let from = |age| start(&api::EventsRequest::default(), Duration::from_secs(age));
+        assert!(matches!(from(20), Ok(From::Last(usize::MAX))));
+        assert!(matches!(from(600), Ok(From::Now)));
     }
 }
