@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tests::client::Client;
 use tests::disk::NodeDisk;
-use tests::node::{Node, SOON};
+use tests::node::{Node, ORDERLY, SOON};
 use tests::sntp::TimeServer;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -80,4 +80,31 @@ fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
     until(&node, "the server's time", SOON, is_close);
     // Whoever wants to be left alone is.
     assert!(busy.asked() < server.asked(), "{busy:?} {server:?}");
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_clock_that_is_behind_is_raised_to_the_images_date_and_later_to_what_the_node_knew() {
+    let raised = "the clock was behind the image's date";
+    let known = "the clock was behind the last time this node knew";
+    let disk = NodeDisk::new("time-behind", 4);
+    let node = disk.start(|machine| machine.clock("2001-01-01"));
+    node.wait_maintenance();
+    let console = node.vm.console().text();
+    assert!(
+        console.contains(raised) && !console.contains(known),
+        "{console}"
+    );
+    node.configure();
+    let server = TimeServer::ahead(HOUR);
+    let servers = server.seen_by_node();
+    node.apply_patch(&format!("machine: {{time: {{servers: ['{servers}']}}}}\n"));
+    let admin = node.admin();
+    let is_synced = || Ok(field(&admin, "timestatuses", "synced")? == "true");
+    until(&node, "a synchronised clock", SOON, is_synced);
+    node.ask(&admin, &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+    let node = disk.start(|machine| machine.clock("2001-01-01"));
+    node.vm.wait_console(known, SOON).unwrap();
 }

@@ -78,6 +78,9 @@ pub(crate) fn arguments(
     if machine.display {
         args.push("-device", row.display);
     }
+    if let Some(date) = &machine.clock {
+        args.push("-rtc", &format!("base={date}"));
+    }
     if machine.watchdog {
         args.push("-device", "i6300esb");
         args.push("-action", "watchdog=reset");

@@ -162,6 +162,7 @@ pub struct Machine {
     pub(crate) uuid: Option<String>,
     pub(crate) second_serial: bool,
     pub(crate) watchdog: bool,
+    pub(crate) clock: Option<String>,
     pub(crate) display: bool,
     pub(crate) stop_on_reboot: bool,
 }
@@ -196,6 +197,7 @@ impl Machine {
             uuid: None,
             second_serial: false,
             watchdog: false,
+            clock: None,
             display: false,
             stop_on_reboot: false,
         }
@@ -323,6 +325,12 @@ impl Machine {
     /// fed.
     pub fn watchdog(mut self) -> Self {
         self.watchdog = true;
+        self
+    }
+
+    /// Starts the hardware's clock at a date, such as `2001-01-01`, not at this machine's.
+    pub fn clock(mut self, date: &str) -> Self {
+        self.clock = Some(date.to_owned());
         self
     }
 

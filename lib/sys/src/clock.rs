@@ -34,6 +34,17 @@ pub fn set(to: SystemTime) -> io::Result<()> {
     Ok(rustix::time::clock_settime(ClockId::Realtime, time)?)
 }
 
+/// Sets the system's clock to a time when it shows an earlier one. Whether it did.
+///
+/// # Errors
+/// Those of [`set`].
+pub fn raise(to: SystemTime) -> io::Result<bool> {
+    if SystemTime::now() >= to {
+        return Ok(false);
+    }
+    set(to).map(|()| true)
+}
+
 /// Steers the clock towards an offset in nanoseconds, bounded by [`MAX_SLEW`], without a jump, by the
 /// kernel's phase-locked loop (RFC 5905, section 12); and tells the kernel that the clock is right, up to
 /// `error`. `time_constant` is the loop's: the logarithm of the poll interval in seconds, less 4.
@@ -147,5 +158,7 @@ mod tests {
         let before = UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(set(before).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         of_device(Path::new("/dev/null")).unwrap_err();
+        // A clock that shows a later time is left alone, also by a program that may set it.
+        assert!(!raise(UNIX_EPOCH).unwrap());
     }
 }

@@ -248,7 +248,7 @@ fn initramfs<'a>(
 ) -> Result<Handle> {
     let profile = &context.options.profile;
     let key = KeyBuilder::new("initramfs")
-        .add("revision", "2")
+        .add("revision", "3")
         .add("epoch", context.release.epoch.to_string())
         .step(&daemons.key)
         .step(&rootfs.key)

@@ -23,6 +23,9 @@ pub struct Initramfs<'a> {
     pub extensions: &'a [PathBuf],
 }
 
+/// The date of the image, for the first program: the clock goes no lower.
+const DATE: &str = "source-date-epoch";
+
 const DIRECTORY: u32 = 0o040_755;
 const CONSOLE: u32 = 0o020_600;
 const PROGRAM: u32 = 0o100_755;
@@ -49,19 +52,34 @@ pub struct Entry {
     pub data: Vec<u8>,
 }
 
-type Source<'a> = (String, u32, Option<&'a Path>);
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Content<'a> {
+    Nothing,
+    Of(&'a Path),
+    Text(&'a str),
+}
+
+type Source<'a> = (String, u32, Content<'a>);
 
 /// Writes the archive to `out`: sorted, owned by root, dated `release.epoch`.
 pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()> {
     let mut first: Vec<Source<'_>> = vec![
-        ("dev".to_owned(), DIRECTORY, None),
-        ("dev/console".to_owned(), CONSOLE, None),
-        ("init".to_owned(), PROGRAM, Some(parts.init)),
+        ("dev".to_owned(), DIRECTORY, Content::Nothing),
+        ("dev/console".to_owned(), CONSOLE, Content::Nothing),
+        ("init".to_owned(), PROGRAM, Content::Of(parts.init)),
     ];
-    let mut second: Vec<Source<'_>> =
-        vec![("rootfs.squashfs".to_owned(), DATA, Some(parts.rootfs))];
+    let date = format!("{}\n", release.epoch);
+    let mut second: Vec<Source<'_>> = vec![
+        (
+            "rootfs.squashfs".to_owned(),
+            DATA,
+            Content::Of(parts.rootfs),
+        ),
+        (DATE.to_owned(), DATA, Content::Text(&date)),
+    ];
     if !parts.extensions.is_empty() {
-        second.push(("extensions".to_owned(), DIRECTORY, None));
+        second.push(("extensions".to_owned(), DIRECTORY, Content::Nothing));
     }
     for path in parts.extensions {
         let name = path
@@ -74,7 +92,7 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
                 "give extension layers as files named <order>-<name>.squashfs",
             ));
         }
-        second.push((format!("extensions/{name}"), DATA, Some(path)));
+        second.push((format!("extensions/{name}"), DATA, Content::Of(path)));
     }
     first.sort();
     second.sort();
@@ -160,10 +178,20 @@ fn read_archive<'a>(mut rest: &'a [u8], entries: &mut Vec<Entry>) -> Result<&'a 
     }
 }
 
-fn append(archive: &mut impl Write, entry: Builder, source: Option<&Path>) -> Result<()> {
-    let Some(path) = source else {
-        entry.write(archive, 0).finish()?;
-        return Ok(());
+fn append(archive: &mut impl Write, entry: Builder, content: Content<'_>) -> Result<()> {
+    let path = match content {
+        Content::Nothing => {
+            entry.write(archive, 0).finish()?;
+            return Ok(());
+        }
+        Content::Text(text) => {
+            let size = bytes::fit32(text.len(), "a file of the initramfs")?;
+            let mut writer = entry.write(archive, size);
+            writer.write_all(text.as_bytes())?;
+            writer.finish()?;
+            return Ok(());
+        }
+        Content::Of(path) => path,
     };
     let size = bytes::fit32(output::size_of(path)?, "a file of the initramfs")?;
     let mut file: File = output::open(path)?;
@@ -218,9 +246,11 @@ mod tests {
                 "extensions/10-a.squashfs 100644 5",
                 "extensions/20-b.squashfs 100644 4",
                 "rootfs.squashfs 100644 5000",
+                "source-date-epoch 100644 11",
             ]
         );
         let entries = read(&archive).unwrap();
+        assert_eq!(entries[7].data, b"1700000000\n");
         assert_eq!(
             (entries[1].device, &*entries[2].data),
             ((5, 1), &b"#!program"[..])
@@ -233,7 +263,7 @@ mod tests {
         super::archive(
             &mut archive,
             &release(),
-            &[("dev".to_owned(), DIRECTORY, None)],
+            &[("dev".to_owned(), DIRECTORY, Content::Nothing)],
         )
         .unwrap();
         let reader = newc::Reader::new(archive.as_slice()).unwrap();

@@ -1,13 +1,14 @@
 //! The first program of the initramfs: makes the real root file system and hands over to machined.
 //!
 //! Owns: the machine from the kernel's first `exec` until machined's. One straight line: mount the kernel's
-//! file systems, assemble the root from `/rootfs.squashfs` and `/extensions/*.squashfs`, free the
+//! file systems, raise the clock to the image's date, assemble the root from `/rootfs.squashfs` and `/extensions/*.squashfs`, free the
 //! initramfs, `switch_root`, `exec`.
 //! Never does: load modules, look at disks or the network, read a machine config, stay.
 //! Talks to: the kernel only, through `corten-sys`. What fails is said in one line on the console with a
 //! remedy, and the machine restarts (`failure.rs`).
 //! On a laptop: `init --print` shows the early mounts; everything else needs to be process 1.
 
+mod date;
 mod failure;
 mod log;
 mod mounts;
@@ -18,8 +19,9 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::SystemTime;
 
-use corten_sys::{console, host, mount, sysctl};
+use corten_sys::{clock, console, host, mount, sysctl};
 use failure::Failure;
 use log::Log;
 
@@ -60,6 +62,8 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     // The kernel would otherwise drop lines of a chatty boot.
     let _ = sysctl::write(Path::new("/proc/sys"), "kernel.printk_devkmsg", "on");
     let log = Log::open();
+    let date = date::of_image(Path::new("/"));
+    raise_clock(date, &log);
     let parts = root::Parts::find(Path::new("/"))?;
     log.say(&format!("root file system: {parts}"));
     root::assemble(&parts, Path::new(NEW_ROOT), NEXT, |text| log.complain(text))?;
@@ -78,13 +82,30 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
         host::await_random_numbers();
     }
     log.say("handing over to machined");
-    Err(hand_over())
+    Err(hand_over(date))
 }
 
-/// Becomes machined, with nothing of this program's environment.
-fn hand_over() -> Failure {
+/// A machine without a battery starts in 1970. An image is no older than the present.
+fn raise_clock(date: Option<SystemTime>, log: &Log) {
+    let Some(date) = date else {
+        return log.complain("the image has no date; the clock is taken as it is");
+    };
+    match clock::raise(date) {
+        Ok(true) => log.say("the clock was behind the image's date and is set to it"),
+        Ok(false) => {}
+        Err(error) => log.complain(&format!(
+            "the clock is behind the image's date and cannot be set: {error}"
+        )),
+    }
+}
+
+/// Becomes machined, with nothing of this program's environment but what machined cannot find out itself.
+fn hand_over(date: Option<SystemTime>) -> Failure {
     let mut next = Command::new(NEXT);
     next.arg0("/sbin/init").env_clear().env("PATH", "/usr/bin");
+    if let Some(date) = date.and_then(date::text) {
+        next.env(date::VARIABLE, date);
+    }
     if let Ok(terminal) = std::env::var("TERM") {
         next.env("TERM", terminal);
     }

@@ -1,5 +1,8 @@
 //! Which controller reads and writes which resource. Owns nothing: no controller runs here.
 
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
@@ -9,6 +12,7 @@ use super::{Sources, runtime};
 use crate::events::Events;
 use crate::node::Stage;
 use crate::supervisor::Conditions;
+use crate::time::floor::Floor;
 use crate::uevents::Uevents;
 use crate::volumes::user::OpenedVolumes;
 
@@ -36,6 +40,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         extension_configs: watch::Sender::default().subscribe(),
         cluster: watch::Sender::default().subscribe(),
         events: Events::default(),
+        floor: Arc::new(Floor::new(UNIX_EPOCH)),
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())
 }

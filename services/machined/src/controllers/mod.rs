@@ -59,6 +59,7 @@ use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use crate::resources::runtime::KernelCmdline;
 use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use crate::supervisor::{Conditions, Supervisor};
+use crate::time::floor::Floor;
 use crate::uevents::Uevents;
 use crate::volumes::Progress;
 use crate::volumes::user::{OpenedVolumes, World};
@@ -104,6 +105,8 @@ pub struct Sources {
     pub cluster: watch::Receiver<Option<Begin>>,
     /// What happens on the node.
     pub events: Events,
+    /// What the clock stays above.
+    pub floor: Arc<Floor>,
 }
 
 /// Waits until there may be something new to want; what the config and the kernel's parameters are then.
@@ -186,6 +189,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(time::Clock {
         config: config.clone(),
+        floor: sources.floor,
     })?;
     runtime.add(adjtime::Adjtime)?;
     runtime.add(perf::Stats {

@@ -53,6 +53,7 @@ impl Machine {
                 console::warn("some services did not stop in time");
             }
         }
+        self.keep_clock().await;
         let reason = match end {
             End::Restart => Reason::Reboot,
             End::PowerOff => Reason::Shutdown,

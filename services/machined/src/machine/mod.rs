@@ -17,6 +17,7 @@ mod storage;
 mod tell;
 mod trial;
 mod verdict;
+mod wall_clock;
 
 use std::fmt;
 use std::io;
@@ -51,6 +52,7 @@ use crate::services::{
 };
 use crate::state::{NodeState, Request};
 use crate::supervisor::{Outside, Places, Supervisor, logs};
+use crate::time::floor::Floor;
 use crate::uevents::Uevents;
 use crate::volumes::{Progress, STATE};
 use trial::Trial;
@@ -101,6 +103,8 @@ struct Machine {
     volumes: watch::Sender<Progress>,
     /// Why the machine config that the node keeps cannot be used.
     unusable: Mutex<Option<String>>,
+    /// What the clock stays above.
+    floor: Arc<Floor>,
 }
 
 /// Lives the node's life.
@@ -137,6 +141,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
         unusable: Mutex::default(),
+        floor: Arc::new(Floor::of_image()),
     });
     machine.begin_tasks();
     let mut boot = tokio::spawn(machine.clone().boot());
@@ -233,6 +238,7 @@ impl Machine {
             extension_configs: self.extensions.in_place.subscribe(),
             cluster: self.node.clusters(),
             events: self.node.events().clone(),
+            floor: self.floor.clone(),
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;

@@ -29,7 +29,9 @@ impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
         let doubt = self.read_meta();
-        match self.attach_volumes(doubt).await {
+        let outcome = self.attach_volumes(doubt).await;
+        self.raise_clock();
+        match outcome {
             // Its driver may come with udevd.
             Ok(Outcome::NoDisk) => {}
             Ok(Outcome::AwaitsConfig { disk }) => {

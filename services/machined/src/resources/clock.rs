@@ -1,5 +1,6 @@
 //! The node's clock.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use corten_api::talos::resource::definitions::time as wire;
@@ -49,13 +50,16 @@ impl Spec for TimeStatus {
 }
 
 /// Whether servers were believed; id [`NtpStatus::ID`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NtpStatus {
     /// The last answer was not acted on, as it may be a mistake.
     pub spike_detected: bool,
     /// How many such there were in a row.
     pub consecutive_spikes: u32,
+    /// Servers that said a time which cannot be, and why it cannot. Not in the message, which is the reference's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, String>,
 }
 
 impl NtpStatus {

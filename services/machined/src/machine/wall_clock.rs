@@ -1,0 +1,55 @@
+//! The clock in the node's life, before servers are asked and after.
+
+use std::path::Path;
+use std::time::Duration;
+
+use corten_sys::clock;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::Machine;
+use crate::calendar::rfc3339;
+use crate::console;
+use crate::durable;
+use crate::volumes::STATE;
+
+/// A disk that does not answer does not hold up the end of the boot.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Machine {
+    /// Raises the clock to the last time that an earlier boot knew, once STATE is mounted.
+    pub(super) fn raise_clock(&self) {
+        let state = Path::new(STATE.target);
+        if !durable::is_volume(state) {
+            return;
+        }
+        let known = match self.floor.load(state) {
+            Ok(Some(known)) => known,
+            Ok(None) => return,
+            Err(error) => {
+                return console::warn(&format!("time: what STATE keeps does not count: {error}"));
+            }
+        };
+        match clock::raise(known) {
+            Ok(true) => console::say(&format!(
+                "time: the clock was behind the last time this node knew, and is set to it: {}",
+                rfc3339(known)
+            )),
+            Ok(false) => {}
+            Err(error) => console::warn(&format!("time: cannot set the clock: {error}")),
+        }
+    }
+
+    /// Keeps the last time that is known on STATE, as the boot ends.
+    pub(super) async fn keep_clock(&self) {
+        let floor = self.floor.clone();
+        let keep = spawn_blocking(move || floor.keep(Path::new(STATE.target), true));
+        let why = match timeout(PATIENCE, keep).await {
+            Ok(Ok(Ok(()))) => return,
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the disk does not answer".to_owned(),
+        };
+        console::warn(&format!("time: not kept on STATE: {why}"));
+    }
+}
