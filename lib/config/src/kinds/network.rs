@@ -107,7 +107,7 @@ fn check_time(config: &TimeSyncConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Network time servers.
     pub struct Ntp {
-        Acted "servers" servers: Vec<HostOrAddress> = "Asked one after the other, until one answers";
+        Acted "servers" servers: Vec<HostOrAddress> = "All are asked, and of several that answer more than half have to agree";
         Later "useNTS" use_nts: bool = "Ask with proof";
     }
 }

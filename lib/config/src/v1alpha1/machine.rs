@@ -250,7 +250,7 @@ section! {
     /// `machine.time`.
     pub struct Time {
         Acted "disabled" disabled: bool = "Keep no time";
-        Acted "servers" servers: Vec<TimeSource> = "Names of time servers, or PTP devices; asked one after the other, until one answers";
+        Acted "servers" servers: Vec<TimeSource> = "Names of time servers, or PTP devices; all are asked, and of several that answer more than half have to agree";
         Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
     }
 }

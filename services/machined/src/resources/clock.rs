@@ -57,7 +57,11 @@ pub struct NtpStatus {
     pub spike_detected: bool,
     /// How many such there were in a row.
     pub consecutive_spikes: u32,
-    /// Servers that said a time which cannot be, and why it cannot. Not in the message, which is the reference's.
+    /// What the clock waits for before it follows a server; empty: nothing. Not in the message, which is the
+    /// reference's.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
+    /// Servers that are not believed, and why. Not in the message either.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, String>,
 }
@@ -189,7 +193,25 @@ fn as_text<S: Serializer>(nanoseconds: &i64, serializer: S) -> Result<S::Ok, S::
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::AnySpec as _;
+
     use super::*;
+
+    #[test]
+    fn what_the_clock_waits_for_and_whom_it_does_not_believe_is_told_when_there_is_something() {
+        let mut status = NtpStatus {
+            spike_detected: false,
+            consecutive_spikes: 0,
+            waits_for: String::new(),
+            refused: BTreeMap::new(),
+        };
+        let before = "spikeDetected: false\nconsecutiveSpikes: 0\n";
+        assert_eq!(status.to_yaml().unwrap(), before);
+        status.waits_for = "an answer".to_owned();
+        status.refused.insert("a".to_owned(), "it lies".to_owned());
+        let more = "waitsFor: an answer\nrefused:\n  a: it lies\n";
+        assert_eq!(status.to_yaml().unwrap(), format!("{before}{more}"));
+    }
 
     #[test]
     fn what_the_kernel_counts_is_for_people() {

@@ -58,8 +58,8 @@ impl Clock {
     }
 
     async fn compare(&self, server: &str) -> Result<Response<api::TimeResponse>, Status> {
-        let asked = ask(server, &self.names, &mut Resting::default()).await;
-        let sample = asked.map_err(|error| {
+        let asked = ask(server, &self.names, &Resting::default()).await;
+        let answer = asked.map_err(|error| {
             let text = format!("server: {server}: {error}");
             match error {
                 AskError::Unresolved(refused) => Status::new(Status::from(refused).code(), text),
@@ -67,8 +67,8 @@ impl Clock {
             }
         })?;
         let local = SystemTime::now();
-        let offset = Duration::from_nanos(sample.offset.unsigned_abs());
-        let remote = if sample.offset < 0 {
+        let offset = Duration::from_nanos(answer.sample.offset.unsigned_abs());
+        let remote = if answer.sample.offset < 0 {
             local.checked_sub(offset)
         } else {
             local.checked_add(offset)

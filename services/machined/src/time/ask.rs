@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corten_config::values::is_clock;
@@ -53,16 +54,17 @@ pub enum AskError {
 
 /// Who wants to be left alone, until when, and how often in a row it said that it is asked too often.
 #[derive(Debug, Default)]
-pub struct Resting(BTreeMap<SocketAddr, (Instant, u32)>);
+pub struct Resting(Mutex<BTreeMap<SocketAddr, (Instant, u32)>>);
 
 impl Resting {
     fn rests(&self, address: SocketAddr) -> bool {
-        let until = self.0.get(&address).map(|(until, _)| *until);
+        let until = self.lock().get(&address).map(|(until, _)| *until);
         until.is_some_and(|until| until > Instant::now())
     }
 
-    fn leave(&mut self, address: SocketAddr, bad: &BadAnswer) {
-        let before = self.0.get(&address).map_or(0, |(_, times)| *times);
+    fn leave(&self, address: SocketAddr, bad: &BadAnswer) {
+        let mut resting = self.lock();
+        let before = resting.get(&address).map_or(0, |(_, times)| *times);
         let (span, times) = match bad {
             BadAnswer::Rate => {
                 let log = LONGEST_REST.min(SHORTEST_REST.saturating_add(before));
@@ -72,13 +74,26 @@ impl Resting {
             _ => return,
         };
         let now = Instant::now();
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, (until, _)| *until > now);
+        if resting.len() >= REMEMBERED {
+            resting.retain(|_, (until, _)| *until > now);
         }
-        if self.0.len() < REMEMBERED {
-            self.0.insert(address, (now + span, times));
+        if resting.len() < REMEMBERED {
+            resting.insert(address, (now + span, times));
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, (Instant, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The time.
+    pub sample: Sample,
+    /// Whose it is; `None`: a device's.
+    pub from: Option<IpAddr>,
 }
 
 /// Asks a server by its name or address (with a port that is not the usual one, if any), or a device by its
@@ -86,17 +101,13 @@ impl Resting {
 ///
 /// # Errors
 /// Those of the last of its addresses.
-pub async fn ask(
-    server: &str,
-    names: &Bulkhead,
-    resting: &mut Resting,
-) -> Result<Sample, AskError> {
+pub async fn ask(server: &str, names: &Bulkhead, resting: &Resting) -> Result<Answer, AskError> {
     if server.starts_with('/') {
-        return if is_clock(server) {
-            Ok(of_device(Path::new(server))?)
-        } else {
-            Err(AskError::NoClock)
-        };
+        if !is_clock(server) {
+            return Err(AskError::NoClock);
+        }
+        let sample = of_device(Path::new(server))?;
+        return Ok(Answer { sample, from: None });
     }
     let address = server
         .parse()
@@ -114,8 +125,9 @@ pub async fn ask(
     for address in found.into_iter().take(ADDRESSES) {
         match at(address).await {
             Ok(sample) => {
-                resting.0.remove(&address);
-                return Ok(sample);
+                resting.lock().remove(&address);
+                let from = Some(address.ip());
+                return Ok(Answer { sample, from });
             }
             Err(error) => {
                 if let AskError::Bad(bad) = &error {
@@ -181,6 +193,7 @@ fn of_device(path: &Path) -> io::Result<Sample> {
     Ok(Sample {
         offset: nanoseconds(difference(theirs, left) - delay / 2),
         delay: nanoseconds(delay),
+        distance: 0,
     })
 }
 
@@ -234,12 +247,10 @@ pub(crate) mod tests {
             "/dev/ptp",
             "/dev/ptp0/../null",
         ] {
-            let error = ask(path, &names, &mut Resting::default())
-                .await
-                .unwrap_err();
+            let error = ask(path, &names, &Resting::default()).await.unwrap_err();
             assert!(matches!(error, AskError::NoClock), "{path}: {error}");
         }
-        let none = ask("/dev/ptp_none", &names, &mut Resting::default()).await;
+        let none = ask("/dev/ptp_none", &names, &Resting::default()).await;
         assert!(matches!(none, Err(AskError::Io(_))));
     }
 
@@ -247,21 +258,21 @@ pub(crate) mod tests {
     async fn who_wants_to_be_left_alone_is_not_asked_again() {
         let names = Bulkhead::new(1, PATIENCE);
         for kiss in [b"RATE", b"DENY"] {
-            let (server, mut resting) = (serve(Some(kiss)).await, Resting::default());
+            let (server, resting) = (serve(Some(kiss)).await, Resting::default());
             let name = server.to_string();
-            let refused = ask(&name, &names, &mut resting).await.unwrap_err();
+            let refused = ask(&name, &names, &resting).await.unwrap_err();
             assert!(matches!(refused, AskError::Bad(_)), "{refused}");
-            let left = ask(&name, &names, &mut resting).await.unwrap_err();
+            let left = ask(&name, &names, &resting).await.unwrap_err();
             assert!(matches!(left, AskError::Rests), "{left}");
         }
     }
 
     #[test]
     fn rests_grow_end_and_are_bounded() {
-        let mut resting = Resting::default();
+        let resting = Resting::default();
         let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let left = |resting: &Resting, port| {
-            let (until, _) = resting.0.get(&address(port)).unwrap();
+            let until = resting.lock().get(&address(port)).unwrap().0;
             until.saturating_duration_since(Instant::now())
         };
         let seconds = Duration::from_secs;
@@ -273,25 +284,25 @@ pub(crate) mod tests {
         assert!((seconds(2000)..=seconds(2048)).contains(&left(&resting, 1)));
         resting.leave(address(1), &BadAnswer::NotOurs);
         assert!(left(&resting, 1) <= seconds(2048) && resting.rests(address(1)));
-        resting.0.insert(address(2), (Instant::now(), 1));
+        resting.lock().insert(address(2), (Instant::now(), 1));
         assert!(!resting.rests(address(2)));
         for port in 3..1000 {
             resting.leave(address(port), &BadAnswer::Rate);
         }
-        assert_eq!(resting.0.len(), REMEMBERED);
-        assert!(!resting.0.contains_key(&address(2)));
+        assert_eq!(resting.lock().len(), REMEMBERED);
+        assert!(!resting.lock().contains_key(&address(2)));
     }
 
     #[tokio::test]
     async fn names_are_resolved_apart_and_addresses_need_nobody() {
         let nobody = Bulkhead::new(0, PATIENCE);
-        let error = ask("time.example.com", &nobody, &mut Resting::default()).await;
+        let error = ask("time.example.com", &nobody, &Resting::default()).await;
         assert!(
             matches!(error, Err(AskError::Unresolved(Refused::Full(0)))),
             "{error:?}"
         );
         let server = serve(Some(b"DENY")).await.to_string();
-        let denied = ask(&server, &nobody, &mut Resting::default()).await;
+        let denied = ask(&server, &nobody, &Resting::default()).await;
         let denied = denied.unwrap_err();
         assert!(denied.to_string().contains("DENY"), "{denied}");
         let names = Bulkhead::new(1, PATIENCE);

@@ -55,6 +55,12 @@ impl Default for Discipline {
 }
 
 impl Discipline {
+    /// Whether the clock is right, and this offset no jump.
+    #[must_use]
+    pub fn is_near(&self, sample: Sample) -> bool {
+        self.synced && sample.offset.saturating_abs() <= STEP
+    }
+
     /// What to do after an answer, and when to ask again. The first is believed; later a jump must be said
     /// twice, as one packet may be held up on its way.
     pub fn take(&mut self, sample: Sample) -> (Act, Duration) {
@@ -117,6 +123,7 @@ mod tests {
         Sample {
             offset: milliseconds * 1_000_000,
             delay: 10_000_000,
+            distance: 0,
         }
     }
 

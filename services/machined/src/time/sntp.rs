@@ -48,6 +48,8 @@ pub struct Sample {
     pub offset: i64,
     /// How long question and answer were on their way, in nanoseconds: the offset is good to half of it.
     pub delay: i64,
+    /// How far the server itself may be from a true clock, in nanoseconds (RFC 5905, section 11.2: root distance).
+    pub distance: i64,
 }
 
 /// The question. The server sends `cookie` back; a random one gives nothing away and cannot be guessed
@@ -89,7 +91,8 @@ pub fn answer(
     };
     // Root delay and dispersion: 16 bits of seconds, 16 of their parts.
     let short_form = |at: usize| (i64::from(number(at)) * 1_000_000_000) >> 16;
-    if short_form(4) / 2 + short_form(8) > MAX_DISTANCE {
+    let distance = short_form(4) / 2 + short_form(8);
+    if distance > MAX_DISTANCE {
         return Err(BadAnswer::Unsynchronised);
     }
     let (Some(received), Some(sent)) = (time(number(32), number(36)), time(number(40), number(44)))
@@ -107,6 +110,7 @@ pub fn answer(
     Ok(Sample {
         offset: fits(offset)?,
         delay: fits(delay)?,
+        distance,
     })
 }
 
