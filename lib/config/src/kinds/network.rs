@@ -108,7 +108,7 @@ section! {
     /// Network time servers.
     pub struct Ntp {
         Acted "servers" servers: Vec<HostOrAddress> = "All are asked, and of several that answer more than half have to agree";
-        Later "useNTS" use_nts: bool = "Ask with proof";
+        Acted "useNTS" use_nts: bool = "Servers have to prove their answers (NTS, RFC 8915)";
     }
 }
 

@@ -33,6 +33,8 @@ struct Wishes {
     disabled: bool,
     /// After it the boot goes on without the right time.
     boot_timeout: Option<Duration>,
+    /// Servers have to prove their answers.
+    proof: bool,
 }
 
 impl Wishes {
@@ -48,6 +50,7 @@ impl Wishes {
             boot_timeout: timeout
                 .or(old.boot_timeout)
                 .filter(|timeout| !timeout.is_zero()),
+            proof: new().any(|config| config.ntp.as_ref().is_some_and(|ntp| ntp.use_nts)),
         }
     }
 }
@@ -72,9 +75,13 @@ impl Controller for Clock {
         let started = Instant::now();
         let mut clock = Discipline::default();
         let mut servers = Servers::new(self.floor.clone());
+        let mut names = Vec::new();
         let mut next = started;
         loop {
             let wishes = Wishes::of(self.config.borrow_and_update().as_ref());
+            if servers.take(names.clone(), wishes.proof) {
+                next = Instant::now();
+            }
             let patience = wishes
                 .boot_timeout
                 .and_then(|timeout| started.checked_add(timeout));
@@ -86,10 +93,7 @@ impl Controller for Clock {
             tokio::select! {
                 () = context.event() => {
                     let named = context.get::<TimeServerStatus>(TimeServerStatus::ID)?;
-                    let names = named.map(|named| named.time_servers.clone()).unwrap_or_default();
-                    if servers.take(names) {
-                        next = Instant::now();
-                    }
+                    names = named.map(|named| named.time_servers.clone()).unwrap_or_default();
                 }
                 changed = self.config.changed() => if changed.is_err() {
                     return Ok(());
@@ -171,12 +175,15 @@ mod tests {
         let expected = Wishes {
             disabled: true,
             boot_timeout: Some(Duration::from_secs(120)),
+            proof: false,
         };
         assert_eq!(Wishes::of(Some(&old)), expected);
         let new =
             "---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nenabled: false\nbootTimeout: 0s\n";
         let new = Wishes::of(Some(&document("{}", new)));
-        assert!(new.disabled && new.boot_timeout.is_none());
+        assert!(new.disabled && new.boot_timeout.is_none() && !new.proof);
+        let proof = "---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nntp: {useNTS: true}\n";
+        assert!(Wishes::of(Some(&document("{}", proof))).proof);
         assert_eq!(Wishes::of(None), Wishes::default());
     }
 

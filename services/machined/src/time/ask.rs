@@ -11,6 +11,7 @@ use corten_config::values::is_clock;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
+use super::protected::ProofError;
 use super::sntp::{self, BadAnswer, Sample, difference};
 use crate::bulkhead::{Bulkhead, Refused};
 
@@ -50,6 +51,9 @@ pub enum AskError {
     /// It is of no use.
     #[error(transparent)]
     Bad(#[from] BadAnswer),
+    /// Nobody can say whose it is.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
 }
 
 /// Who wants to be left alone, until when, and how often in a row it said that it is asked too often.
@@ -57,12 +61,12 @@ pub enum AskError {
 pub struct Resting(Mutex<BTreeMap<SocketAddr, (Instant, u32)>>);
 
 impl Resting {
-    fn rests(&self, address: SocketAddr) -> bool {
+    pub(super) fn rests(&self, address: SocketAddr) -> bool {
         let until = self.lock().get(&address).map(|(until, _)| *until);
         until.is_some_and(|until| until > Instant::now())
     }
 
-    fn leave(&self, address: SocketAddr, bad: &BadAnswer) {
+    pub(super) fn leave(&self, address: SocketAddr, bad: &BadAnswer) {
         let mut resting = self.lock();
         let before = resting.get(&address).map_or(0, |(_, times)| *times);
         let (span, times) = match bad {
@@ -80,6 +84,10 @@ impl Resting {
         if resting.len() < REMEMBERED {
             resting.insert(address, (now + span, times));
         }
+    }
+
+    pub(super) fn forget(&self, address: SocketAddr) {
+        self.lock().remove(&address);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, (Instant, u32)>> {
@@ -109,23 +117,13 @@ pub async fn ask(server: &str, names: &Bulkhead, resting: &Resting) -> Result<An
         let sample = of_device(Path::new(server))?;
         return Ok(Answer { sample, from: None });
     }
-    let address = server
-        .parse()
-        .map(|address| SocketAddr::new(address, sntp::PORT))
-        .or_else(|_| server.parse());
-    let mut found = match address {
-        Ok(address) => vec![address],
-        Err(_) => resolve(server.to_owned(), names).await?,
-    };
-    if found.is_empty() {
-        return Err(AskError::Name(io::ErrorKind::NotFound.into()));
-    }
+    let mut found = addresses(server, sntp::PORT, names).await?;
     found.retain(|address| !resting.rests(*address));
     let mut last = AskError::Rests;
     for address in found.into_iter().take(ADDRESSES) {
         match at(address).await {
             Ok(sample) => {
-                resting.lock().remove(&address);
+                resting.forget(address);
                 let from = Some(address.ip());
                 return Ok(Answer { sample, from });
             }
@@ -140,18 +138,41 @@ pub async fn ask(server: &str, names: &Bulkhead, resting: &Resting) -> Result<An
     Err(last)
 }
 
+/// Of a server by its name or address. An address may have a port that is not the usual one.
+///
+/// # Errors
+/// There is none.
+pub(super) async fn addresses(
+    server: &str,
+    port: u16,
+    names: &Bulkhead,
+) -> Result<Vec<SocketAddr>, AskError> {
+    let address = server
+        .parse()
+        .map(|address| SocketAddr::new(address, port))
+        .or_else(|_| server.parse());
+    let found = match address {
+        Ok(address) => vec![address],
+        Err(_) => resolve(server.to_owned(), port, names).await?,
+    };
+    if found.is_empty() {
+        return Err(AskError::Name(io::ErrorKind::NotFound.into()));
+    }
+    Ok(found)
+}
+
 /// By the hosts file and the name servers, as the C library has it; that waits as long as it likes.
-async fn resolve(server: String, names: &Bulkhead) -> Result<Vec<SocketAddr>, AskError> {
+async fn resolve(server: String, port: u16, names: &Bulkhead) -> Result<Vec<SocketAddr>, AskError> {
     let resolve = move || {
-        let found = (server.as_str(), sntp::PORT).to_socket_addrs()?;
+        let found = (server.as_str(), port).to_socket_addrs()?;
         Ok(found.collect())
     };
     let found = names.run(resolve).await.map_err(AskError::Unresolved)?;
     found.map_err(AskError::Name)
 }
 
-/// Asks one address.
-async fn at(server: SocketAddr) -> Result<Sample, AskError> {
+/// A socket that hears one address alone.
+pub(super) async fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr = if server.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()
     } else {
@@ -160,9 +181,20 @@ async fn at(server: SocketAddr) -> Result<Sample, AskError> {
     let socket = UdpSocket::bind(local).await?;
     // Nobody else's packets come in then.
     socket.connect(server).await?;
+    Ok(socket)
+}
+
+/// What a question is recognised by.
+pub(super) fn random() -> io::Result<[u8; 8]> {
     let mut cookie = [0; 8];
-    rustix::rand::getrandom(&mut cookie, rustix::rand::GetRandomFlags::empty())
-        .map_err(io::Error::from)?;
+    rustix::rand::getrandom(&mut cookie, rustix::rand::GetRandomFlags::empty())?;
+    Ok(cookie)
+}
+
+/// Asks one address.
+async fn at(server: SocketAddr) -> Result<Sample, AskError> {
+    let socket = connect(server).await?;
+    let cookie = random()?;
     let left = SystemTime::now();
     socket.send(&sntp::question(cookie)).await?;
     let answered = async {
@@ -306,7 +338,9 @@ pub(crate) mod tests {
         let denied = denied.unwrap_err();
         assert!(denied.to_string().contains("DENY"), "{denied}");
         let names = Bulkhead::new(1, PATIENCE);
-        let found = resolve("localhost".to_owned(), &names).await.unwrap();
+        let found = resolve("localhost".to_owned(), sntp::PORT, &names)
+            .await
+            .unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()));
         assert!(!found.is_empty());
     }

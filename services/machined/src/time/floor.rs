@@ -102,6 +102,12 @@ impl Floor {
         Floor::new(time(&text).unwrap_or(UNIX_EPOCH))
     }
 
+    /// The image's date: the time that is certain before any server was asked.
+    #[must_use]
+    pub fn image(&self) -> SystemTime {
+        self.image
+    }
+
     /// Whether the image can have run at that time at all.
     ///
     /// # Errors

@@ -11,9 +11,10 @@ use futures_util::stream;
 use tokio::time::Instant;
 
 use super::agree::{Verdict, Voice, hear, is_settled};
-use super::ask::{AskError, PATIENCE, Resting, ask};
+use super::ask::{Answer, AskError, PATIENCE, Resting, ask};
 use super::discipline::{Act, Discipline, retry};
 use super::floor::Floor;
+use super::protected::Proofs;
 use super::sntp::{BadAnswer, Sample};
 use crate::bulkhead::Bulkhead;
 use crate::calendar::rfc3339;
@@ -32,6 +33,8 @@ pub(crate) struct Servers {
     /// What nobody is believed below.
     floor: Arc<Floor>,
     names: Vec<String>,
+    /// What proves their answers, if that is wanted.
+    proofs: Option<Proofs>,
     /// Whose addresses want to be left alone.
     resting: Resting,
     /// Who is not to be complained of again.
@@ -53,6 +56,7 @@ impl Servers {
         Servers {
             floor,
             names: Vec::new(),
+            proofs: None,
             resting: Resting::default(),
             complained: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -63,15 +67,17 @@ impl Servers {
         }
     }
 
-    /// Takes a new list; returns whether it is one. Whose addresses want to be left alone may stand in it again.
-    pub(crate) fn take(&mut self, mut names: Vec<String>) -> bool {
+    /// Takes a new list, of servers that have to prove their answers or need not; returns whether it is one. Whose
+    /// addresses want to be left alone may stand in it again.
+    pub(crate) fn take(&mut self, mut names: Vec<String>, with_proof: bool) -> bool {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
-        if self.names == names {
+        if self.names == names && self.proofs.is_some() == with_proof {
             return false;
         }
         *self = Servers {
             names,
+            proofs: with_proof.then(|| Proofs::new(self.floor.image())),
             resting: mem::take(&mut self.resting),
             source: self.source.take(),
             ..Servers::new(self.floor.clone())
@@ -159,7 +165,7 @@ impl Servers {
         let (mut voices, mut failed) = (Vec::new(), Vec::new());
         {
             let questions = self.names.iter().map(|name| {
-                let asked = ask(name, &NAMES, &self.resting);
+                let asked = self.ask_one(name);
                 async move { (name.clone(), asked.await) }
             });
             let questions: Vec<_> = questions.collect();
@@ -195,6 +201,14 @@ impl Servers {
         let place = |voice: &Voice| self.names.iter().position(|name| *name == voice.name);
         voices.sort_by_key(place);
         voices
+    }
+
+    async fn ask_one(&self, name: &str) -> Result<Answer, AskError> {
+        match &self.proofs {
+            // A device is the node's own.
+            Some(proofs) if !name.starts_with('/') => proofs.ask(name, &NAMES, &self.resting).await,
+            _ => ask(name, &NAMES, &self.resting).await,
+        }
     }
 
     /// One that answers alone is believed when no other is configured, when it says what the clock says, or when no
@@ -321,7 +335,7 @@ fn said(sample: Sample) -> Option<SystemTime> {
 }
 
 /// A time and so many nanoseconds.
-fn moved(time: SystemTime, offset: i64) -> Option<SystemTime> {
+pub(super) fn moved(time: SystemTime, offset: i64) -> Option<SystemTime> {
     let span = Duration::from_nanos(offset.unsigned_abs());
     if offset < 0 {
         time.checked_sub(span)

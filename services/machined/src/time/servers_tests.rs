@@ -6,7 +6,7 @@ use tokio::net::UdpSocket;
 
 use super::*;
 use crate::time::ask::tests::serve;
-use crate::time::sntp;
+use crate::time::protected::tests::{Answers, World, header_at};
 
 const HOUR: i64 = 3600;
 /// 2026-01-01.
@@ -19,24 +19,6 @@ fn at(date: Duration) -> Arc<Floor> {
 
 fn any_time() -> Arc<Floor> {
     at(Duration::ZERO)
-}
-
-/// An answer by this machine's clock and so many seconds.
-fn header_at(question: &[u8; sntp::SIZE], seconds: i64) -> [u8; sntp::SIZE] {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap();
-    let second = now.as_secs().strict_add(2_208_988_800);
-    let second = u32::try_from(second.strict_add_signed(seconds) & 0xffff_ffff).unwrap();
-    let part = u32::try_from((u64::from(now.subsec_nanos()) << 32) / 1_000_000_000).unwrap();
-    let mut answer = [0; sntp::SIZE];
-    answer[..2].copy_from_slice(&[0x24, 2]);
-    answer[24..32].copy_from_slice(&question[40..48]);
-    for place in [32, 40] {
-        answer[place..place + 4].copy_from_slice(&second.to_be_bytes());
-        answer[place + 4..place + 8].copy_from_slice(&part.to_be_bytes());
-    }
-    answer
 }
 
 /// A server at 127.0.0.`host` that says so many seconds more than this machine's clock, always.
@@ -57,7 +39,7 @@ async fn ahead(host: u8, seconds: i64) -> String {
 
 async fn servers(names: &[&String], floor: Arc<Floor>) -> Servers {
     let mut servers = Servers::new(floor);
-    servers.take(names.iter().map(|name| (*name).clone()).collect());
+    servers.take(names.iter().map(|name| (*name).clone()).collect(), false);
     servers
 }
 
@@ -139,7 +121,7 @@ async fn one_that_answers_alone_of_several_is_believed_after_a_bounded_wait() {
     let mut two = servers(&[&dead, &good], any_time()).await;
     let start = Instant::now();
     let mut clock = Discipline::default();
-    for (seconds, is_followed) in [(0), (59), (60, true)] {
+    for (seconds, is_followed) in [(0, false), (59, false), (60, true)] {
         let now = start + Duration::from_secs(seconds);
         let found = two.round(&mut clock, || now).await;
         assert_eq!(found.is_some(), is_followed, "after {seconds} s");
@@ -179,12 +161,12 @@ async fn a_later_jump_needs_the_same_agreement_and_steering_goes_on_without() {
 fn a_new_list_is_a_new_chance() {
     let mut servers = Servers::new(any_time());
     let list = vec!["a".to_owned()];
-    assert!(servers.take(list.clone()));
+    assert!(servers.take(list.clone(), false));
     servers.complained.insert("a".to_owned());
-    assert!(!servers.take(list));
-    assert!(!servers.take(vec!["a".to_owned(), "a".to_owned()]));
+    assert!(!servers.take(list, false));
+    assert!(!servers.take(vec!["a".to_owned(), "a".to_owned()], false));
     assert!(servers.complained.contains("a"));
-    assert!(servers.take(vec!["b".to_owned()]));
+    assert!(servers.take(vec!["b".to_owned()], false));
     assert!(servers.complained.is_empty());
 }
 
@@ -193,7 +175,7 @@ async fn who_wants_to_be_left_alone_is_so_by_a_new_list_too() {
     let rate = serve(Some(b"RATE")).await.to_string();
     let mut servers = servers(&[&rate], any_time()).await;
     assert_eq!(followed(&mut servers).await, None);
-    assert!(servers.take(vec![rate.clone(), "b".to_owned()]));
+    assert!(servers.take(vec![rate.clone(), "b".to_owned()], false));
     let again = ask(&rate, &NAMES, &servers.resting).await;
     assert!(matches!(again, Err(AskError::Rests)), "{again:?}");
 }
@@ -209,8 +191,23 @@ async fn one_servers_refusal_is_not_the_others() {
     // Two of four do not settle it, so that the refusal is heard.
     let rate = serve(Some(b"RATE")).await.to_string();
     let dead = "/dev/ptp_none".to_owned();
-    servers.take(vec![rate, good[0].clone(), good[1].clone(), dead]);
+    servers.take(vec![rate, good[0].clone(), good[1].clone(), dead], false);
     let poll = clock.poll;
     servers.round(&mut clock, Instant::now).await.unwrap();
     assert_eq!(clock.poll, poll + 1);
+}
+
+#[tokio::test]
+async fn a_server_that_has_to_prove_its_answers_is_followed_by_its_proof_alone() {
+    let world = World::new("127.0.0.1", Answers::Ahead(HOUR)).await;
+    let mut servers = Servers::new(any_time());
+    assert!(servers.take(vec![world.name.clone()], true));
+    assert!(!servers.take(vec![world.name.clone()], true));
+    // This machine has no image whose authorities could be asked.
+    servers.proofs = Some(world.proofs(SystemTime::UNIX_EPOCH));
+    assert_eq!(followed(&mut servers).await, Some(world.name.clone()));
+    let plain = ahead(2, 0).await;
+    servers.names = vec![plain];
+    assert_eq!(followed(&mut servers).await, None);
+    assert!(servers.take(vec![world.name], false) && servers.proofs.is_none());
 }

@@ -1,0 +1,109 @@
+//! The key exchange (RFC 8915, section 4): TLS 1.3, one request, one answer.
+
+use std::io;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+use crate::records::{AES_SIV, BadRecords, NTP4, request, response};
+use crate::seal::KEY;
+use crate::session::{Keys, Session};
+use crate::trust::{PROTOCOL, Trust, validity};
+
+/// Of the keys (RFC 8915, section 5.1).
+const LABEL: &[u8] = b"EXPORTER-network-time-security";
+/// Which of them.
+const TO_SERVER: u8 = 0;
+const TO_CLIENT: u8 = 1;
+/// Read at once.
+const PIECE: usize = 2048;
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// No name of a server.
+    #[error("{0:?} is no name that a certificate can have")]
+    Name(String),
+    /// The connection breaks, or the server cannot be believed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The other side does not speak the protocol.
+    #[error("the server does not speak the protocol ntske/1")]
+    Protocol,
+    /// The server's certificate says nothing of when it is valid.
+    #[error("the server's certificate cannot be read")]
+    Certificate,
+    /// TLS gives no keys.
+    #[error("TLS gives no keys: {0}")]
+    Keys(rustls::Error),
+    /// The answer is of no use.
+    #[error(transparent)]
+    Records(#[from] BadRecords),
+}
+
+/// Exchanges keys over a connection to the server of that name. Takes as long as the server likes: the caller bounds it.
+///
+/// # Errors
+/// Why there are none.
+pub async fn exchange<S>(stream: S, server: &str, trust: &Trust) -> Result<Session, ExchangeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(server.to_owned())
+        .map_err(|_| ExchangeError::Name(server.to_owned()))?;
+    let connector = TlsConnector::from(trust.config.clone());
+    let mut stream = connector.connect(name, stream).await?;
+    let (valid, keys) = {
+        let (_, tls) = stream.get_ref();
+        if tls.alpn_protocol() != Some(PROTOCOL) {
+            return Err(ExchangeError::Protocol);
+        }
+        let first = tls.peer_certificates().and_then(<[_]>::first);
+        let valid = first.and_then(|certificate| validity(certificate));
+        let key = |which: u8| export(tls, which).map_err(ExchangeError::Keys);
+        let keys = Keys {
+            to_server: key(TO_SERVER)?,
+            to_client: key(TO_CLIENT)?,
+        };
+        (valid.ok_or(ExchangeError::Certificate)?, keys)
+    };
+    stream.write_all(&request()).await?;
+    stream.flush().await?;
+    let mut bytes = Vec::new();
+    let offer = loop {
+        let mut piece = [0; PIECE];
+        let length = match stream.read(&mut piece).await {
+            Ok(length) => length,
+            // Some servers leave without a word.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+            Err(error) => return Err(error.into()),
+        };
+        bytes.extend(piece.get(..length).unwrap_or_default());
+        match response(&bytes)? {
+            Some(offer) => break offer,
+            None if length == 0 => return Err(BadRecords::CutOff.into()),
+            None => {}
+        }
+    };
+    Ok(Session::new(keys, offer, valid))
+}
+
+fn export<D>(
+    tls: &rustls::ConnectionCommon<D>,
+    which: u8,
+) -> Result<Zeroizing<[u8; KEY]>, rustls::Error> {
+    let [protocol, algorithm] = [NTP4.to_be_bytes(), AES_SIV.to_be_bytes()];
+    let context = [&protocol[..], &algorithm, &[which]].concat();
+    let key = tls.export_keying_material([0; KEY], LABEL, Some(&context))?;
+    Ok(Zeroizing::new(key))
+}
+
+#[cfg(any(test, feature = "testing"))]
+/// The keys as the server has them, to read and to write with.
+pub(crate) fn keys_of_server(
+    tls: &rustls::ServerConnection,
+) -> Result<[Zeroizing<[u8; KEY]>; 2], rustls::Error> {
+    Ok([export(tls, TO_SERVER)?, export(tls, TO_CLIENT)?])
+}

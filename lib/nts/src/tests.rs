@@ -1,0 +1,154 @@
+//! Client and server together, over a stream in memory.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::duplex;
+
+use crate::testing::Server;
+use crate::{BadFields, BadRecords, ExchangeError, HEADER, Session, Trust, exchange};
+
+const NAME: &str = "time.example.com";
+
+fn year(number: i32) -> SystemTime {
+    let years = u64::try_from(number - 1970).unwrap();
+    // Near enough for years.
+    UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400 + years / 4 * 86_400 + 86_400)
+}
+
+struct World {
+    root: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// An authority for ever, and a server's certificate from one year to another.
+fn world(name: &str, from: i32, until: i32) -> World {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+    let root = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(from, 1, 1);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    let leaf = params.signed_by(&key, &root).unwrap();
+    World {
+        root: root.der().clone(),
+        chain: vec![leaf.der().clone()],
+        key: PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+    }
+}
+
+impl World {
+    fn server(&self, protocols: &[&[u8]]) -> Server {
+        let chain = self.chain.clone();
+        Server::new(chain, self.key.clone_key(), protocols, None)
+    }
+
+    fn trust(&self, earliest: SystemTime) -> Trust {
+        Trust::new([self.root.clone()], earliest).unwrap()
+    }
+}
+
+async fn meet(server: &Server, trust: &Trust) -> Result<Session, ExchangeError> {
+    let (ours, theirs) = duplex(1024);
+    let (session, ()) = tokio::join!(exchange(ours, NAME, trust), server.exchange(theirs));
+    session
+}
+
+fn ask(session: &mut Session, server: &Server) -> Result<[u8; HEADER], BadFields> {
+    let question = session.question(&[0x23; HEADER]).unwrap();
+    assert!(question.packet.len() <= 1200);
+    let answer = server.answer(&question.packet, |_| [0x24; HEADER]).unwrap();
+    session.answer(&answer, &question)
+}
+
+#[tokio::test]
+async fn a_server_proves_its_answers_and_gives_cookies_for_further_ones() {
+    let world = world(NAME, 2025, 2027);
+    let server = world.server(&[b"ntske/1"]);
+    let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
+    for number in 0..20 {
+        assert_eq!(ask(&mut session, &server), Ok([0x24; HEADER]), "{number}");
+    }
+    // Two of the exchange, eight after the first answer; from then on one for each.
+    assert_eq!(server.given(), 2 + 7 + 19);
+    assert!(session.server().is_none() && session.port().is_none());
+    assert!(!format!("{session:?}").contains("keys"));
+}
+
+#[tokio::test]
+async fn questions_without_answers_use_the_cookies_up() {
+    let world = world(NAME, 2025, 2027);
+    let server = world.server(&[b"ntske/1"]);
+    let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
+    let [one, other] = [(); 2].map(|()| session.question(&[0; HEADER]).unwrap());
+    assert_ne!(one.packet[HEADER..], other.packet[HEADER..]);
+    assert!(!session.can_ask() && session.question(&[0; HEADER]).is_none());
+    // An answer to the one is none to the other.
+    let answer = server.answer(&one.packet, |_| [0; HEADER]).unwrap();
+    assert_eq!(session.answer(&answer, &other), Err(BadFields::NotOurs));
+    session.answer(&answer, &one).unwrap();
+    assert!(session.can_ask());
+}
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_the_keys_says_so() {
+    let world = world(NAME, 2025, 2027);
+    let server = world.server(&[b"ntske/1"]);
+    let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
+    server.forget();
+    assert_eq!(ask(&mut session, &server), Err(BadFields::Nak));
+}
+
+#[tokio::test]
+async fn a_certificate_counts_at_the_earliest_time_or_when_it_begins_and_bounds_the_time() {
+    let world = world(NAME, 2030, 2032);
+    let server = world.server(&[b"ntske/1"]);
+    // The certificate was issued long after the image was built; this machine's clock plays no part.
+    for earliest in [1971, 2026, 2031] {
+        let session = meet(&server, &world.trust(year(earliest))).await.unwrap();
+        let valid = [2029, 2031, 2033].map(|at| session.is_valid_at(year(at)));
+        assert_eq!(valid, [false, true, false]);
+    }
+    let expired = meet(&server, &world.trust(year(2033))).await.unwrap_err();
+    assert!(expired.to_string().contains("xpired"), "{expired}");
+}
+
+#[tokio::test]
+async fn strangers_and_other_names_and_protocols_are_refused() {
+    let world = world(NAME, 2025, 2027);
+    let other = self::world("other.example.com", 2025, 2027);
+    let trust = world.trust(year(2026));
+    let stranger = meet(&other.server(&[b"ntske/1"]), &trust).await;
+    assert!(
+        matches!(stranger, Err(ExchangeError::Io(_))),
+        "{stranger:?}"
+    );
+    let trust_of_other = other.trust(year(2026));
+    let misnamed = meet(&other.server(&[b"ntske/1"]), &trust_of_other).await;
+    assert!(
+        matches!(misnamed, Err(ExchangeError::Io(_))),
+        "{misnamed:?}"
+    );
+    let silent = meet(&world.server(&[]), &trust).await;
+    assert!(matches!(silent, Err(ExchangeError::Protocol)), "{silent:?}");
+    Trust::new([], year(2026)).unwrap_err();
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_off_and_one_without_tls_are_errors() {
+    let world = world(NAME, 2025, 2027);
+    let trust = world.trust(year(2026));
+    let (ours, theirs) = duplex(1024);
+    drop(theirs);
+    let error = exchange(ours, NAME, &trust).await.unwrap_err();
+    assert!(matches!(error, ExchangeError::Io(_)), "{error}");
+    let (ours, _theirs) = duplex(1024);
+    let error = exchange(ours, "no name", &trust).await.unwrap_err();
+    assert!(matches!(error, ExchangeError::Name(_)), "{error}");
+    assert_eq!(BadRecords::CutOff.to_string(), "its answer is cut off");
+}
