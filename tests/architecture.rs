@@ -78,6 +78,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-daemon",
             "corten-extension",
             "corten-installer",
+            // Its tests confine it.
+            "corten-sys",
         ],
     ),
     (

@@ -35,6 +35,8 @@ pub struct Confinement {
     pub oom_score_adj: i32,
     /// The `cgroup.procs` file of its cgroup.
     pub cgroup_procs: Option<PathBuf>,
+    /// It is in a network namespace of its own, where nothing is: no address, no link that is up, nobody to talk to.
+    pub own_network: bool,
     /// The files it sees; `None`: all of its parent's.
     pub root: Option<Root>,
     /// The system calls it may make; `None`: all.
@@ -89,6 +91,7 @@ struct Prepared {
     gid: Gid,
     keep: CapabilitySet,
     no_new_privs: bool,
+    own_network: bool,
     sandbox: Option<Sandbox>,
     system_calls: Option<Filter>,
 }
@@ -103,6 +106,7 @@ impl Prepared {
             gid: Gid::from_raw(confinement.gid),
             keep: confinement.capabilities,
             no_new_privs: confinement.no_new_privs,
+            own_network: confinement.own_network,
             sandbox: confinement.root.as_ref().map(Sandbox::new).transpose()?,
             system_calls: confinement.system_calls.clone(),
         })
@@ -121,6 +125,9 @@ impl Prepared {
             rustix::fs::Mode::empty(),
         )?;
         rustix::io::write(&score, self.oom_score_adj.as_bytes())?;
+        if self.own_network {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
+        }
         if let Some(sandbox) = &self.sandbox {
             sandbox.enter()?;
         }

@@ -29,3 +29,4 @@ pub mod sysctl;
 mod testing;
 pub mod trim;
 pub mod watchdog;
+pub mod xfs;

@@ -1,4 +1,5 @@
-//! A root of its own for a child: an empty, read-only one in which a few files of the node appear.
+//! A root of its own for a child: an empty, read-only one in which a few files of the node appear, each with the
+//! access that was declared.
 //!
 //! The child gets a mount namespace (mount_namespaces(7)) whose root is a small tmpfs; what was not named is
 //! not hidden there, it is absent.
@@ -12,8 +13,8 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change,
-    mount_remount, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, mount_remount, unmount,
 };
 
 /// The root of a child.
@@ -25,6 +26,8 @@ pub struct Root {
     pub binds: Vec<Bind>,
     /// The symbolic links in it.
     pub links: Vec<Link>,
+    /// Empty files in it, in place of files of the node that a program insists on.
+    pub empty: Vec<PathBuf>,
 }
 
 /// A symbolic link of a child's root. What is replaced by renaming is seen through a link into a directory that
@@ -37,13 +40,54 @@ pub struct Link {
     pub target: PathBuf,
 }
 
-/// A file, socket or directory of the node that the child sees at the same path, read-only.
+/// A file, socket or directory of the node that the child sees at the same path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
     /// Absolute; a link is followed.
     pub path: PathBuf,
-    /// Whether programs in it can be run.
-    pub executable: bool,
+    /// What the child may do with it. What is mounted below it keeps its own flags.
+    pub access: Access,
+    /// Whether the child also sees what the node has mounted below it, and what the node mounts there later.
+    pub follows: bool,
+}
+
+/// What a child may do with a file or directory, as far as its permissions let it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Read it, and run its programs.
+    Run,
+    /// Read it and write to it.
+    Write,
+    /// The same, and open the devices in it, or the one that it is.
+    Devices,
+}
+
+impl Access {
+    /// None of them makes a set-id program one.
+    fn flags(self) -> MountFlags {
+        let (noexec, nodev) = (MountFlags::NOEXEC, MountFlags::NODEV);
+        let flags = match self {
+            Access::Read => MountFlags::RDONLY | noexec | nodev,
+            Access::Run => MountFlags::RDONLY | nodev,
+            Access::Write => noexec | nodev,
+            Access::Devices => noexec,
+        };
+        flags | MountFlags::NOSUID
+    }
+}
+
+impl Bind {
+    /// A bind that follows no mounts.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, access: Access) -> Bind {
+        Bind {
+            path: path.into(),
+            access,
+            follows: false,
+        }
+    }
 }
 
 /// Made before the fork, entered after it.
@@ -52,6 +96,7 @@ pub(crate) struct Sandbox {
     stage: CString,
     binds: Vec<Mounted>,
     links: Vec<Linked>,
+    empty: Vec<Place>,
 }
 
 /// A bind in the terms of system calls.
@@ -61,6 +106,7 @@ struct Mounted {
     target: Place,
     is_directory: bool,
     flags: MountFlags,
+    follows: bool,
 }
 
 /// A link in the terms of system calls.
@@ -89,18 +135,27 @@ impl Sandbox {
             |bind: &Bind| Mounted::new(&root.stage, bind).map_err(|error| named(&bind.path, error));
         let linked =
             |link: &Link| Linked::new(&root.stage, link).map_err(|error| named(&link.path, error));
+        let empty =
+            |path: &PathBuf| Place::new(&root.stage, path).map_err(|error| named(path, error));
         Ok(Sandbox {
             stage: c_string(&root.stage)?,
             binds: root.binds.iter().map(mounted).collect::<io::Result<_>>()?,
             links: root.links.iter().map(linked).collect::<io::Result<_>>()?,
+            empty: root.empty.iter().map(empty).collect::<io::Result<_>>()?,
         })
     }
 
     /// Moves the calling process, which must have one thread, into the root. Makes system calls only.
     pub(crate) fn enter(&self) -> io::Result<()> {
         unshare(CloneFlags::CLONE_NEWNS)?;
-        let unrelated = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change(c"/", unrelated)?;
+        // The node never sees the child's mounts; the child sees the node's later ones where a bind follows them.
+        let follows = self.binds.iter().any(|bind| bind.follows);
+        let relation = if follows {
+            MountPropagationFlags::DOWNSTREAM
+        } else {
+            MountPropagationFlags::PRIVATE
+        };
+        mount_change(c"/", relation | MountPropagationFlags::REC)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         let size = c"mode=0755,size=64k,nr_inodes=256";
         mount(c"corten", &self.stage, c"tmpfs", flags, size)?;
@@ -109,6 +164,9 @@ impl Sandbox {
         }
         for link in &self.links {
             link.make()?;
+        }
+        for place in &self.empty {
+            place.make_file()?;
         }
         mount_remount(&self.stage, flags | MountFlags::RDONLY, size)?;
         // Both roots stacked on one point, so that no directory is needed for the old one: pivot_root(2).
@@ -121,39 +179,29 @@ impl Sandbox {
 
 impl Mounted {
     fn new(stage: &Path, bind: &Bind) -> io::Result<Mounted> {
-        let executable = if bind.executable {
-            MountFlags::empty()
-        } else {
-            MountFlags::NOEXEC
-        };
         Ok(Mounted {
             source: c_string(&bind.path)?,
             target: Place::new(stage, &bind.path)?,
             is_directory: std::fs::metadata(&bind.path)?.is_dir(),
-            flags: MountFlags::BIND
-                | MountFlags::RDONLY
-                | MountFlags::NOSUID
-                | MountFlags::NODEV
-                | executable,
+            flags: MountFlags::BIND | bind.access.flags(),
+            follows: bind.follows,
         })
     }
 
     fn mount(&self) -> io::Result<()> {
         let target = &self.target.path;
-        self.target.make_parents()?;
         if self.is_directory {
+            self.target.make_parents()?;
             made(rustix::fs::mkdir(target, DIRECTORY))?;
         } else {
-            let file = Mode::from_raw_mode(0o444);
-            made(rustix::fs::mknodat(
-                CWD,
-                target,
-                FileType::RegularFile,
-                file,
-                0,
-            ))?;
+            self.target.make_file()?;
         }
-        mount_bind(&self.source, target)?;
+        if self.follows {
+            mount_bind_recursive(&self.source, target)?;
+        } else {
+            mount_bind(&self.source, target)?;
+            mount_change(target, MountPropagationFlags::PRIVATE)?;
+        }
         Ok(mount_remount(target, self.flags, c"")?)
     }
 }
@@ -198,6 +246,13 @@ impl Place {
         }
         Ok(())
     }
+
+    /// Makes an empty file.
+    fn make_file(&self) -> io::Result<()> {
+        self.make_parents()?;
+        let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(0o444));
+        Ok(made(rustix::fs::mknodat(CWD, &self.path, kind, mode, 0))?)
+    }
 }
 
 /// Two binds may share a directory.
@@ -213,134 +268,5 @@ fn c_string(path: &Path) -> io::Result<CString> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::child::{self, CapabilitySet, Confinement, Output};
-    use crate::seccomp::Filter;
-    use crate::testing::skip;
-    use std::io::{BufRead, BufReader, PipeReader, Read};
-
-    /// Where a child's words go, and what it says on its standard output. Its complaints are not heard.
-    fn output() -> (Output, PipeReader) {
-        let (reader, writer) = io::pipe().unwrap();
-        let nowhere = std::fs::File::options().write(true).open("/dev/null");
-        let output = Output {
-            stdout: writer.into(),
-            stderr: nowhere.unwrap().into(),
-        };
-        (output, reader)
-    }
-
-    #[test]
-    fn what_is_not_named_is_not_there() {
-        let stage = tempfile::tempdir().unwrap();
-        let bind = |path: &str| Bind {
-            path: path.into(),
-            executable: true,
-        };
-        // A dynamically linked program, its libraries, and one file.
-        let binds = ["/usr", "/lib", "/lib64", "/proc/version"].map(bind);
-        let confinement = Confinement {
-            uid: 65534,
-            gid: 65534,
-            capabilities: CapabilitySet::empty(),
-            no_new_privs: true,
-            oom_score_adj: 0,
-            cgroup_procs: None,
-            root: Some(Root {
-                stage: stage.path().to_owned(),
-                binds: binds.to_vec(),
-                links: Vec::new(),
-            }),
-            system_calls: Some(Filter::server().unwrap()),
-        };
-        let words = ["-R", "/proc", "/"].map(Into::into);
-        let (output, mut stdout) = output();
-        let started = child::start(&"/usr/bin/ls".into(), &words, &[], output, &confinement);
-        if !rustix::process::geteuid().is_root() {
-            // Whoever may not make namespaces gets no child, rather than one outside of its root.
-            assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-            return skip("root, to make a root");
-        }
-        started.unwrap();
-        let mut shown = String::new();
-        stdout.read_to_string(&mut shown).unwrap();
-        assert_eq!(shown.lines().next(), Some("/:"), "{shown}");
-        let root: Vec<_> = shown
-            .lines()
-            .skip(1)
-            .take_while(|line| !line.is_empty())
-            .collect();
-        assert_eq!(root, ["lib", "lib64", "proc", "usr"]);
-        assert!(shown.contains("/proc:\nversion\n"), "{shown}");
-        // The stage of the parent is as it was.
-        assert_eq!(std::fs::read_dir(stage.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_file_that_is_replaced_is_seen_through_a_link() {
-        if !rustix::process::geteuid().is_root() {
-            return skip("root, to make a root");
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let stage = tempfile::tempdir().unwrap();
-        let names = directory.path().join("names");
-        std::fs::create_dir(&names).unwrap();
-        let replace = |text: &str| {
-            std::fs::write(names.join("new"), text).unwrap();
-            std::fs::rename(names.join("new"), names.join("hosts")).unwrap();
-        };
-        replace("first\n");
-        let bind = |path: &Path| Bind {
-            path: path.to_owned(),
-            executable: true,
-        };
-        let program = "cat /etc/hosts; until grep second /etc/hosts; do sleep 0.1; done; \
-                       echo x > /etc/hosts || echo refused";
-        let confinement = Confinement {
-            uid: 0,
-            gid: 0,
-            capabilities: CapabilitySet::empty(),
-            no_new_privs: true,
-            oom_score_adj: 0,
-            cgroup_procs: None,
-            root: Some(Root {
-                stage: stage.path().to_owned(),
-                binds: ["/usr", "/lib", "/lib64"]
-                    .map(Path::new)
-                    .into_iter()
-                    .chain([names.as_path()])
-                    .map(bind)
-                    .collect(),
-                links: vec![Link {
-                    path: "/etc/hosts".into(),
-                    target: names.join("hosts"),
-                }],
-            }),
-            system_calls: None,
-        };
-        let words = ["-c", program].map(Into::into);
-        let path = [("PATH".into(), "/usr/bin".into())];
-        let (output, stdout) = output();
-        child::start(&"/usr/bin/sh".into(), &words, &path, output, &confinement).unwrap();
-        let mut lines = BufReader::new(stdout).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "first");
-        replace("second\n");
-        assert_eq!(lines.next().unwrap().unwrap(), "second");
-        assert_eq!(lines.next().unwrap().unwrap(), "refused");
-    }
-
-    #[test]
-    fn a_missing_path_is_named_before_anything_starts() {
-        let root = Root {
-            stage: "/tmp".into(),
-            binds: vec![Bind {
-                path: "/no/such/file".into(),
-                executable: false,
-            }],
-            links: Vec::new(),
-        };
-        let error = Sandbox::new(&root).unwrap_err();
-        assert!(error.to_string().starts_with("/no/such/file: "), "{error}");
-    }
-}
+#[path = "sandbox_tests.rs"]
+mod tests;

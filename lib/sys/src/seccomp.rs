@@ -1,5 +1,6 @@
-//! Which system calls a daemon may make: what a server on sockets and files needs, and nothing else; or, for one
-//! that does more, all but those that work on the machine as a whole.
+//! Which system calls a program may make: what a server on sockets and files needs, and nothing else; what a tool on
+//! one device or directory needs, likewise; or, for a daemon that does more, all but those that work on the machine as
+//! a whole.
 //!
 //! A call it may not make fails with `ENOSYS`, as on a kernel that does not have it: libraries then fall
 //! back (glibc from `clone3`, whose flags no filter can see, to `clone`, whose flags these do see). A call by the
@@ -14,7 +15,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// What a server may call, with any arguments.
+/// What a server and a tool may call, with any arguments.
 const CALLS: &[i64] = &[
     // Files and descriptors.
     libc::SYS_close,
@@ -85,7 +86,14 @@ const CALLS: &[i64] = &[
     libc::SYS_gettimeofday,
     libc::SYS_nanosleep,
     libc::SYS_uname,
-    // Sockets; `socket` is below.
+    // Two ends that lead nowhere else: how a runtime wakes itself.
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_socketpair,
+];
+
+/// What a server may call besides, with any arguments; `socket` is below.
+const SOCKETS: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
     libc::SYS_connect,
@@ -93,15 +101,12 @@ const CALLS: &[i64] = &[
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
     libc::SYS_listen,
-    libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     // The C library's resolver asks for both kinds of addresses at once.
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
-    libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
-    libc::SYS_socketpair,
 ];
 
 /// What older architectures have beside the calls above.
@@ -115,6 +120,56 @@ const OLD_CALLS: &[i64] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[i64] = &[];
+
+/// What a tool may call besides, with any arguments. Found by running each in all the ways a node does under
+/// strace(1), from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.
+const TOOL: &[i64] = &[
+    // Writing to a device or a file.
+    libc::SYS_copy_file_range,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fdatasync,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_memfd_create,
+    libc::SYS_pwrite64,
+    // The names and modes of files.
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_linkat,
+    libc::SYS_mkdirat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_symlinkat,
+    libc::SYS_unlinkat,
+    // Memory, and the progress of threads.
+    libc::SYS_getppid,
+    libc::SYS_membarrier,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sysinfo,
+    libc::SYS_timer_create,
+    libc::SYS_timer_delete,
+    libc::SYS_timer_settime,
+];
+
+#[cfg(target_arch = "x86_64")]
+const OLD_TOOL: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_link,
+    libc::SYS_mkdir,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_symlink,
+    libc::SYS_unlink,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_TOOL: &[i64] = &[];
+
+/// The type of the block layer's requests of `ioctl`, and where a request has it (kernel: include/uapi/linux/fs.h,
+/// include/uapi/asm-generic/ioctl.h).
+const BLOCK_REQUESTS: u64 = 0x12 << 8;
+const REQUEST_TYPE: u64 = 0xff << 8;
 
 /// What no daemon calls that is not machined or containerd, whatever its capabilities are; `clone` is below.
 const WHOLE_MACHINE: &[i64] = &[
@@ -221,6 +276,15 @@ impl Filter {
         Filter::allowing(server_calls()?, architecture()?)
     }
 
+    /// The filter of a tool that works on one device or directory: it talks to nobody and starts no process, so that
+    /// it has ended as a whole when its process has.
+    ///
+    /// # Errors
+    /// As of [`Filter::server`].
+    pub fn tool() -> io::Result<Filter> {
+        Filter::allowing(tool_calls()?, architecture()?)
+    }
+
     /// The filter of a daemon that does more: it has all but what works on the machine as a whole.
     ///
     /// # Errors
@@ -276,18 +340,35 @@ fn any_arguments(calls: &[i64]) -> impl Iterator<Item = (i64, Vec<SeccompRule>)>
 }
 
 fn server_calls() -> io::Result<Rules> {
-    let mut rules: Rules = any_arguments(CALLS)
-        .chain(any_arguments(OLD_CALLS))
-        .collect();
-    let all = NAMESPACES
+    let mut rules: Rules = [CALLS, OLD_CALLS, SOCKETS]
         .into_iter()
-        .map(wide)
-        .fold(0, |all, one| all | one);
-    let none_of_them = vec![rule(0, SeccompCmpOp::MaskedEq(all), 0)?];
+        .flat_map(any_arguments)
+        .collect();
+    let none_of_them = vec![rule(0, SeccompCmpOp::MaskedEq(namespaces()), 0)?];
     rules.insert(libc::SYS_clone, none_of_them);
     rules.insert(libc::SYS_socket, only(0, FAMILIES.map(wide))?);
     rules.insert(libc::SYS_ioctl, only(1, [libc::FIONBIO, libc::FIOCLEX])?);
     Ok(rules)
+}
+
+fn tool_calls() -> io::Result<Rules> {
+    let mut rules: Rules = [CALLS, OLD_CALLS, TOOL, OLD_TOOL]
+        .into_iter()
+        .flat_map(any_arguments)
+        .collect();
+    let thread = wide(libc::CLONE_THREAD);
+    let threads = rule(0, SeccompCmpOp::MaskedEq(namespaces() | thread), thread)?;
+    rules.insert(libc::SYS_clone, vec![threads]);
+    let block = SeccompCmpOp::MaskedEq(REQUEST_TYPE);
+    let mut requests = only(1, [libc::FIONBIO, libc::FIOCLEX])?;
+    requests.push(rule(1, block, BLOCK_REQUESTS)?);
+    rules.insert(libc::SYS_ioctl, requests);
+    Ok(rules)
+}
+
+fn namespaces() -> u64 {
+    let all = NAMESPACES.into_iter().map(wide);
+    all.fold(0, |all, one| all | one)
 }
 
 fn whole_machine_calls() -> io::Result<Rules> {
@@ -327,135 +408,5 @@ fn refused(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::UdpSocket;
-
-    /// As a server.
-    fn filtered<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
-        under(Filter::server(), act)
-    }
-
-    /// On a thread of its own, for the filter stays.
-    fn under<T: Send + 'static>(
-        filter: io::Result<Filter>,
-        act: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
-        let thread = std::thread::spawn(move || {
-            filter.unwrap().load().unwrap();
-            act()
-        });
-        thread.join().unwrap()
-    }
-
-    #[test]
-    fn every_filter_is_a_program_for_both_architectures() {
-        for architecture in [TargetArch::x86_64, TargetArch::aarch64] {
-            let server = Filter::allowing(server_calls().unwrap(), architecture);
-            let daemon = Filter::refusing(whole_machine_calls().unwrap(), architecture);
-            for filter in [server, daemon] {
-                let length = filter.unwrap().0.len();
-                // As long as one of the kernel's may be (linux/bpf_common.h, `BPF_MAXINSNS`).
-                assert!((50..=4096).contains(&length), "{length}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_daemon_does_what_it_does_without_a_filter() {
-        for filter in [Filter::daemon(), Filter::module_loader()] {
-            let (written, thread, child, socket) = under(filter, || {
-                use rustix::net::{AddressFamily, SocketType, socket};
-                let directory = tempfile::tempdir().unwrap();
-                let (one, other) = (directory.path().join("one"), directory.path().join("other"));
-                std::fs::write(&one, "x").unwrap();
-                std::fs::rename(&one, &other).unwrap();
-                let thread = std::thread::spawn(|| 7).join().unwrap();
-                let child = std::process::Command::new("true").status().unwrap();
-                let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None).map(drop);
-                (std::fs::read(other).unwrap(), thread, child, socket)
-            });
-            assert_eq!((&*written, thread, socket), (&b"x"[..], 7, Ok(())));
-            assert!(child.success());
-        }
-    }
-
-    #[test]
-    fn no_daemon_has_what_works_on_the_machine_as_a_whole() {
-        use rustix::io::Errno;
-        use rustix::mount::{UnmountFlags, unmount};
-        use rustix::system::{delete_module, init_module};
-        for (filter, loads) in [(Filter::daemon(), false), (Filter::module_loader(), true)] {
-            let (mounted, root, pivot, loaded, removed, space) = under(filter, || {
-                (
-                    unmount("/nowhere", UnmountFlags::empty()),
-                    rustix::process::chroot("/nowhere"),
-                    rustix::process::pivot_root("/nowhere", "/nowhere"),
-                    init_module(b"no module", c""),
-                    delete_module(c"no_such_module", 0),
-                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
-                )
-            });
-            for refused in [mounted, root, pivot, removed] {
-                assert_eq!(refused, Err(Errno::NOSYS));
-            }
-            assert_eq!(space, Err(nix::errno::Errno::ENOSYS));
-            // The kernel itself says what is wrong with it, or with who asks, or that it has no modules.
-            let unfiltered = init_module(b"no module", c"");
-            let wanted = if loads { unfiltered } else { Err(Errno::NOSYS) };
-            assert_eq!(loaded, wanted);
-        }
-        let length = |filter: io::Result<Filter>| filter.unwrap().0.len();
-        assert!(length(Filter::daemon()) > length(Filter::module_loader()));
-    }
-
-    #[test]
-    fn a_server_can_serve() {
-        let (address, bytes, thread) = filtered(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            socket.set_nonblocking(true).unwrap();
-            let bytes = std::fs::read("/proc/self/comm").unwrap();
-            let thread = std::thread::spawn(|| 7).join().unwrap();
-            (socket.local_addr().unwrap(), bytes, thread)
-        });
-        assert_ne!(address.port(), 0);
-        assert!(!bytes.is_empty());
-        assert_eq!(thread, 7);
-    }
-
-    /// As the C library's resolver does.
-    #[test]
-    fn a_server_can_send_two_questions_at_once() {
-        use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
-        use std::io::IoSlice;
-        use std::net::Ipv4Addr;
-        use std::os::fd::AsRawFd;
-        let sent = filtered(|| {
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let to = SockaddrIn::new(127, 0, 0, 1, socket.local_addr().unwrap().port());
-            let questions = [[IoSlice::new(b"A")], [IoSlice::new(b"AAAA")]];
-            let mut headers = MultiHeaders::preallocate(questions.len(), None);
-            let to = [Some(to), Some(to)];
-            let flags = MsgFlags::empty();
-            sendmmsg(socket.as_raw_fd(), &mut headers, &questions, to, [], flags)
-                .map(Iterator::count)
-        });
-        assert_eq!(sent, Ok(2));
-    }
-
-    #[test]
-    fn everything_else_is_not_there() {
-        use rustix::io::Errno;
-        use rustix::net::{AddressFamily, SocketType, socket};
-        let (packet, mounted, space) = filtered(|| {
-            (
-                socket(AddressFamily::NETLINK, SocketType::RAW, None).map(drop),
-                rustix::mount::unmount("/nowhere", rustix::mount::UnmountFlags::empty()),
-                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
-            )
-        });
-        assert_eq!(packet, Err(Errno::NOSYS));
-        assert_eq!(mounted, Err(Errno::NOSYS));
-        assert_eq!(space, Err(nix::errno::Errno::ENOSYS));
-    }
-}
+#[path = "seccomp_tests.rs"]
+mod tests;

@@ -5,8 +5,19 @@ use std::path::{Path, PathBuf};
 
 use corten_sys::mount::{self, MountFlags};
 
+use crate::services::REGISTRYD_UID;
+
 /// What such volumes are made with.
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];
+
+/// How each is mounted: root and registryd read the files, whatever permissions they had when the volume was made.
+fn options(fstype: &str) -> String {
+    let permissions = match fstype {
+        "iso9660" => "mode=0440,dmode=0550,overriderockperm",
+        _ => "umask=0227",
+    };
+    format!("{permissions},gid={REGISTRYD_UID}")
+}
 /// udevd's links.
 const BY_LABEL: &str = "/dev/disk/by-label";
 
@@ -28,7 +39,7 @@ pub fn attach(label: &str, mount_point: &Path) -> Result<Option<Attached>, Strin
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut refused = String::new();
     for fstype in FILE_SYSTEMS {
-        match mount::mount(&device, mount_point, fstype, flags, "") {
+        match mount::mount(&device, mount_point, fstype, flags, &options(fstype)) {
             Ok(()) => return Ok(Some(Attached(mount_point.to_owned()))),
             Err(error) => refused = format!("it is neither ISO 9660 nor FAT: {error}"),
         }

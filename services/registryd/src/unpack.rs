@@ -55,11 +55,16 @@ impl Unpack {
     }
 }
 
-/// Makes a directory new.
+/// Makes a directory, or empties the one that is there: in a sandbox it cannot be replaced.
 pub(crate) fn make_empty(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    fs::create_dir_all(directory)?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
     }
-    fs::create_dir_all(directory)
+    Ok(())
 }

@@ -12,8 +12,10 @@ use corten_config::Document;
 use corten_config::registries::Registries;
 use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_extension::layers::{self, Layer};
+use corten_extension::rules;
 use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::Machine;
@@ -23,7 +25,8 @@ use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
 use crate::node::Node as _;
 use crate::panics::again;
-use crate::services::{CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use crate::services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use crate::supervisor::handover::{Found, Kind, walk};
 
 /// What extensions are laid over.
 const OVER: &str = "/usr/local";
@@ -175,10 +178,16 @@ impl Machine {
 
     async fn unpack(&self, from: &Path, image: &ExtensionImage) -> Result<(), String> {
         let directory = directory(image);
-        let words = [&from.to_string_lossy(), &directory.to_string_lossy()];
-        let [from, to] = words.map(|word| word.to_string());
-        let words = ["unpack", &from, image.digest(), &to];
-        self.supervisor.run(REGISTRYD, &words).await
+        let arguments = vec![
+            Argument::word("unpack"),
+            Argument::reads(from),
+            Argument::word(image.digest()),
+            Argument::fills(&directory),
+        ];
+        self.supervisor.run(REGISTRYD, arguments).await?;
+        // It was held against the rules by what read foreign bytes.
+        let checked = spawn_blocking(move || check(&directory)).await;
+        checked.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Lays those of now over the node, in place of those before.
@@ -221,6 +230,41 @@ fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
 fn directory(image: &ExtensionImage) -> PathBuf {
     let hex = image.digest().strip_prefix("sha256:").unwrap_or_default();
     Path::new(UNPACKED).join(hex.get(..16).unwrap_or(hex))
+}
+
+/// Holds what was unpacked against the rules: a manifest, and files that an extension may bring to a node that runs.
+fn check(directory: &Path) -> Result<(), String> {
+    let strange = |path: &str| {
+        format!(
+            "{}: {path:?} is no part of an extension",
+            directory.display()
+        )
+    };
+    let mut refused = None;
+    let mut see = |found: &Found| {
+        let kind = match &found.kind {
+            Kind::Directory => rules::Kind::Directory,
+            Kind::File => rules::Kind::File,
+            Kind::Link(target) => rules::Kind::Link(target),
+        };
+        let checked = match (found.path.strip_prefix("rootfs/"), &found.kind) {
+            (Some(inner), _) => rules::check(inner, kind, found.mode)
+                .and_then(|()| rules::check_late(inner))
+                .map_err(|problem| problem.to_string()),
+            (None, Kind::Directory) if found.path == "rootfs" => Ok(()),
+            (None, Kind::File) if found.path == "manifest.yaml" => Ok(()),
+            (None, _) => Err(strange(&found.path)),
+        };
+        if let Err(why) = checked {
+            refused.get_or_insert(why);
+        }
+    };
+    walk(directory, |_, _, found| {
+        see(found);
+        Ok(())
+    })
+    .map_err(|error| format!("{}: {error}", directory.display()))?;
+    refused.map_or(Ok(()), Err)
 }
 
 fn containerd() -> Containerd {
@@ -293,6 +337,34 @@ mod tests {
             Path::new("/var/lib/extensions/1111111111111111")
         );
         assert!(super::wanted(None).is_empty());
+    }
+
+    #[test]
+    fn what_was_unpacked_is_held_against_the_rules_again() {
+        use std::os::unix::fs::symlink;
+        let unpacked = || {
+            let directory = tempfile::tempdir().unwrap();
+            let tool = directory.path().join("rootfs/usr/local/bin/tool");
+            fs::create_dir_all(tool.parent().unwrap()).unwrap();
+            fs::write(tool, "").unwrap();
+            fs::write(directory.path().join("manifest.yaml"), "").unwrap();
+            directory
+        };
+        assert_eq!(check(unpacked().path()), Ok(()));
+        let refused = |path: &str, leave: &dyn Fn(&Path)| {
+            let directory = unpacked();
+            let at = directory.path().join(path);
+            let _ = fs::remove_file(&at);
+            let _ = fs::remove_dir_all(&at);
+            leave(&at);
+            let why = check(directory.path()).unwrap_err();
+            assert!(why.contains(path.trim_start_matches("rootfs")), "{why}");
+        };
+        refused("beside", &|at| fs::write(at, "").unwrap());
+        refused("rootfs/usr/init", &|at| fs::write(at, "").unwrap());
+        for link in ["manifest.yaml", "rootfs", "rootfs/usr", "rootfs/usr/local"] {
+            refused(link, &|at| symlink("/", at).unwrap());
+        }
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Machine {
         }
         self.serve_by_late_config(before.as_ref());
         if volumes::are_mounted()
-            && let Err(failure) = volumes::grow(&self.supervisor).await
+            && let Err(failure) = volumes::grow()
         {
             console::warn(&format!("volumes: {failure}"));
         }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
 use futures_util::TryStreamExt as _;
@@ -48,6 +49,49 @@ pub fn on_a_volume(options: &str, test: impl FnOnce(&Path) + Send) {
         let thread = thread::Builder::new().name(name);
         thread.spawn_scoped(scope, alone).unwrap().join().unwrap();
     });
+}
+
+/// A file as a disk, for as long as this lives.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None`: this host has no loop devices, which is said.
+    pub fn of(image: &Path) -> Option<LoopDevice> {
+        let attached = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output();
+        match attached {
+            Ok(output) if output.status.success() => {
+                let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+                Some(LoopDevice(path.into()))
+            }
+            _ => {
+                kernel_lacks("loop devices");
+                None
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The disk becomes as large as the file is now.
+    pub fn resize(&self) {
+        self.losetup("--set-capacity");
+    }
+
+    fn losetup(&self, act: &str) {
+        let done = Command::new("losetup").arg(act).arg(&self.0).status();
+        assert!(done.unwrap().success(), "losetup {act}");
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        self.losetup("--detach");
+    }
 }
 
 /// Says on the real standard error that (a part of) this test did not run; where every test has to, as in CI,

@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use corten_extension::service::NetworkPart;
 use corten_sys::child::CapabilitySet;
+use corten_sys::sandbox::Access;
 
 use crate::supervisor::limits::Limits;
 pub use crate::supervisor::task::Task;
 pub use table::{containerd, machined, table, trustd};
-pub use tools::{TOOLS_CGROUP, Tool, tool};
+pub use tools::{Argument, TOOLS_CGROUP, Tool, tool};
 
 /// A service's name in the API and in conditions; also its log's name.
 pub type Id = Arc<str>;
@@ -80,20 +81,71 @@ pub enum SystemCalls {
     All,
     /// What a server on sockets and files needs, and nothing else.
     Server,
+    /// What a tool on one device or directory needs, and nothing else.
+    Tool,
     /// All but those that work on the machine as a whole.
     Daemon,
     /// The same, and modules can be loaded.
     ModuleLoader,
 }
 
-/// A root of its own, read-only.
+/// A root of its own, read-only, and what the process sees in it beside its own program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sandbox {
-    /// All it sees of the node beside its own program.
-    pub sees: &'static [&'static str],
+    /// Files and directories of the node.
+    pub sees: &'static [Part],
     /// Symbolic links in its root, and where each leads.
     pub links: &'static [(&'static str, &'static str)],
+    /// Empty files in its root.
+    pub empty: &'static [&'static str],
 }
+
+/// A file or directory of the node in a sandbox, at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Where it is: absolute.
+    pub path: &'static str,
+    /// What the process may do with it.
+    pub access: Access,
+    /// It sees also what the node has mounted below it, and what the node mounts there later.
+    pub follows: bool,
+}
+
+impl Part {
+    const fn new(path: &'static str, access: Access) -> Part {
+        Part {
+            path,
+            access,
+            follows: false,
+        }
+    }
+
+    /// It is read.
+    const fn reads(path: &'static str) -> Part {
+        Part::new(path, Access::Read)
+    }
+
+    /// It is read, and its programs and libraries are run.
+    const fn runs(path: &'static str) -> Part {
+        Part::new(path, Access::Run)
+    }
+}
+
+/// What a loader of modules sees: itself, libkmod and the modules, those of extensions that come later included; what
+/// the kernel has loaded; and what the node's files and parameters say about modules.
+const MODULE_LOADER: Sandbox = Sandbox {
+    sees: &[
+        Part {
+            follows: true,
+            ..Part::runs("/usr")
+        },
+        Part::reads("/sys"),
+        Part::reads("/proc/cmdline"),
+        Part::reads("/etc/modprobe.d"),
+    ],
+    links: &[("/lib", "usr/lib"), ("/lib64", "usr/lib64")],
+    empty: &[],
+};
 
 /// A container of the node's own. It can gain nothing through setuid files, and never has the system calls
 /// that work on the machine as a whole (`containerd/seccomp.rs`).

@@ -8,8 +8,9 @@ use corten_sys::child::CapabilitySet;
 
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
-    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, NAMES, Process, REGISTRYD, REGISTRYD_UID, Runner,
-    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls, TRUSTD_PKI, TRUSTD_UID, Task,
+    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, NAMES, Part, Process, REGISTRYD, REGISTRYD_UID,
+    Runner, SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls, TRUSTD_PKI, TRUSTD_UID,
+    Task,
 };
 use crate::health::{HealthCheck, Probe};
 use crate::image_cache::IMAGE_CACHE;
@@ -37,6 +38,13 @@ const CHECKS: u32 = 12;
 
 /// Where udevd answers whether it handles events still (`services/udevd/src/daemon.rs`).
 const UDEVD_HEALTH: &str = "/run/udev/health";
+
+/// All of the node that apid sees.
+const APID_SEES: &[Part] = &[
+    Part::reads(APID_PKI),
+    Part::reads(MACHINED_SOCKET),
+    Part::reads(NAMES),
+];
 
 /// For what may be lost at any time: it starts anew when it works no more.
 fn checked(probe: Probe, limits: Limits) -> Limits {
@@ -92,7 +100,7 @@ pub fn trustd() -> ServiceSpec {
             env: Vec::new(),
             system_calls: SystemCalls::Server,
             // Whoever takes it over has the authority, but nothing else of the node.
-            sandbox: sees(&[TRUSTD_PKI]),
+            sandbox: sees(const { &[Part::reads(TRUSTD_PKI)] }),
         }),
         depends_on: Vec::new(),
         needs: vec![Condition::TrustdFiles],
@@ -198,11 +206,12 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             // Whoever takes it over may do what those may whose certificates it sees: machined verifies
             // them (docs/decisions/0005-apid-is-a-process.md).
             sandbox: Some(Sandbox {
-                sees: &[APID_PKI, MACHINED_SOCKET, NAMES],
+                sees: APID_SEES,
                 links: &[
                     ("/etc/hosts", "/run/names/hosts"),
                     ("/etc/resolv.conf", "/run/names/resolv.conf"),
                 ],
+                empty: &[],
             }),
         }),
         depends_on: Vec::new(),
@@ -227,7 +236,7 @@ fn registryd() -> ServiceSpec {
             env: Vec::new(),
             system_calls: SystemCalls::Server,
             // Pods on the host's network reach it too.
-            sandbox: sees(&[IMAGE_CACHE]),
+            sandbox: sees(const { &[Part::reads(IMAGE_CACHE)] }),
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
@@ -279,9 +288,12 @@ pub fn containerd() -> ServiceSpec {
     }
 }
 
-const fn sees(sees: &'static [&'static str]) -> Option<Sandbox> {
-    let links = &[];
-    Some(Sandbox { sees, links })
+const fn sees(sees: &'static [Part]) -> Option<Sandbox> {
+    Some(Sandbox {
+        sees,
+        links: &[],
+        empty: &[],
+    })
 }
 
 fn strings(words: &[&str]) -> Vec<String> {
@@ -380,15 +392,19 @@ mod tests {
             assert_eq!(calls == SystemCalls::All, is("containerd"), "{}", spec.id);
             let loads = calls == SystemCalls::ModuleLoader;
             assert_eq!(loads, is("udevd"), "{}", spec.id);
-            let serves = calls == SystemCalls::Server;
-            assert_eq!(serves, process.sandbox.is_some(), "{}", spec.id);
+            let is_sealed = calls == SystemCalls::Server;
+            assert_eq!(is_sealed, process.sandbox.is_some(), "{}", spec.id);
         }
     }
 
     #[test]
     fn what_the_network_talks_to_is_in_a_sandbox() {
         let specs = table(ApiMode::Secure);
-        let seeing = |spec: &ServiceSpec| process(spec).sandbox.map_or(&[][..], |it| it.sees);
+        let seeing = |spec: &ServiceSpec| {
+            let parts = process(spec).sandbox.map_or(&[][..], |it| it.sees);
+            assert!(parts.iter().all(|part| *part == Part::reads(part.path)));
+            parts.iter().map(|part| part.path).collect::<Vec<_>>()
+        };
         let of = |id: &str| seeing(specs.iter().find(|spec| *spec.id == *id).unwrap());
         let all_of_apid = ["/run/apid", "/run/machined/machined.sock", "/run/names"];
         assert_eq!(of("apid"), all_of_apid);

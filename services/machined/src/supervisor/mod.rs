@@ -8,6 +8,7 @@
 
 pub mod container;
 mod control;
+pub mod handover;
 pub mod limits;
 pub mod logs;
 mod needs;
@@ -33,7 +34,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::events::Events;
 use crate::node::{Control, ServiceView};
-use crate::services::{Condition, Id, ServiceSpec, tool as tool_named};
+use crate::services::{Argument, Condition, Id, ServiceSpec, Tool, tool as tool_named};
 use container::Runtime;
 use service::Service;
 use shell::Shell;
@@ -204,21 +205,39 @@ impl Supervisor {
         ended
     }
 
-    /// Runs a tool of the table (`services/tools.rs`) to its end, within its time.
+    /// Runs a tool of the table (`services/tools.rs`) to its end, within its time. A directory that it filled is the
+    /// node's then.
     ///
     /// # Errors
     /// It cannot be run, failed, or did not end; the text has the reason it gave.
-    pub async fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+    pub async fn run(&self, program: &str, arguments: Vec<Argument>) -> Result<(), String> {
         let tool = tool_named(program).ok_or_else(|| format!("{program} is not declared"))?;
+        let filled = arguments.iter().filter_map(|argument| match argument {
+            Argument::Fills(directory) => Some(directory.clone()),
+            Argument::Word(_) | Argument::Reads(_) | Argument::Device(_) => None,
+        });
+        let filled: Vec<PathBuf> = filled.collect();
+        handover::each(&filled, move |directory| {
+            handover::give(directory, tool.uid)
+        })
+        .await?;
+        self.run_job(tool, arguments).await?;
+        handover::each(&filled, move |directory| {
+            handover::take(directory, tool.uid)
+        })
+        .await
+    }
+
+    async fn run_job(&self, tool: Tool, arguments: Vec<Argument>) -> Result<(), String> {
         let (done, ended) = oneshot::channel();
         let _ = self.orders.send(Order::Run(tool::Job {
             tool,
-            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            arguments,
             done,
         }));
         ended
             .await
-            .unwrap_or_else(|_| Err(format!("{program} was not run: everything ends")))
+            .unwrap_or_else(|_| Err(format!("{} was not run: everything ends", tool.program)))
     }
 
     /// Waits until the task that owns all children has seen to everything it was asked for before; for ever when it

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use corten_sys::child::{self, Confinement, Output};
-use corten_sys::sandbox::{Bind, Link, Root};
+use corten_sys::sandbox::{Access, Bind, Link, Root};
 use corten_sys::seccomp::Filter;
 use tokio::net::unix::pipe;
 
 use super::{Places, logs};
-use crate::services::{ENVIRONMENT, NOTIFY_SOCKET, Process, ServiceSpec, SystemCalls};
+use crate::services::{ENVIRONMENT, NOTIFY_SOCKET, Process, Sandbox, ServiceSpec, SystemCalls};
 
 /// Starts the service's process, its output going to its log. Returns the process id.
 pub(super) fn spawn(
@@ -69,41 +69,47 @@ fn confinement(spec: &ServiceSpec, process: &Process, places: &Places) -> io::Re
         no_new_privs: process.no_new_privs,
         oom_score_adj: spec.oom_score_adj,
         cgroup_procs: Some(places.cgroups.join(&spec.cgroup).join("cgroup.procs")),
-        root: process.sandbox.map(|sandbox| Root {
-            stage: places.stage.clone(),
-            binds: binds(program, sandbox.sees, &notify),
-            links: sandbox.links.iter().map(link).collect(),
+        own_network: false,
+        root: process.sandbox.map(|sandbox| {
+            let notify = Bind::new(notify, Access::Read);
+            root(&sandbox, program, vec![notify], &places.stage)
         }),
         system_calls: filter(process.system_calls)?,
     })
 }
 
 /// Made here, and not in the child: what is started between fork and exec allocates nothing.
-fn filter(calls: SystemCalls) -> io::Result<Option<Filter>> {
+pub(super) fn filter(calls: SystemCalls) -> io::Result<Option<Filter>> {
     match calls {
         SystemCalls::All => Ok(None),
         SystemCalls::Server => Filter::server().map(Some),
+        SystemCalls::Tool => Filter::tool().map(Some),
         SystemCalls::Daemon => Filter::daemon().map(Some),
         SystemCalls::ModuleLoader => Filter::module_loader().map(Some),
     }
 }
 
-/// What a service in a sandbox sees.
-fn binds(program: &Path, sees: &[&str], notify: &Path) -> Vec<Bind> {
-    let data = sees.iter().map(Path::new).chain([notify]);
-    let bind = |path: &Path, executable| Bind {
-        path: path.to_owned(),
-        executable,
-    };
-    data.map(|path| bind(path, false))
-        .chain([bind(program, true)])
-        .collect()
-}
-
-fn link((path, target): &(&str, &str)) -> Link {
-    Link {
+/// The root of a process: what is declared, its program, and `others`.
+pub(super) fn root(sandbox: &Sandbox, program: &Path, others: Vec<Bind>, stage: &Path) -> Root {
+    let parts = sandbox.sees.iter().map(|part| Bind {
+        path: part.path.into(),
+        access: part.access,
+        follows: part.follows,
+    });
+    let is_seen = sandbox
+        .sees
+        .iter()
+        .any(|part| program.starts_with(part.path));
+    let own = (!is_seen).then(|| Bind::new(program, Access::Run));
+    let link = |(path, target): &(&str, &str)| Link {
         path: path.into(),
         target: target.into(),
+    };
+    Root {
+        stage: stage.to_owned(),
+        binds: parts.chain(others).chain(own).collect(),
+        links: sandbox.links.iter().map(link).collect(),
+        empty: sandbox.empty.iter().map(Into::into).collect(),
     }
 }
 

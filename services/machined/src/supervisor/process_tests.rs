@@ -9,10 +9,15 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::network::testing::skip;
-use crate::services::{ApiMode, Runner, Sandbox, SystemCalls, table, trustd};
+use crate::services::{ApiMode, Part, Runner, Sandbox, SystemCalls, table, trustd};
 
 /// In place of the files a service sees, which only a node has.
 const DATA: &str = "/var";
+const PARTS: &[Part] = &[Part {
+    path: DATA,
+    access: Access::Read,
+    follows: false,
+}];
 /// What a program that is linked dynamically needs beside it; those of the image are not.
 const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
 const PROGRAM: &str = "/usr/bin/sleep";
@@ -32,7 +37,7 @@ impl Started {
         };
         declared.argv = vec![PROGRAM.to_owned()];
         declared.sandbox = declared.sandbox.map(|sandbox| Sandbox {
-            sees: &[DATA],
+            sees: PARTS,
             ..sandbox
         });
         let process = declared.clone();
@@ -53,10 +58,7 @@ impl Started {
         fs::write(&procs, "").unwrap();
         fs::write(places.notify_socket(&spec.id), "").unwrap();
         let mut confinement = confinement(&spec, &process, &places).unwrap();
-        let libraries = LIBRARIES.map(|path| Bind {
-            path: path.into(),
-            executable: true,
-        });
+        let libraries = LIBRARIES.map(|path| Bind::new(path, Access::Run));
         if let Some(root) = &mut confinement.root {
             root.binds.splice(..0, libraries);
         }
@@ -113,17 +115,18 @@ fn process(spec: &ServiceSpec) -> &Process {
     process
 }
 
+/// What talks to the network.
 fn sandboxed() -> impl Iterator<Item = ServiceSpec> {
     let all = table(ApiMode::Secure).into_iter().chain([trustd()]);
-    all.filter(|spec| process(spec).sandbox.is_some())
+    all.filter(|spec| process(spec).system_calls == SystemCalls::Server)
 }
 
-/// What sees everything, but has a filter.
+/// What does more than to serve.
 fn filtered() -> impl Iterator<Item = ServiceSpec> {
     let all = table(ApiMode::Secure).into_iter();
     all.filter(|spec| {
-        let process = process(spec);
-        process.sandbox.is_none() && process.system_calls != SystemCalls::All
+        let calls = process(spec).system_calls;
+        matches!(calls, SystemCalls::Daemon | SystemCalls::ModuleLoader)
     })
 }
 

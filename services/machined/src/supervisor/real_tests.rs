@@ -20,7 +20,7 @@ use crate::alone::in_a_process;
 use crate::network::testing::skip;
 use crate::node::ServiceState;
 use crate::panics;
-use crate::services::{Process, Runner, SystemCalls, TOOLS_CGROUP, Tool};
+use crate::services::{Process, Runner, SystemCalls, TOOLS_CGROUP, Tool, tool as named};
 
 /// A test that waits for so long waits for what does not come.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -110,7 +110,7 @@ impl World {
     /// Runs a tool that is not of the table.
     async fn run(&self, tool: Tool, arguments: &[&str]) -> Result<(), String> {
         let (done, ended) = oneshot::channel();
-        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        let arguments = arguments.iter().map(|&word| Argument::word(word)).collect();
         let job = tool::Job {
             tool,
             arguments,
@@ -273,8 +273,8 @@ fn a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why() {
         let world = world(sys::reap);
         let tool = |program| Tool {
             program,
-            capabilities: CapabilitySet::empty(),
             time: DEADLINE,
+            ..named("mkfs.xfs").unwrap()
         };
         world.run(tool("true"), &[]).await.unwrap();
         let procs = world.places.cgroups.join(TOOLS_CGROUP).join("cgroup.procs");
@@ -292,7 +292,7 @@ fn a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why() {
         assert!(killed.starts_with(wanted), "{killed}");
         let missing = world.run(tool("no-such-tool"), &[]).await.unwrap_err();
         assert!(missing.starts_with("cannot run no-such-tool"), "{missing}");
-        let unknown = world.supervisor.run("sh", &[]).await.unwrap_err();
+        let unknown = world.supervisor.run("sh", Vec::new()).await.unwrap_err();
         assert_eq!(unknown, "sh is not declared");
         until(|| tasks() == 1).await;
         assert_no_child();
@@ -311,7 +311,11 @@ fn a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it() {
             let silence = timeout(Duration::from_millis(50), world.supervisor.answers());
             silence.await.unwrap_err();
             world.supervisor.stop_all().await;
-            world.supervisor.run("mkfs.xfs", &[]).await.unwrap_err();
+            world
+                .supervisor
+                .run("mkfs.xfs", Vec::new())
+                .await
+                .unwrap_err();
         };
         timeout(DEADLINE, ends).await.unwrap();
     });

@@ -87,7 +87,7 @@ impl Shell {
             Order::Declare(spec) => self.declare(*spec),
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
-            Order::Run(job) => self.tools.start(job, &self.places.cgroups),
+            Order::Run(job) => self.tools.start(job, &self.places),
             Order::Answer(asker) => {
                 let _gone = asker.send(());
             }

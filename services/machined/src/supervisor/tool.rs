@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use corten_sys::child::{self, Confinement};
 use corten_sys::process::{Exit, Signal, signal_group};
+use corten_sys::sandbox::{Access, Bind};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::oneshot;
 
-use super::process;
-use crate::services::{ENVIRONMENT, TOOLS_CGROUP, Tool};
+use super::{Places, process};
+use crate::services::{Argument, ENVIRONMENT, TOOLS_CGROUP, Tool};
 
 /// What is kept of a tool's words, in bytes; they go into one message.
 const MOST_WORDS: usize = 4096;
@@ -21,7 +23,7 @@ const MOST_WORDS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) tool: Tool,
-    pub(super) arguments: Vec<String>,
+    pub(super) arguments: Vec<Argument>,
     pub(super) done: oneshot::Sender<Result<(), String>>,
 }
 
@@ -41,13 +43,13 @@ pub(super) struct Tools(HashMap<u32, Running>);
 
 impl Tools {
     /// Starts the tool. Who waits is told when it cannot be started.
-    pub(super) fn start(&mut self, job: Job, cgroups: &Path) {
+    pub(super) fn start(&mut self, job: Job, places: &Places) {
         let Job {
             tool,
             arguments,
             done,
         } = job;
-        match spawn(&tool, &arguments, cgroups) {
+        match spawn(&tool, &arguments, places) {
             Ok((pid, words)) => {
                 let running = Running {
                     tool,
@@ -107,33 +109,55 @@ impl Tools {
 
 fn spawn(
     tool: &Tool,
-    arguments: &[String],
-    cgroups: &Path,
+    arguments: &[Argument],
+    places: &Places,
 ) -> io::Result<(u32, oneshot::Receiver<String>)> {
-    let path = OsString::from(format!("/usr/bin/{}", tool.program));
-    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    // The first file systems are made before the node's directories.
+    fs::create_dir_all(&places.stage)?;
+    let confinement = confinement(tool, arguments, places)?;
+    let program = path(tool).into_os_string();
+    let arguments: Vec<OsString> = arguments
+        .iter()
+        .map(|argument| argument.as_ref().into())
+        .collect();
     let environment: Vec<(OsString, OsString)> = ENVIRONMENT
         .iter()
         .map(|(key, value)| (OsString::from(key), OsString::from(value)))
         .collect();
-    let confinement = Confinement {
-        uid: 0,
-        gid: 0,
-        capabilities: tool.capabilities,
-        no_new_privs: true,
-        oom_score_adj: 0,
-        cgroup_procs: Some(cgroups.join(TOOLS_CGROUP).join("cgroup.procs")),
-        root: None,
-        system_calls: None,
-    };
     let (output, [out, err]) = process::output()?;
-    let pid = child::start(&path, &arguments, &environment, output, &confinement)?;
+    let pid = child::start(&program, &arguments, &environment, output, &confinement)?;
     let (sender, words) = oneshot::channel();
     tokio::spawn(async move {
         let (_, complaint) = tokio::join!(read(out), read(err));
         let _ = sender.send(complaint);
     });
     Ok((pid, words))
+}
+
+fn path(tool: &Tool) -> PathBuf {
+    Path::new("/usr/bin").join(tool.program)
+}
+
+/// All that the kernel shall hold it to.
+fn confinement(tool: &Tool, arguments: &[Argument], places: &Places) -> io::Result<Confinement> {
+    let files = arguments.iter().filter_map(|argument| match argument {
+        Argument::Word(_) => None,
+        Argument::Reads(path) => Some(Bind::new(path, Access::Read)),
+        Argument::Device(path) => Some(Bind::new(path, Access::Devices)),
+        Argument::Fills(path) => Some(Bind::new(path, Access::Write)),
+    });
+    let root = process::root(&tool.sandbox, &path(tool), files.collect(), &places.stage);
+    Ok(Confinement {
+        uid: tool.uid,
+        gid: tool.uid,
+        capabilities: tool.capabilities,
+        no_new_privs: true,
+        oom_score_adj: 0,
+        cgroup_procs: Some(places.cgroups.join(TOOLS_CGROUP).join("cgroup.procs")),
+        own_network: true,
+        root: Some(root),
+        system_calls: process::filter(tool.system_calls)?,
+    })
 }
 
 /// Reads to the end, so that the tool never blocks on a full pipe; keeps the last words: why it fails a tool says
@@ -157,16 +181,5 @@ async fn read(mut pipe: impl AsyncRead + Unpin) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_tool_that_says_much_is_quoted_with_its_last_words() {
-        let much = "Phase 1 - find and verify superblock...\n".repeat(10_000);
-        let words = read(format!("{much}fatal error: no memory").as_bytes()).await;
-        assert!(words.starts_with("... "), "{words}");
-        assert!(words.ends_with("...\nfatal error: no memory"), "{words}");
-        assert_eq!(words.len(), MOST_WORDS + 4);
-        assert_eq!(read(&b"no such file"[..]).await, "no such file");
-    }
-}
+#[path = "tool_tests.rs"]
+mod tests;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::containerd::{Containerd, Purpose};
 use crate::meta::{Meta, TRIAL};
 use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
-use crate::services::{CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use crate::services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use crate::state::NodeState;
 use crate::supervisor::Supervisor;
 use crate::{console, efi};
@@ -53,8 +53,14 @@ pub async fn install(
     say(format!("checking the image {digest}")).await;
     let _scratch = Scratch;
     let file = partition.directory().path(&found.entry.to_string());
-    let words = ["uki", CONTENT, &digest, &file.to_string_lossy(), SCRATCH];
-    let checked = supervisor.run(REGISTRYD, &words).await;
+    let arguments = vec![
+        Argument::word("uki"),
+        Argument::reads(CONTENT),
+        Argument::word(&digest),
+        Argument::reads(file),
+        Argument::fills(SCRATCH),
+    ];
+    let checked = supervisor.run(REGISTRYD, arguments).await;
     checked.map_err(|why| {
         refused(format!(
             "the installer {} is not taken: {why}",

@@ -8,6 +8,7 @@ use corten_sys::mount::{self, MountFlags};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::node::SubmitError;
+use crate::services::REGISTRYD_UID;
 use crate::volumes;
 
 /// Where it is mounted.
@@ -56,7 +57,9 @@ impl EfiPartition {
         // The order in which names change is what a power cut must not change.
         let flags =
             MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::DIRSYNC;
-        mount::mount(&device, Path::new(MOUNT_POINT), "vfat", flags, "umask=0077").map_err(told)?;
+        // What checks a new version reads the one that runs.
+        let options = format!("umask=0027,gid={REGISTRYD_UID}");
+        mount::mount(&device, Path::new(MOUNT_POINT), "vfat", flags, &options).map_err(told)?;
         Ok(EfiPartition { _alone: alone })
     }
 

@@ -1,12 +1,13 @@
 //! From a partition to a mounted volume: decrypted, formatted, repaired.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use corten_config::kinds::Encryption;
-use corten_sys::mount;
+use corten_sys::{mount, xfs};
+use rustix::fs::{major, minor};
 use rustix::io::Errno;
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -14,7 +15,11 @@ use super::disk::{self, Content};
 use super::encryption::Decrypted;
 use super::{Volume, encryption};
 use crate::console;
+use crate::services::Argument;
 use crate::supervisor::Supervisor;
+
+/// What sysfs counts devices in, in bytes, whatever a device's own sectors are.
+const SECTOR: u64 = 512;
 
 /// Of what is damaged for good.
 const REMEDY: &str = "wipe or reset it to have the volume made anew, without what is in it";
@@ -37,10 +42,13 @@ pub(super) async fn attach(
         .map_or(device, |decrypted| decrypted.device.as_path());
     let shown = device.display().to_string();
     if lacks_file_system(content(device)?, is_made, &shown)? {
-        make_file_system(supervisor, volume, &shown).await?;
+        make_file_system(supervisor, volume, device).await?;
     }
     let mount = || mount_on(volume, device);
-    let repair = async || supervisor.run("xfs_repair", &[&shown]).await;
+    let repair = async || {
+        let words = [Argument::device(device)];
+        supervisor.run("xfs_repair", words.into()).await
+    };
     mount_repaired(volume.name, &shown, mount, repair).await?;
     let Some(mode) = volume.mode else {
         return Ok(());
@@ -150,14 +158,37 @@ type Open = fn(&str, &Path, &Encryption) -> Result<Decrypted, String>;
 async fn make_file_system(
     supervisor: &Supervisor,
     volume: &Volume<'_>,
-    device: &str,
+    device: &Path,
 ) -> Result<(), String> {
-    let mut arguments = vec!["-q", "-f"];
+    let mut words = vec!["-q", "-f"];
     if !volume.label.is_empty() {
-        arguments.extend(["-L", volume.label]);
+        words.extend(["-L", volume.label]);
     }
-    arguments.push(device);
-    supervisor.run("mkfs.xfs", &arguments).await
+    let words = words.into_iter().map(Argument::word);
+    let arguments = words.chain([Argument::device(device)]).collect();
+    supervisor.run("mkfs.xfs", arguments).await
+}
+
+/// Lets a file system fill its device; one that does already is left as it is. `xfs_growfs` asks the kernel for no
+/// more, and would need the right to change any file system of the node.
+pub(super) fn grow(mounted: &Path) -> Result<(), String> {
+    let told = |error: io::Error| {
+        format!(
+            "cannot grow what is mounted on {}: {error}",
+            mounted.display()
+        )
+    };
+    block_in_place(|| {
+        let directory = File::open(mounted)?;
+        let device = directory.metadata()?.dev();
+        let sysfs = format!("/sys/dev/block/{}:{}/size", major(device), minor(device));
+        let sectors: u64 = fs::read_to_string(sysfs)?
+            .trim()
+            .parse()
+            .map_err(io::Error::other)?;
+        xfs::grow(&directory, sectors.saturating_mul(SECTOR))
+    })
+    .map_err(told)
 }
 
 /// A disk may take its time to answer, or for ever: the runtime's threads go on.

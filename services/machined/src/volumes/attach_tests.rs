@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::super::{STATE, STATE_LENGTH};
 use super::*;
-use crate::network::testing::skip;
+use crate::network::testing::{LoopDevice, on_a_volume, skip};
 
 /// Where the parts of STATE begin, each with a copy of the superblock (`agblocks` of `mkfs.xfs`: four parts).
 const PARTS: [u64; 4] = [0, STATE_LENGTH / 4, STATE_LENGTH / 2, STATE_LENGTH / 4 * 3];
@@ -109,6 +109,44 @@ async fn a_volume_that_was_made_is_not_made_again_when_its_beginning_is_lost() {
         "{why}"
     );
     assert_eq!(repairs, 1);
+}
+
+#[test]
+fn a_file_system_grows_with_its_device_while_it_is_mounted() {
+    let Some(image) = file_system() else { return };
+    let on_disk = LoopDevice::of(image.path());
+    let (Some(disk), true) = (on_disk, rustix::process::geteuid().is_root()) else {
+        return;
+    };
+    on_a_volume("", |directory| {
+        mount::mount(
+            disk.path(),
+            directory,
+            "xfs",
+            mount::MountFlags::empty(),
+            "",
+        )
+        .unwrap();
+        let size = || {
+            let about = rustix::fs::statvfs(directory).unwrap();
+            about.f_blocks * about.f_frsize
+        };
+        let before = size();
+        let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+        let grow = || runtime.block_on(async { grow(directory) });
+        assert_eq!(grow(), Ok(()));
+        assert_eq!(size(), before);
+        image.as_file().set_len(STATE_LENGTH * 3).unwrap();
+        disk.resize();
+        assert_eq!(grow(), Ok(()));
+        assert_eq!(size(), before + STATE_LENGTH * 2);
+        mount::unmount(directory).unwrap();
+        let refused = grow().unwrap_err();
+        assert!(
+            refused.starts_with("cannot grow what is mounted on /"),
+            "{refused}"
+        );
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

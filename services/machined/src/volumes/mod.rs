@@ -21,14 +21,13 @@ mod wipe;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use corten_sys::mount::MountFlags;
 
 use crate::mount_table;
-use crate::supervisor::Supervisor;
 
 pub use disk::{Disk, StartDisk, start_disk};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
@@ -235,7 +234,7 @@ fn while_busy<T>(pause: Duration, mut once: impl FnMut() -> io::Result<T>) -> io
 ///
 /// # Errors
 /// The text names the volume; it stays mounted and as large as it was.
-pub async fn grow(supervisor: &Supervisor) -> Result<(), Failure> {
-    let grown = supervisor.run("xfs_growfs", &[EPHEMERAL.target]).await;
+pub fn grow() -> Result<(), Failure> {
+    let grown = attach::grow(Path::new(EPHEMERAL.target));
     grown.map_err(|why| Failure::new("growing EPHEMERAL", why))
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::console;
 use crate::resources::kernel::KernelModuleSpec;
+use crate::services::Argument;
 use crate::supervisor::Supervisor;
 
 /// Which modules the config wants.
@@ -64,7 +65,8 @@ impl Load for Option<Supervisor> {
         };
         let mut words = vec!["modprobe", "--", module.name.as_str()];
         words.extend(module.parameters.iter().map(String::as_str));
-        supervisor.run("udevd", &words).await
+        let words = words.into_iter().map(Argument::word);
+        supervisor.run("udevd", words.collect()).await
     }
 }
 

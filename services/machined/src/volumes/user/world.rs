@@ -23,7 +23,7 @@ use crate::durable;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
-use crate::volumes::attach::{attach, content, decrypt};
+use crate::volumes::attach::{attach, content, decrypt, grow};
 use crate::volumes::disk::{Content, Disk};
 use crate::volumes::encryption::Decrypted;
 use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made};
@@ -210,7 +210,7 @@ impl World {
         attached?;
         // One that fills its partition or disk is left as it is.
         if volume.grows()
-            && let Err(why) = supervisor.run("xfs_growfs", &[made.target]).await
+            && let Err(why) = grow(Path::new(made.target))
         {
             console::warn(&format!("{} does not grow: {why}", volume.id));
         }

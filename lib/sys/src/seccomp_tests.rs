@@ -1,0 +1,175 @@
+//! What threads under the filters can do, and what they cannot.
+
+use super::*;
+use std::net::UdpSocket;
+
+/// As a server.
+fn filtered<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    under(Filter::server(), act)
+}
+
+/// On a thread of its own, for the filter stays.
+fn under<T: Send + 'static>(
+    filter: io::Result<Filter>,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let thread = std::thread::spawn(move || {
+        filter.unwrap().load().unwrap();
+        act()
+    });
+    thread.join().unwrap()
+}
+
+#[test]
+fn every_filter_is_a_program_for_both_architectures() {
+    for architecture in [TargetArch::x86_64, TargetArch::aarch64] {
+        let server = Filter::allowing(server_calls().unwrap(), architecture);
+        let daemon = Filter::refusing(whole_machine_calls().unwrap(), architecture);
+        let tool = Filter::allowing(tool_calls().unwrap(), architecture);
+        for filter in [server, daemon, tool] {
+            let length = filter.unwrap().0.len();
+            // As long as one of the kernel's may be (linux/bpf_common.h, `BPF_MAXINSNS`).
+            assert!((50..=4096).contains(&length), "{length}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_does_what_it_does_without_a_filter() {
+    for filter in [Filter::daemon(), Filter::module_loader()] {
+        let (written, thread, child, socket) = under(filter, || {
+            use rustix::net::{AddressFamily, SocketType, socket};
+            let directory = tempfile::tempdir().unwrap();
+            let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+            std::fs::write(&one, "x").unwrap();
+            std::fs::rename(&one, &other).unwrap();
+            let thread = std::thread::spawn(|| 7).join().unwrap();
+            let child = std::process::Command::new("true").status().unwrap();
+            let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None).map(drop);
+            (std::fs::read(other).unwrap(), thread, child, socket)
+        });
+        assert_eq!((&*written, thread, socket), (&b"x"[..], 7, Ok(())));
+        assert!(child.success());
+    }
+}
+
+#[test]
+fn no_daemon_has_what_works_on_the_machine_as_a_whole() {
+    use rustix::io::Errno;
+    use rustix::mount::{UnmountFlags, unmount};
+    use rustix::system::{delete_module, init_module};
+    for (filter, loads) in [(Filter::daemon(), false), (Filter::module_loader(), true)] {
+        let (mounted, root, pivot, loaded, removed, space) = under(filter, || {
+            (
+                unmount("/nowhere", UnmountFlags::empty()),
+                rustix::process::chroot("/nowhere"),
+                rustix::process::pivot_root("/nowhere", "/nowhere"),
+                init_module(b"no module", c""),
+                delete_module(c"no_such_module", 0),
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
+            )
+        });
+        for refused in [mounted, root, pivot, removed] {
+            assert_eq!(refused, Err(Errno::NOSYS));
+        }
+        assert_eq!(space, Err(nix::errno::Errno::ENOSYS));
+        // The kernel itself says what is wrong with it, or with who asks, or that it has no modules.
+        let unfiltered = init_module(b"no module", c"");
+        let wanted = if loads { unfiltered } else { Err(Errno::NOSYS) };
+        assert_eq!(loaded, wanted);
+    }
+    let length = |filter: io::Result<Filter>| filter.unwrap().0.len();
+    assert!(length(Filter::daemon()) > length(Filter::module_loader()));
+}
+
+#[test]
+fn a_server_can_serve() {
+    let (address, bytes, thread) = filtered(|| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let bytes = std::fs::read("/proc/self/comm").unwrap();
+        let thread = std::thread::spawn(|| 7).join().unwrap();
+        (socket.local_addr().unwrap(), bytes, thread)
+    });
+    assert_ne!(address.port(), 0);
+    assert!(!bytes.is_empty());
+    assert_eq!(thread, 7);
+}
+
+/// As the C library's resolver does.
+#[test]
+fn a_server_can_send_two_questions_at_once() {
+    use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
+    use std::io::IoSlice;
+    use std::net::Ipv4Addr;
+    use std::os::fd::AsRawFd;
+    let sent = filtered(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = SockaddrIn::new(127, 0, 0, 1, socket.local_addr().unwrap().port());
+        let questions = [[IoSlice::new(b"A")], [IoSlice::new(b"AAAA")]];
+        let mut headers = MultiHeaders::preallocate(questions.len(), None);
+        let to = [Some(to), Some(to)];
+        let flags = MsgFlags::empty();
+        sendmmsg(socket.as_raw_fd(), &mut headers, &questions, to, [], flags).map(Iterator::count)
+    });
+    assert_eq!(sent, Ok(2));
+}
+
+#[test]
+fn everything_else_is_not_there() {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let (packet, mounted, space) = filtered(|| {
+        (
+            socket(AddressFamily::NETLINK, SocketType::RAW, None).map(drop),
+            rustix::mount::unmount("/nowhere", rustix::mount::UnmountFlags::empty()),
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
+        )
+    });
+    assert_eq!(packet, Err(Errno::NOSYS));
+    assert_eq!(mounted, Err(Errno::NOSYS));
+    assert_eq!(space, Err(nix::errno::Errno::ENOSYS));
+}
+
+#[test]
+fn a_tool_writes_files_and_starts_threads_but_no_process_and_no_socket() {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let disk = std::fs::File::open("/dev/null").unwrap();
+    let (text, thread, child, sockets, mounted, requests) = under(Filter::tool(), move || {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        std::fs::write(&one, "x").unwrap();
+        std::fs::rename(&one, &other).unwrap();
+        std::os::unix::fs::symlink("other", &one).unwrap();
+        let text = std::fs::read(one).unwrap();
+        let thread = std::thread::spawn(|| 7).join().unwrap();
+        let child = std::process::Command::new("/bin/true").status();
+        let families = [
+            AddressFamily::UNIX,
+            AddressFamily::INET,
+            AddressFamily::NETLINK,
+        ];
+        let sockets = families.map(|family| socket(family, SocketType::DGRAM, None).map(drop));
+        let mounted = rustix::mount::unmount("/nowhere", rustix::mount::UnmountFlags::empty());
+        // One of the block layer's, which is nothing to this file, and one of terminals.
+        let block = crate::diskseq::of(&disk).unwrap_err().raw_os_error();
+        let terminal = rustix::termios::tcgetattr(&disk)
+            .unwrap_err()
+            .raw_os_error();
+        (
+            text,
+            thread,
+            child,
+            sockets,
+            mounted,
+            [block, Some(terminal)],
+        )
+    });
+    assert_eq!((&*text, thread), (&b"x"[..], 7));
+    let missing = Some(Errno::NOSYS.raw_os_error());
+    assert_eq!(child.unwrap_err().raw_os_error(), missing);
+    assert_eq!(sockets, [Err(Errno::NOSYS); 3]);
+    assert_eq!(mounted, Err(Errno::NOSYS));
+    assert_eq!(requests, [Some(Errno::NOTTY.raw_os_error()), missing]);
+}
