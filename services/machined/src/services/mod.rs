@@ -125,6 +125,16 @@ impl Part {
         Part::new(path, Access::Read)
     }
 
+    /// It is written to.
+    const fn writes(path: &'static str) -> Part {
+        Part::new(path, Access::Write)
+    }
+
+    /// It is a directory of devices, which are opened and made.
+    const fn devices(path: &'static str) -> Part {
+        Part::new(path, Access::Devices)
+    }
+
     /// It is read, and its programs and libraries are run.
     const fn runs(path: &'static str) -> Part {
         Part::new(path, Access::Run)

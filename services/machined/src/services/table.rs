@@ -8,9 +8,9 @@ use corten_sys::child::CapabilitySet;
 
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
-    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, NAMES, Part, Process, REGISTRYD, REGISTRYD_UID,
-    Runner, SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls, TRUSTD_PKI, TRUSTD_UID,
-    Task,
+    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, MODULE_LOADER, NAMES, Part, Process, REGISTRYD,
+    REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls,
+    TRUSTD_PKI, TRUSTD_UID, Task,
 };
 use crate::health::{HealthCheck, Probe};
 use crate::image_cache::IMAGE_CACHE;
@@ -44,6 +44,21 @@ const APID_SEES: &[Part] = &[
     Part::reads(APID_PKI),
     Part::reads(MACHINED_SOCKET),
     Part::reads(NAMES),
+];
+
+/// All of the node that udevd sees: devices, what the kernel tells of them, its database and rules, those of extensions
+/// that come later included; and for rules `SYSCTL{}`.
+const UDEVD_SEES: &[Part] = &[
+    Part {
+        follows: true,
+        ..Part::runs("/usr")
+    },
+    Part::devices("/dev"),
+    Part::writes("/sys"),
+    Part::writes("/run/udev"),
+    Part::writes("/proc/sys"),
+    Part::reads("/proc/cmdline"),
+    Part::reads("/etc/modprobe.d"),
 ];
 
 /// For what may be lost at any time: it starts anew when it works no more.
@@ -143,7 +158,11 @@ fn udevd() -> ServiceSpec {
             no_new_privs: true,
             env: Vec::new(),
             system_calls: SystemCalls::ModuleLoader,
-            sandbox: None,
+            // It is root to files: the disks' own and secrets of the node are none of those that it sees.
+            sandbox: Some(Sandbox {
+                sees: UDEVD_SEES,
+                ..MODULE_LOADER
+            }),
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
@@ -392,7 +411,7 @@ mod tests {
             assert_eq!(calls == SystemCalls::All, is("containerd"), "{}", spec.id);
             let loads = calls == SystemCalls::ModuleLoader;
             assert_eq!(loads, is("udevd"), "{}", spec.id);
-            let is_sealed = calls == SystemCalls::Server;
+            let is_sealed = calls == SystemCalls::Server || is("udevd");
             assert_eq!(is_sealed, process.sandbox.is_some(), "{}", spec.id);
         }
     }

@@ -139,6 +139,10 @@ async fn said(spec: &ServiceSpec, process: &Process, script: &str) -> [String; 2
         stage: directory.path().join("stage"),
         containers: directory.path().join("containers"),
     };
+    fs::create_dir(&places.stage).unwrap();
+    fs::write(places.notify_socket(&spec.id), "").unwrap();
+    // As the boot makes it.
+    fs::create_dir_all("/run/udev").unwrap();
     let mut confinement = confinement(spec, process, &places).unwrap();
     (confinement.cgroup_procs, confinement.oom_score_adj) = (None, 0);
     let (output, outputs) = output().unwrap();
@@ -293,5 +297,42 @@ async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it(
         }
         places.sort_unstable();
         assert_eq!(places, wanted, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn udevd_sees_devices_and_its_database_and_no_data_of_the_node() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root, to confine a child");
+    }
+    let mut all = table(ApiMode::Secure).into_iter();
+    let spec = all.find(|spec| *spec.id == *"udevd").unwrap();
+    let later = format!("/dev/corten-test-{}", std::process::id());
+    let make = tokio::task::spawn_blocking({
+        let later = later.clone();
+        move || {
+            use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
+            mknodat(CWD, &later, kind, mode, makedev(1, 3)).unwrap();
+        }
+    });
+    let script = format!(
+        "ls / /etc /proc /run; echo x > /run/udev/{0} && rm /run/udev/{0} && echo keeps; \
+         for i in $(seq 600); do test -e {later} && break; sleep 0.1; done; echo x > {later} && echo opens; \
+         echo x > /usr/lib/x; ls -d /sys/class /proc/sys/kernel; ls /system /var /run/machined",
+        std::process::id()
+    );
+    let [words, complaint] = said(&spec, process(&spec), &script).await;
+    fs::remove_file(&later).unwrap();
+    make.await.unwrap();
+    // What is in /tmp is the socket to say that it is up.
+    let wanted = "/:\ndev\netc\nlib\nlib64\nproc\nrun\nsys\ntmp\nusr\n\n/etc:\nmodprobe.d\n\n\
+                  /proc:\ncmdline\nsys\n\n/run:\nudev\nkeeps\nopens\n/proc/sys/kernel\n/sys/class\n";
+    assert_eq!(words, wanted, "{complaint}");
+    assert!(complaint.contains("/usr/lib/x: Read-only"), "{complaint}");
+    for path in ["/system", "/var", "/run/machined"] {
+        let absent = format!("'{path}': No such file or directory");
+        assert!(complaint.contains(&absent), "{path}: {complaint}");
     }
 }
