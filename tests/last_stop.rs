@@ -173,11 +173,30 @@ fn a_processor_that_takes_no_interrupts_is_recorded() {
     assert!(recorded, "only processors that waited for it are recorded");
 }
 
-/// A node in a machine that keeps the kernel's last words.
+/// A node in a machine that keeps the kernel's last words. Under a hypervisor a lockup is a panic only when the config
+/// says so.
 fn node_with_variables(name: &str) -> Node {
     let disk = NodeDisk::new(name, 4);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
     node.configure();
+    let keys = ["kernel.softlockup_panic", "kernel.hardlockup_panic"];
+    let is = |value: &str| {
+        let shown = keys.map(|key| {
+            let path = format!("/proc/sys/{}", key.replace('.', "/"));
+            node.admin().call(&["read", &path])
+        });
+        let wrong = shown.into_iter().find(|one| {
+            let read = one.as_ref().map(|text| text.trim());
+            read != Ok(value)
+        });
+        wrong.map_or(Ok(()), |one| Err(format!("{one:?}")))
+    };
+    node.until("lockups reported only", SOON, || is("0"));
+    let [soft, hard] = keys;
+    node.apply_patch(&format!(
+        "machine: {{sysctls: {{{soft}: '1', {hard}: '1'}}}}\n"
+    ));
+    node.until("lockups that are panics", SOON, || is("1"));
     node
 }
 

@@ -1,6 +1,7 @@
 //! The boot as a value: phases one after the other, the tasks of a phase side by side. `machine.rs` runs it.
 
 pub mod cgroups;
+pub mod lockups;
 pub mod mounts;
 pub mod overlays;
 pub mod sysctls;
@@ -25,7 +26,7 @@ pub enum Task {
     SetLimits,
     /// The table in `cgroups.rs`.
     MakeCgroups,
-    /// The image's `/etc/sysctl.d`.
+    /// The image's `/etc/sysctl.d`, and what a processor that locks up means here: before anything takes long.
     SetSysctls,
     /// `/run/machine-id`.
     IdentifyMachine,
@@ -120,12 +121,12 @@ pub fn plan() -> Vec<Phase> {
             name: "system",
             tasks: vec![
                 MountFileSystems,
+                SetSysctls,
                 MakeCgroups,
                 MountVolumes,
                 ReadLastStop,
                 MakeDirectories,
                 SetLimits,
-                SetSysctls,
                 IdentifyMachine,
                 LoadConfig,
             ],
@@ -171,8 +172,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "system: mount file systems, then make cgroups, then mount volumes, then read last stop, \
-                 then make directories, then set limits, then set sysctls, then identify machine, then load machine config",
+                "system: mount file systems, then set sysctls, then make cgroups, then mount volumes, \
+                 then read last stop, then make directories, then set limits, then identify machine, \
+                 then load machine config",
                 "core: start udevd | run controllers | bring up network | serve API | start syslogd | \
                  mount optional file systems | watch power button",
                 "runtime: finish volumes, then finish last stop, then mount overlays, then write files, \

@@ -1,4 +1,5 @@
-//! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5).
+//! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5), and those that depend on the
+//! machine ([`super::lockups`]).
 
 use std::fs;
 use std::io;
@@ -6,10 +7,11 @@ use std::path::Path;
 
 use corten_sys::sysctl;
 
+use super::lockups::Choice;
 use crate::console;
 
-/// Where they are.
-pub const DIRECTORY: &str = "/etc/sysctl.d";
+/// Where they are, below the root.
+const DIRECTORY: &str = "etc/sysctl.d";
 
 /// One line of such a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,17 +24,21 @@ pub struct Setting {
     pub quiet: bool,
 }
 
-/// Sets everything the files of `directory` ask for; returns how many are set. One that cannot be set is
-/// told and passed over.
-pub fn apply(directory: &Path, proc_sys: &Path) -> usize {
-    let settings = read(directory);
-    let works = |setting: &&Setting| apply_one(setting, proc_sys);
+/// Sets every parameter of the node below `root` (`/`); returns how many are set. One that cannot be set is told and
+/// passed over.
+pub fn apply(root: &Path) -> usize {
+    console::say(&Choice::of(root).to_string());
+    let proc_sys = root.join("proc/sys");
+    let settings = read(root);
+    let works = |setting: &&Setting| apply_one(setting, &proc_sys);
     settings.iter().filter(works).count()
 }
 
-/// Everything the files of `directory` ask for, in the lexical order of their names.
-pub fn read(directory: &Path) -> Vec<Setting> {
-    let mut files: Vec<_> = fs::read_dir(directory)
+/// Every parameter of the node: by the machine, and then what the files ask for, in the lexical order of their names.
+/// The later of two for one parameter is in force.
+pub fn read(root: &Path) -> Vec<Setting> {
+    let mut settings: Vec<_> = Choice::of(root).settings().collect();
+    let mut files: Vec<_> = fs::read_dir(root.join(DIRECTORY))
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     files.retain(|path: &std::path::PathBuf| {
@@ -40,7 +46,6 @@ pub fn read(directory: &Path) -> Vec<Setting> {
             .is_some_and(|extension| extension == "conf")
     });
     files.sort();
-    let mut settings = Vec::new();
     for file in files {
         match fs::read_to_string(&file) {
             Ok(text) => settings.extend(parse(&text)),
@@ -112,7 +117,7 @@ mod tests {
     #[test]
     fn a_later_file_wins_and_a_missing_parameter_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let (conf, sys) = (dir.path().join("conf"), dir.path().join("sys"));
+        let (conf, sys) = (dir.path().join(DIRECTORY), dir.path().join("proc/sys"));
         fs::create_dir_all(&conf).unwrap();
         fs::create_dir_all(sys.join("kernel")).unwrap();
         fs::write(conf.join("20-b.conf"), "kernel.a = 2").unwrap();
@@ -122,7 +127,16 @@ mod tests {
         )
         .unwrap();
         fs::write(conf.join("README"), "kernel.a = 3").unwrap();
-        assert_eq!(apply(&conf, &sys), 2);
-        assert_eq!(fs::read_to_string(sys.join("kernel/a")).unwrap(), "2\n");
+        // Two files and the two of the machine.
+        assert_eq!(apply(dir.path()), 4);
+        let value = |name: &str| fs::read_to_string(sys.join("kernel").join(name)).unwrap();
+        assert_eq!(value("a"), "2\n");
+        assert_eq!(value("softlockup_panic"), "1\n");
+        fs::write(dir.path().join("proc/cpuinfo"), "flags : hypervisor\n").unwrap();
+        apply(dir.path());
+        assert_eq!(value("softlockup_panic"), "0\n");
+        fs::write(conf.join("30-c.conf"), "kernel.softlockup_panic = 1").unwrap();
+        apply(dir.path());
+        assert_eq!(value("softlockup_panic"), "1\n");
     }
 }

@@ -332,7 +332,7 @@ impl Machine {
             Task::SetLimits => system::set_limits(),
             Task::MakeCgroups => cgroups::make_all(Path::new(cgroups::ROOT))?,
             Task::SetSysctls => {
-                let set = sysctls::apply(Path::new(sysctls::DIRECTORY), Path::new("/proc/sys"));
+                let set = sysctls::apply(Path::new("/"));
                 console::say(&format!("{set} sysctls set"));
             }
             Task::IdentifyMachine => {

@@ -1,4 +1,4 @@
-//! Kernel parameters, from the image. The boot sets them, long before anything is asked here.
+//! Kernel parameters, from the image and by the machine. The boot sets them, long before anything is asked here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,15 +11,13 @@ use crate::resources::kernel::{KernelParamDefaultSpec, KernelParamSpec};
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ParamDefaults {
-    /// [`sysctls::DIRECTORY`], or a test's.
-    pub(in crate::controllers) directory: PathBuf,
+    /// `/`, or a test's.
+    pub(in crate::controllers) root: PathBuf,
 }
 
 impl Default for ParamDefaults {
     fn default() -> ParamDefaults {
-        ParamDefaults {
-            directory: sysctls::DIRECTORY.into(),
-        }
+        ParamDefaults { root: "/".into() }
     }
 }
 
@@ -34,7 +32,7 @@ impl Controller for ParamDefaults {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         // Of two for one parameter the later is in force.
-        let settings = sysctls::read(&self.directory).into_iter();
+        let settings = sysctls::read(&self.root).into_iter();
         let last: BTreeMap<_, _> = settings
             .map(|setting| (format!("proc.sys.{}", setting.key), setting))
             .collect();
@@ -60,13 +58,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_image_sets_is_shown() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("10-a.conf"), "net.a = 1\nnet.b = 1\n").unwrap();
-        fs::write(directory.path().join("20-b.conf"), "-net.a = 2 3\n").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("etc/sysctl.d");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("10-a.conf"), "net.a = 1\nnet.b = 1\n").unwrap();
+        fs::write(directory.join("20-b.conf"), "-net.a = 2 3\n").unwrap();
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let defaults = ParamDefaults {
-            directory: directory.path().to_owned(),
+            root: root.path().to_owned(),
         };
         runtime.add(defaults).unwrap();
         runtime.run(|notice| panic!("{notice}")).await;
@@ -77,6 +77,7 @@ mod tests {
         };
         assert_eq!(shown("proc.sys.net.a").0, spec);
         assert!(!shown("proc.sys.net.b").0.ignore_errors);
+        assert_eq!(shown("proc.sys.kernel.softlockup_panic").0.value, "1");
         let yaml = shown("proc.sys.net.a").to_yaml().unwrap();
         assert!(yaml.contains("2 3\nignoreErrors: true"), "{yaml}");
     }
