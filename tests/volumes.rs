@@ -143,4 +143,16 @@ fn a_damaged_state_is_repaired_or_named() {
     });
     node.configure();
     mounted(&node, "/system/state");
+    // STATE could not keep it, and META did.
+    let last = node.ask(
+        &node.admin(),
+        &["get", "laststop", "last", "-o", "yaml"],
+        SOON,
+    );
+    let words: Vec<&str> = last.split_whitespace().collect();
+    let last = words.join(" ");
+    assert!(
+        last.contains("reason: reboot") && last.contains("is damaged and cannot be repaired"),
+        "{last}"
+    );
 }

@@ -20,6 +20,7 @@ use crate::cmdline::Cmdline;
 use crate::console;
 use crate::durable;
 use crate::last_stop::{self, Reason, Stop};
+use crate::meta;
 use crate::mount_table::{self, Mount};
 use crate::panics;
 use crate::volumes::{self, STATE, Target};
@@ -146,9 +147,14 @@ fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
 /// For the next boot: why this one ends, and which volumes it makes anew.
 fn write_down(stop: &Stop, wipe: &[Target]) {
     let state = Path::new(STATE.target);
-    if durable::is_volume(state)
-        && let Err(error) = last_stop::record(state, &host::boot_id(), stop)
-    {
+    let boot = host::boot_id();
+    let written = if durable::is_volume(state) {
+        last_stop::record(state, &boot, stop)
+    } else {
+        volumes::meta_partition()
+            .and_then(|meta| meta.map_or(Ok(()), |meta| meta::end_lock(&meta, &boot, stop)))
+    };
+    if let Err(error) = written {
         console::warn(&format!("cannot write down why this boot ends: {error}"));
     }
     let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();

@@ -2,9 +2,11 @@
 //!
 //! A boot writes a record without a reason onto STATE when it begins, and the reason when it ends. A record
 //! that has none is of a boot that was cut off: by a panic when the firmware or memory kept the kernel's last
-//! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset.
+//! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset. Why the node was locked
+//! is in the record, too, or in META where STATE could not be used (`lock.rs`).
 
 mod evidence;
+mod lock;
 mod stop;
 
 use std::fs;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::durable;
 use crate::oom::{self, Kill};
 pub use evidence::Evidence;
+pub use lock::{Note, heed};
 pub use stop::{Reason, Stop};
 
 /// On STATE.
@@ -42,6 +45,12 @@ struct Record {
     /// told.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     words: String,
+    /// Why the boot was locked, the last time it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    locked: String,
+    /// The boot whose note in META this one has found.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    noted: String,
 }
 
 impl Record {
@@ -51,6 +60,8 @@ impl Record {
             stop: None,
             kills: Vec::new(),
             words: String::new(),
+            locked: String::new(),
+            noted: String::new(),
         }
     }
 }
@@ -66,6 +77,10 @@ pub struct LastStop {
     pub kernel_log: String,
     /// The services' processes that were killed for memory in that boot, the last of them.
     pub kills: Vec<Kill>,
+    /// Why it was locked, and what to do; empty: it was not.
+    pub locked: String,
+    /// The boot whose note in META it had found, or is known by.
+    noted: String,
 }
 
 impl LastStop {
@@ -77,22 +92,30 @@ impl LastStop {
             stop,
             kills,
             words,
+            locked,
+            noted,
         } = record;
         let mut stop = stop.unwrap_or_else(|| Stop::untimed(Reason::CutOff, ""));
         if !words.is_empty() {
-            if !stop.detail.is_empty() {
-                stop.detail.push_str("; ");
-            }
-            stop.detail.push_str("before it, a panic: ");
-            stop.detail.push_str(panic_line(&words));
+            let panic = format!("before it, a panic: {}", panic_line(&words));
+            append(&mut stop.detail, &panic);
         }
         LastStop {
             boot,
             stop,
             kernel_log: words,
             kills,
+            locked,
+            noted,
         }
     }
+}
+
+fn append(detail: &mut String, more: &str) {
+    if !detail.is_empty() {
+        detail.push_str("; ");
+    }
+    detail.push_str(more);
 }
 
 /// Begins this boot's record; how the one before ended, if there was one, as far as it is known by now. The kernel's
@@ -162,15 +185,11 @@ pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
         }
         None => return last,
     };
-    let (boot, kernel_log, kills) = match last {
-        Some(last) => (last.boot, last.kernel_log, last.kills),
-        None => Default::default(),
-    };
+    let last = last.unwrap_or_else(|| LastStop::of(Record::of("")));
     Some(LastStop {
-        boot,
         stop,
-        kernel_log: evidence.kernel_log.clone().unwrap_or(kernel_log),
-        kills,
+        kernel_log: evidence.kernel_log.clone().unwrap_or(last.kernel_log),
+        ..last
     })
 }
 
@@ -192,6 +211,22 @@ pub fn told(state: &Path, boot: &str) -> io::Result<()> {
 /// The volume's.
 pub fn record(state: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
     change(state, boot, |record| record.stop = Some(stop.clone()))
+}
+
+/// Writes down why this boot is locked, and what to do.
+///
+/// # Errors
+/// The volume's.
+pub fn record_lock(state: &Path, boot: &str, why: &str) -> io::Result<()> {
+    change(state, boot, |record| why.clone_into(&mut record.locked))
+}
+
+/// Writes down that this boot has found the note that another boot left in META.
+///
+/// # Errors
+/// The volume's.
+pub fn saw(state: &Path, boot: &str, noted: &str) -> io::Result<()> {
+    change(state, boot, |record| noted.clone_into(&mut record.noted))
 }
 
 /// Writes down that processes of services were killed for memory in this boot.

@@ -3,10 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use corten_meta::{Tag, Values};
 use tokio::sync::watch;
+
+use crate::last_stop::{Note, Stop};
 
 /// How STATE is encrypted: the config that says it is on STATE itself (`corten_config::kinds::Encryption`).
 pub const STATE_ENCRYPTION: Tag = tag(0x09);
@@ -19,6 +23,8 @@ pub const OWNER: Tag = tag(0xc0);
 
 /// The record of the version that was tried last (`corten_installer::Trial`).
 pub const TRIAL: Tag = tag(0xc1);
+/// Why a boot was locked (`crate::last_stop::Note`), until the next one has told it.
+pub const LOCK: Tag = tag(0xc2);
 
 const fn tag(number: u8) -> Tag {
     match Tag::new(number) {
@@ -31,6 +37,8 @@ const fn tag(number: u8) -> Tag {
 #[derive(Debug)]
 pub struct Meta {
     partition: Mutex<Option<File>>,
+    /// Neither copy was whole when it was opened, and none was written since.
+    is_damaged: AtomicBool,
     values: watch::Sender<Values>,
 }
 
@@ -55,6 +63,7 @@ impl Default for Meta {
     fn default() -> Meta {
         Meta {
             partition: Mutex::new(None),
+            is_damaged: AtomicBool::new(false),
             values: watch::Sender::new(Values::new()),
         }
     }
@@ -70,6 +79,7 @@ impl Meta {
         let file = OpenOptions::new().read(true).write(true).open(device)?;
         let found = corten_meta::read(&file)?;
         let whole = found.is_some();
+        self.is_damaged.store(!whole, Relaxed);
         let mut partition = self.partition();
         *partition = Some(file);
         self.values.send_replace(found.unwrap_or_default());
@@ -95,8 +105,21 @@ impl Meta {
             None => drop(values.remove(&tag).ok_or(MetaError::NoValue(tag))?),
         }
         corten_meta::write(file, &values)?;
+        self.is_damaged.store(false, Relaxed);
         self.values.send_replace(values);
         Ok(())
+    }
+
+    /// Sets a value that is not worth what a damaged META may still say: a person can look at its copies.
+    ///
+    /// # Errors
+    /// It is damaged, or as for [`Meta::change`].
+    pub fn note(&self, tag: Tag, value: Vec<u8>) -> Result<(), MetaError> {
+        if self.is_damaged.load(Relaxed) {
+            let why = "neither copy of the values is whole";
+            return Err(MetaError::Refused(tag, why.to_owned()));
+        }
+        self.change(tag, Some(value))
     }
 
     /// Has META name the owner whose authorities these are, PEM certificates.
@@ -137,19 +160,38 @@ pub fn owner(values: &Values) -> Option<String> {
 /// # Errors
 /// The device's. A META that is not whole names no owner.
 pub fn forget_owner(device: &Path) -> io::Result<()> {
+    amend(device, |values| values.remove(&OWNER).is_some())
+}
+
+/// Writes how the boot `boot` ends to the META partition `device`, where that boot has kept why it is locked.
+///
+/// # Errors
+/// The device's. A META without such a note stays as it is.
+pub fn end_lock(device: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
+    amend(device, |values| {
+        let note = values.get(&LOCK).and_then(|value| Note::read(value));
+        let Some(mut note) = note.filter(|note| note.boot == boot) else {
+            return false;
+        };
+        note.stop = Some(stop.clone());
+        let written = note.write();
+        written.is_ok_and(|value| values.insert(LOCK, value).is_some())
+    })
+}
+
+/// Writes a META partition when `change` says that its values have changed. One that is not whole stays as it is.
+fn amend(device: &Path, change: impl FnOnce(&mut Values) -> bool) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(device)?;
-    let Some(mut values) = corten_meta::read(&file)? else {
-        return Ok(());
-    };
-    match values.remove(&OWNER) {
-        Some(_) => corten_meta::write(&file, &values),
-        None => Ok(()),
+    match corten_meta::read(&file)? {
+        Some(mut values) if change(&mut values) => corten_meta::write(&file, &values),
+        _ => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::last_stop::Reason;
 
     #[test]
     fn a_value_outlives_the_one_who_wrote_it() {
@@ -173,6 +215,38 @@ mod tests {
         let large = next.change(tag, Some(vec![0; 1 << 20])).unwrap_err();
         assert!(large.to_string().contains("need 1048584 bytes"), "{large}");
         assert!(next.watch().borrow().is_empty());
+    }
+
+    #[test]
+    fn a_lock_is_kept_with_the_end_of_its_boot_and_never_in_a_damaged_meta() {
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        disk.as_file().set_len(corten_meta::PARTITION).unwrap();
+        let meta = Meta::default();
+        meta.open(disk.path()).unwrap();
+        let note = Note::now("b", "STATE is damaged");
+        let stop = Stop::now(Reason::Reboot, "by the API");
+        let kept = || {
+            let values = corten_meta::read(disk.as_file()).unwrap().unwrap();
+            values.get(&LOCK).and_then(|value| Note::read(value))
+        };
+        end_lock(disk.path(), "b", &stop).unwrap();
+        assert_eq!(kept(), None);
+        meta.note(LOCK, note.write().unwrap()).unwrap();
+        // The note is of another boot.
+        end_lock(disk.path(), "a", &stop).unwrap();
+        assert_eq!(kept(), Some(note.clone()));
+        end_lock(disk.path(), "b", &stop).unwrap();
+        assert_eq!(kept().unwrap().stop, Some(stop));
+
+        let damaged = vec![0xff; 1 << 20];
+        std::fs::write(disk.path(), &damaged).unwrap();
+        assert!(!meta.open(disk.path()).unwrap());
+        meta.note(LOCK, note.write().unwrap()).unwrap_err();
+        end_lock(disk.path(), "b", &Stop::now(Reason::Reboot, "")).unwrap();
+        assert!(std::fs::read(disk.path()).unwrap() == damaged);
+        // What the node needs is written all the same, and then META is whole.
+        meta.change(OWNER, Some(b"value".to_vec())).unwrap();
+        meta.note(LOCK, note.write().unwrap()).unwrap();
     }
 
     #[test]

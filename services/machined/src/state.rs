@@ -18,7 +18,7 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL};
+use crate::meta::{LOCK, Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL};
 use crate::node::{
     Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError, Upgrade,
 };
@@ -268,6 +268,7 @@ impl Node for NodeState {
                 volumes::check_state_value(&opened, value)
             }
             (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
+            (LOCK, _) => Err("the node itself says why it was locked".to_owned()),
             (TRIAL, _) => Err("the node itself says which version it tries".to_owned()),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)

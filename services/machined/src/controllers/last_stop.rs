@@ -44,5 +44,6 @@ fn resource(last: last_stop::LastStop) -> LastStop {
         boot_id: last.boot,
         kernel_log: last.kernel_log,
         killed: last.kills,
+        locked: last.locked,
     }
 }

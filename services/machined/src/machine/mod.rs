@@ -8,6 +8,7 @@ mod ending;
 mod extensions;
 mod images;
 mod loading;
+mod lock;
 mod overlay;
 mod owner;
 mod runtime;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
+use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::standing::{Findings, Standing, State, standing};
@@ -136,6 +136,7 @@ impl Machine {
         );
         if self.node.locks().borrow().as_ref() != Some(&text) {
             console::warn(&format!("this node is locked: {text}"));
+            block_in_place(|| self.keep_lock(&text));
         }
         self.node.set_lock(Some(text));
         self.node.set_stage(Stage::Locked);

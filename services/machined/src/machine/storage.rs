@@ -220,9 +220,9 @@ impl Machine {
         if durable::is_volume(state) {
             let (last, kept) = last_stop::begin(state, &host::boot_id(), &evidence);
             warn_unless_kept(kept);
-            self.tell_last_stop(last);
+            self.tell_last_stop(self.heed_lock(last));
         } else {
-            self.tell_last_stop(last_stop::amend(None, &evidence));
+            self.tell_last_stop(self.heed_lock(last_stop::amend(None, &evidence)));
         }
         // What it tells is kept in this boot's record, which is begun now, or again when STATE comes late.
         WATCH.call_once(|| drop(tokio::spawn(watch_for_kills())));
@@ -253,6 +253,7 @@ impl Machine {
         if has_state {
             warn_unless_kept(last_stop::told(state, &boot));
         }
+        self.told_lock();
     }
 
     fn tell_last_stop(&self, last: Option<LastStop>) {
@@ -260,6 +261,9 @@ impl Machine {
             return;
         };
         console::say(&format!("the boot before ended by {}", last.stop));
+        if !last.locked.is_empty() {
+            console::say(&format!("the boot before was locked: {}", last.locked));
+        }
         if let Some(kill) = last.kills.last() {
             console::say(&format!("in the boot before, {kill}"));
         }

@@ -209,6 +209,8 @@ pub struct LastStop {
     pub kernel_log: String,
     /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
     pub killed: Vec<Kill>,
+    /// Why that boot was locked, the last time it was, and what to do; empty: it was not.
+    pub locked: String,
 }
 
 impl LastStop {

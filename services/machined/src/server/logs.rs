@@ -304,6 +304,7 @@ mod tests {
             boot_id: String::new(),
             kernel_log: "<0>[    9.1] Kernel panic\n".to_owned(),
             killed: Vec::new(),
+            locked: String::new(),
         };
         let words = format!("{LAST_WORDS}<0>[    9.1] Kernel panic\n");
         for (reason, ends) in [

@@ -1,0 +1,178 @@
+//! Why a boot was locked, in META: while a node is locked, STATE may be what is broken.
+//!
+//! Owns the note and what the next boot makes of it. The record on STATE comes first where there is one.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::stop::{Reason, Stop};
+use super::{LastStop, append};
+use crate::calendar::rfc3339;
+
+/// As much of a reason as is kept, in bytes: META is small.
+const LONGEST: usize = 4096;
+
+/// What a boot that was locked leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The kernel's number of the boot.
+    pub boot: String,
+    /// Why it was locked, and what to do.
+    pub why: String,
+    /// When it was (RFC 3339).
+    pub at: String,
+    /// How it ended, when it could still say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+}
+
+impl Note {
+    /// Of a boot that is locked now.
+    #[must_use]
+    pub fn now(boot: &str, why: &str) -> Note {
+        Note {
+            boot: boot.to_owned(),
+            why: bounded(why),
+            at: rfc3339(SystemTime::now()),
+            stop: None,
+        }
+    }
+
+    /// Reads what META has; `None`: it is no note.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<Note> {
+        let note: Note = serde_json::from_slice(value).ok()?;
+        // Everybody who can write to the disk can have written it, and a console shows it.
+        let why = bounded(&note.why);
+        Some(Note { why, ..note })
+    }
+
+    /// As META has it.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn write(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
+/// A line of text.
+fn bounded(text: &str) -> String {
+    let end = text.floor_char_boundary(LONGEST);
+    let shown = text.get(..end).unwrap_or_default();
+    shown.replace(char::is_control, " ")
+}
+
+/// What is known of the boot before, with a note that another boot has left: that boot was the one before, unless
+/// `last`, which a record on STATE or nothing has told, has seen the note itself.
+#[must_use]
+pub fn heed(last: Option<LastStop>, note: Note) -> LastStop {
+    let Some(mut last) = last else {
+        return LastStop {
+            boot: note.boot.clone(),
+            stop: note.end(),
+            kernel_log: String::new(),
+            kills: Vec::new(),
+            locked: note.why,
+            noted: note.boot,
+        };
+    };
+    if last.noted == note.boot {
+        append(
+            &mut last.stop.detail,
+            &format!("before it, a boot that was locked: {}", note.why),
+        );
+        return last;
+    }
+    // Only the machine itself tells of these, and that was the boot which left the note.
+    let is_seen = matches!(
+        last.stop.reason,
+        Reason::Panic | Reason::OutOfMemory | Reason::Watchdog
+    );
+    LastStop {
+        boot: note.boot.clone(),
+        stop: if is_seen { last.stop } else { note.end() },
+        kernel_log: last.kernel_log,
+        kills: Vec::new(),
+        locked: note.why,
+        noted: note.boot,
+    }
+}
+
+impl Note {
+    fn end(&self) -> Stop {
+        let unknown = || Stop::untimed(Reason::CutOff, "");
+        self.stop.clone().unwrap_or_else(unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Evidence, amend, begin, record_lock, saw};
+    use super::*;
+
+    fn begun(state: &std::path::Path, boot: &str) -> Option<LastStop> {
+        let (last, kept) = begin(state, boot, &Evidence::default());
+        kept.unwrap();
+        last
+    }
+
+    #[test]
+    fn the_next_boot_knows_why_this_one_was_locked() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        begun(state, "a");
+        record_lock(state, "a", "the config of STATE is not used: line 1").unwrap();
+        let last = begun(state, "b").unwrap();
+        assert_eq!(last.boot, "a");
+        assert_eq!(last.locked, "the config of STATE is not used: line 1");
+        // Boot b is not.
+        assert_eq!(begun(state, "c").unwrap().locked, "");
+    }
+
+    #[test]
+    fn a_boot_that_was_locked_without_state_is_the_one_before() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        begun(state, "a");
+        // In boot b STATE could not be used: its record is still that of a.
+        let mut note = Note::now("b", "STATE: /dev/vda4 is damaged");
+        let value = note.write().unwrap();
+        assert_eq!(Note::read(&value).as_ref(), Some(&note));
+        let alone = heed(None, note.clone());
+        assert_eq!((&*alone.boot, alone.stop.reason), ("b", Reason::CutOff));
+        note.stop = Some(Stop::now(Reason::Reboot, "by the API"));
+        let last = heed(begun(state, "c"), note.clone());
+        assert_eq!((&*last.boot, &*last.locked), ("b", &*note.why));
+        assert_eq!(Some(last.stop), note.stop);
+        // Boot c is cut off before it could tell.
+        saw(state, "c", &note.boot).unwrap();
+        let last = heed(begun(state, "d"), note.clone());
+        assert_eq!((&*last.boot, &*last.locked), ("c", ""));
+        let told = "before it, a boot that was locked: STATE: /dev/vda4 is damaged";
+        assert_eq!(last.stop.detail, told);
+    }
+
+    #[test]
+    fn a_panic_of_a_locked_boot_is_its_own() {
+        let evidence = Evidence {
+            kernel_log: Some("<0>[ 9.1] Kernel panic - not syncing: zero\n".to_owned()),
+            ..Evidence::default()
+        };
+        let last = heed(amend(None, &evidence), Note::now("b", "why"));
+        assert_eq!((last.stop.reason, &*last.locked), (Reason::Panic, "why"));
+        assert!(last.kernel_log.ends_with("zero\n"));
+    }
+
+    #[test]
+    fn hostile_notes_are_none_or_one_bounded_line() {
+        for none in [&b""[..], b"{", b"[]", b"{\"boot\":1}", b"\xff"] {
+            assert_eq!(Note::read(none), None);
+        }
+        let mut note = Note::now("b", "");
+        note.why = format!("\u{1b}[2J\n{}", "\u{e9}".repeat(9000));
+        let read = Note::read(&note.write().unwrap()).unwrap();
+        assert!(read.why.len() <= LONGEST && read.why.starts_with(" [2J \u{e9}"));
+    }
+}
