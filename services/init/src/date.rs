@@ -39,7 +39,7 @@ mod tests {
             found,
             UNIX_EPOCH.checked_add(Duration::from_secs(1_700_000_000))
         );
-        assert_eq!(found.and_then(super::text).as_deref(), Some("1700000000"));
+        assert_eq!(found.and_then(text).as_deref(), Some("1700000000"));
         for wrong in ["", "-1", "soon", "18446744073709551615"] {
             assert_eq!(date(wrong), None, "{wrong}");
         }

@@ -182,10 +182,13 @@ pub fn end_lock(device: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
 /// Writes a META partition when `change` says that its values have changed. One that is not whole stays as it is.
 fn amend(device: &Path, change: impl FnOnce(&mut Values) -> bool) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(device)?;
-    match corten_meta::read(&file)? {
-        Some(mut values) if change(&mut values) => corten_meta::write(&file, &values),
-        _ => Ok(()),
+    let Some(mut values) = corten_meta::read(&file)? else {
+        return Ok(());
+    };
+    if change(&mut values) {
+        corten_meta::write(&file, &values)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

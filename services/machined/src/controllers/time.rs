@@ -208,8 +208,11 @@ mod tests {
         let mut runtime = Runtime::new(store.clone());
         // Nobody can change it any more: the controller ends once it has said what it knows.
         let config = watch::Sender::new(None).subscribe();
-        let floor = floor();
-        runtime.add(Clock { config, floor }).unwrap();
+        let clock = Clock {
+            config,
+            floor: floor(),
+        };
+        runtime.add(clock).unwrap();
         runtime.run(|notice| panic!("{notice}")).await;
         let shown = store.get_as::<NtpStatus>(NtpStatus::ID).unwrap();
         let servers = Servers::new(floor());

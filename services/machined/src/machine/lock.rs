@@ -70,8 +70,7 @@ impl Machine {
 
     fn lock_note(&self) -> Option<Note> {
         let values = self.node.meta().watch();
-        let note = Note::read(values.borrow().get(&LOCK)?);
-        note
+        Note::read(values.borrow().get(&LOCK)?)
     }
 
     fn forget_lock(&self) {

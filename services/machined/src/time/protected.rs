@@ -31,7 +31,7 @@ const PACKET: usize = 2048;
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
     /// Nobody connects.
-    #[error("its keys cannot be asked for on port {}: {0}", corten_nts::PORT)]
+    #[error("its keys cannot be asked for on port {port}: {0}", port = corten_nts::PORT)]
     Connection(io::Error),
     /// The exchange takes too long.
     #[error("no keys within {} s", EXCHANGE.as_secs())]

@@ -141,10 +141,8 @@ async fn one_that_answers_alone_of_several_is_believed_after_a_bounded_wait() {
 #[tokio::test]
 async fn a_later_jump_needs_the_same_agreement_and_steering_goes_on_without() {
     let (far, near) = (ahead(2, HOUR).await, ahead(3, 0).await);
-    let mut clock = Discipline {
-        synced: true,
-        ..Discipline::default()
-    };
+    let mut clock = Discipline::default();
+    clock.synced = true;
     let mut two = servers(&[&far, &near], any_time()).await;
     let (whose, _) = two.round(&mut clock, Instant::now).await.unwrap();
     assert_eq!(whose, near);
