@@ -114,6 +114,7 @@ const SOCKETS: &[i64] = &[
 const OLD_CALLS: &[i64] = &[
     libc::SYS_access,
     libc::SYS_arch_prctl,
+    libc::SYS_dup2,
     libc::SYS_epoll_wait,
     libc::SYS_poll,
     libc::SYS_readlink,

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::network::testing::skip;
-use crate::services::{ApiMode, Part, Runner, Sandbox, SystemCalls, table, trustd};
+use crate::services::{ApiMode, Part, Runner, SystemCalls, table, trustd};
 
 /// In place of the files a service sees, which only a node has.
 const DATA: &str = "/var";
@@ -36,10 +36,12 @@ impl Started {
             panic!("{spec:?}")
         };
         declared.argv = vec![PROGRAM.to_owned()];
-        declared.sandbox = declared.sandbox.map(|sandbox| Sandbox {
-            sees: PARTS,
-            ..sandbox
-        });
+        let serves = declared.system_calls == SystemCalls::Server;
+        if let Some(sandbox) = declared.sandbox.as_mut().filter(|_| serves) {
+            sandbox.sees = PARTS;
+        }
+        // As the boot makes it.
+        fs::create_dir_all("/run/udev").unwrap();
         let process = declared.clone();
         // Who may not lower a score may raise it as much.
         if !may_lower_scores() {
@@ -59,7 +61,7 @@ impl Started {
         fs::write(places.notify_socket(&spec.id), "").unwrap();
         let mut confinement = confinement(&spec, &process, &places).unwrap();
         let libraries = LIBRARIES.map(|path| Bind::new(path, Access::Run));
-        if let Some(root) = &mut confinement.root {
+        if let Some(root) = confinement.root.as_mut().filter(|_| serves) {
             root.binds.splice(..0, libraries);
         }
         let (output, _) = output().unwrap();
