@@ -67,6 +67,12 @@ impl Servers {
         all.map(|server| server.upstream).collect()
     }
 
+    fn upstreams(&self) -> Vec<Upstream> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let upstreams = state.all.iter().map(|server| server.upstream.clone());
+        upstreams.collect()
+    }
+
     fn mark(&self, upstream: &Upstream, works: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let server = state.all.iter_mut().find(|one| one.upstream == *upstream);
@@ -94,10 +100,10 @@ impl Servers {
         Err(failed)
     }
 
-    /// Looks at each server once.
+    /// Looks at each server once. Takes no connection's turn.
     async fn look(&self) {
         let mut looks = JoinSet::new();
-        for upstream in self.order() {
+        for upstream in self.upstreams() {
             let servers = self.clone();
             looks.spawn(async move {
                 let works = connect(&upstream).await.is_ok();
