@@ -93,7 +93,11 @@ impl Signer {
     /// A node that joins must not be able to pass for the one of the control plane that signs: this one. The
     /// names of the others it does not know; they are as safe as the token is.
     fn is_own(&self, name: &str) -> bool {
-        let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+        // Clients of another language take an IPv4 address and its IPv6 form for one.
+        let plain = |name: &str| match name.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().to_string(),
+            Err(_) => name.trim_end_matches('.').to_ascii_lowercase(),
+        };
         self.trust
             .own_names
             .iter()

@@ -184,6 +184,7 @@ async fn nobody_gets_a_certificate_for_the_names_of_the_node_that_is_asked() {
     let (csr_text, _) = csr(&[
         "10.0.0.7",
         "10.0.0.1",
+        "::ffff:10.0.0.1",
         "CP-1.",
         "api.example.com",
         "127.0.0.1",
