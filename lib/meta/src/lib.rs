@@ -3,14 +3,17 @@
 //! Owns: the format. Two copies of 256 KiB at the start of the partition; each is, in big-endian numbers, a
 //! magic, records (tag, length, value), tag 0; its last 36 bytes are the SHA-256 of the copy with that field
 //! zero, and a second magic. The first whole copy counts.
-//! Never does: know what a tag means, or where the partition is.
+//! Never does: act on a value, or know where the partition is.
 //! Talks to: the file it is given; the builder writes it first, the node from then on.
 //! On a laptop: `cargo test -p corten-meta`.
 
+pub mod tags;
+
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU8;
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
@@ -125,6 +128,22 @@ pub fn write(mut partition: &File, values: &Values) -> io::Result<()> {
         partition.seek(SeekFrom::Start(at))?;
         partition.write_all(&copy)?;
         partition.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Writes the META partition `device` when `change` says that its values have changed. One that is not whole stays as it
+/// is.
+///
+/// # Errors
+/// The device's.
+pub fn amend(device: &Path, change: impl FnOnce(&mut Values) -> bool) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(device)?;
+    let Some(mut values) = read(&file)? else {
+        return Ok(());
+    };
+    if change(&mut values) {
+        write(&file, &values)?;
     }
     Ok(())
 }

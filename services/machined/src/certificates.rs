@@ -9,7 +9,7 @@ use corten_config::Document;
 use corten_config::kinds::TrustedRootsConfig;
 use corten_pki::{Ca, CertificateAndKey, PkiError};
 
-use crate::durable::{Access, remove_if_there, replace_now};
+use corten_base::durable::{Access, remove_if_there, replace_now};
 
 /// Why a config does not let the node serve its API.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use corten_config::Document;
 
-use crate::durable;
+use corten_base::durable;
 
 const CURRENT: &str = "config.yaml";
 const GOOD: &str = "config.good.yaml";
@@ -107,9 +107,16 @@ impl ConfigStore {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use corten_base::durable::{Access, UNFINISHED, replace, replace_now};
+    use corten_base::sample;
+    use corten_base::testing::on_a_volume;
+    use corten_types::stop::{Reason, Stop};
+
     use super::*;
-    use crate::durable::UNFINISHED;
-    use crate::sample;
+    use crate::last_stop;
 
     fn config(hostname: &str) -> String {
         sample::text(&format!("network: {{hostname: {hostname}}}"), "")
@@ -205,5 +212,48 @@ mod tests {
         fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
         store.save(&config("new")).unwrap_err();
         assert_eq!(name(&store.load()), Some("old"));
+    }
+
+    #[test]
+    fn a_full_volume_is_an_error_and_keeps_what_it_had() {
+        on_a_volume("size=64k,mode=700", |volume| {
+            let store = ConfigStore::on_volume(volume).unwrap();
+            let config = |name: &str| sample::text(&format!("network: {{hostname: {name}}}"), "");
+            let name = || {
+                let loaded = store.load();
+                assert!(loaded.complaints.is_empty(), "{:?}", loaded.complaints);
+                loaded.document.unwrap().hostname().unwrap().to_owned()
+            };
+            let stop = Stop::now(Reason::Reboot, "asked for");
+            store.save(&config("old")).unwrap();
+            store.remember(&config("old")).unwrap();
+            last_stop::record(volume, "boot", &stop).unwrap();
+            replace_now(&volume.join("hosts"), "old", Access::ALL).unwrap();
+            let mut filler = File::create(volume.join("filler")).unwrap();
+            while filler.write_all(&[0; 512]).is_ok() {}
+            let files = || fs::read_dir(volume).unwrap().count();
+            let before = files();
+            let long = "x".repeat(8192);
+            for failed in [
+                store.save(&config("new")),
+                store.remember(&config("new")),
+                last_stop::record(volume, "boot", &stop),
+                replace(volume, "user-volumes.json", long.as_bytes()),
+                replace_now(&volume.join("hosts"), &long, Access::ALL),
+            ] {
+                assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+                assert_eq!(name(), "old");
+            }
+            let hosts = fs::read_to_string(volume.join("hosts")).unwrap();
+            assert_eq!(hosts, "old");
+            assert_eq!(files(), before);
+            // When there is room again, everything goes on.
+            fs::remove_file(volume.join("filler")).unwrap();
+            drop(filler);
+            store.save(&config("new")).unwrap();
+            store.remember(&config("new")).unwrap();
+            last_stop::record(volume, "boot", &stop).unwrap();
+            assert_eq!(name(), "new");
+        });
     }
 }

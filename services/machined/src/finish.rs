@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corten_base::cmdline::Cmdline;
+use corten_base::console;
+use corten_base::durable;
+use corten_base::mount_table::{self, Mount};
+use corten_base::panics;
 use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
 use corten_sys::watchdog;
 use corten_sys::{cgroup, host, mount};
+use corten_volumes::{STATE, Target};
 
 use crate::boot::cgroups;
-use crate::cmdline::Cmdline;
-use crate::console;
-use crate::durable;
 use crate::last_stop::{self, Reason, Stop};
 use crate::meta;
-use crate::mount_table::{self, Mount};
-use crate::panics;
-use crate::volumes::{self, STATE, Target};
 use step::Steps;
 
 /// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
@@ -135,7 +135,7 @@ fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
             }
         })
     });
-    let _ = steps.run("closing volumes", STUCK, |_| volumes::close());
+    let _ = steps.run("closing volumes", STUCK, |_| corten_volumes::close());
     let is_wiped = wipe_all(wipe, |target| {
         let (what, target) = (format!("wiping {target}"), target.clone());
         steps.run(&what, WIPE_STUCK, move |alive| target.empty(alive))?
@@ -151,14 +151,14 @@ fn write_down(stop: &Stop, wipe: &[Target]) {
     let written = if durable::is_volume(state) {
         last_stop::record(state, &boot, stop)
     } else {
-        volumes::meta_partition()
+        corten_volumes::meta_partition()
             .and_then(|meta| meta.map_or(Ok(()), |meta| meta::end_lock(&meta, &boot, stop)))
     };
     if let Err(error) = written {
         console::warn(&format!("cannot write down why this boot ends: {error}"));
     }
     let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();
-    volumes::user::forget(state, &ends);
+    corten_volumes::user::forget(state, &ends);
 }
 
 /// Takes down each, within the time it is given.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_nodes_own_disk_stays_when_another_was_not_wiped() {
-        let disk = |name: &str| Target::Disk(volumes::Disk::new(name, 0));
+        let disk = |name: &str| Target::Disk(corten_volumes::Disk::new(name, 0));
         let meta = Target::Partition("META");
         let targets = [disk("vdb"), disk("vdc"), meta, Target::SystemDisk];
         for (broken, reached) in [("vdb", 2), ("none", 4)] {

@@ -6,11 +6,9 @@ use std::path::Path;
 
 use corten_sys::mount::{self, MountFlags};
 
-use crate::durable::is_volume;
-use crate::volumes;
+use corten_base::durable::is_volume;
+use corten_services::IMAGE_CACHE;
 
-/// Where the cache is mounted.
-pub const IMAGE_CACHE: &str = "/system/imagecache";
 /// The reference makes ext4; a squashfs needs no writable file system to be made.
 const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];
 
@@ -29,7 +27,7 @@ pub fn mount() -> Result<(), String> {
         return Ok(());
     }
     let target = Path::new(IMAGE_CACHE);
-    let device = volumes::device(volumes::IMAGE_CACHE)
+    let device = corten_volumes::device(corten_volumes::IMAGE_CACHE)
         .map_err(|error| format!("the config wants an image cache: {error}"))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut why = Vec::new();

@@ -89,7 +89,7 @@ pub async fn ask(asked: &Asked, now: SystemTime) -> Result<Joined, String> {
             Err(error) => failures.push(format!(
                 "trustd at {}: {}",
                 authority(endpoint, asked.port),
-                crate::describe(&error)
+                corten_resources::controller::with_causes(&error)
             )),
         }
     }

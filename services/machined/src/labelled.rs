@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use corten_sys::mount::{self, MountFlags};
 
-use crate::services::REGISTRYD_UID;
+use corten_services::REGISTRYD_UID;
 
 /// What such volumes are made with.
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];

@@ -7,20 +7,20 @@
 
 mod evidence;
 mod lock;
-mod stop;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use corten_base::durable;
+use corten_types::stop::Kill;
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
-use crate::oom::{self, Kill};
+use crate::oom;
+pub use corten_types::stop::{Reason, Stop};
 pub use evidence::Evidence;
 pub use lock::{Note, heed};
-pub use stop::{Reason, Stop};
 
 /// On STATE.
 const FILE: &str = "last-stop.json";

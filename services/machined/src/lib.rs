@@ -18,58 +18,28 @@
 //! needs to be process 1.
 
 mod acquire;
-#[cfg(test)]
-mod alone;
 mod boot;
-mod bulkhead;
-mod calendar;
 mod certificates;
-mod cmdline;
 mod config_store;
-mod console;
-mod containerd;
 mod controllers;
-mod durable;
-mod efi;
-pub mod events;
 mod finish;
-pub mod health;
-mod https;
 mod image_cache;
 pub mod join;
-mod kernel_log;
 mod labelled;
 mod last_stop;
 mod logging;
 mod machine;
 mod machine_files;
 mod meta;
-mod mount_table;
-mod network;
 pub mod node;
 mod oom;
-mod panics;
 mod power_button;
 mod prism;
-mod proc;
-mod registries;
-mod regular;
-mod resources;
-mod runtime_config;
-#[cfg(test)]
-mod sample;
 pub mod server;
-mod services;
 mod state;
-mod supervisor;
-mod sysfs;
-mod time;
-mod trusted_roots;
 mod udev_rules;
 mod uevents;
-mod unix;
 mod upgrade;
-mod volumes;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -77,8 +47,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cmdline::Cmdline;
-use corten_resources::controller::with_causes as describe;
+use corten_base::cmdline::Cmdline;
+use corten_base::{console, mounts, panics};
 use finish::Ending;
 
 /// Two are enough: nothing here computes (design, section 4).
@@ -130,10 +100,10 @@ fn print_plan() {
     for (number, phase) in boot::plan().iter().enumerate() {
         println!("phase {}  {phase}", number + 1);
     }
-    print!("\n{}", boot::mounts::describe());
-    let mut specs = services::table(services::ApiMode::Secure);
-    specs.push(services::trustd());
-    print!("\n{}", services::describe(&specs));
+    print!("\n{}", mounts::describe());
+    let mut specs = corten_services::table(corten_services::ApiMode::Secure);
+    specs.push(corten_services::trustd());
+    print!("\n{}", corten_services::describe(&specs));
     match controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),

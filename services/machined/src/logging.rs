@@ -9,10 +9,10 @@ use corten_config::Document;
 use corten_config::kinds::KmsgLogConfig;
 use serde_json::{Value, json};
 
-use crate::cmdline::Cmdline;
-use crate::durable::{Access, is_volume, replace_now};
-use crate::services::{LOGGING_CONFIG, SYSLOGD_UID};
-use crate::volumes::{self, STATE};
+use corten_base::cmdline::Cmdline;
+use corten_base::durable::{Access, is_volume, replace_now};
+use corten_services::{LOGGING_CONFIG, SYSLOGD_UID};
+use corten_volumes::STATE;
 
 /// Where the logs are files.
 const FILES: &str = "/var/log";
@@ -31,7 +31,7 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
     let wanted = json!({
         "destinations": destinations(document, cmdline),
         // Without EPHEMERAL /var is in memory: files there would be the logs a second time.
-        "files": volumes::are_mounted().then_some(FILES),
+        "files": corten_volumes::are_mounted().then_some(FILES),
         "records": records,
     });
     // Readable by syslogd and by nobody else: tags may be secrets.
@@ -82,8 +82,9 @@ fn make_private(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     #[test]
     fn every_receiver_of_config_and_command_line_is_a_destination() {

@@ -15,7 +15,7 @@ use corten_config::v1alpha1::{FileOperation, MachineFile};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use crate::regular;
+use corten_base::regular;
 
 /// Of a file whose permissions the config does not say: it may hold a secret.
 const PRIVATE: u32 = 0o600;
@@ -126,8 +126,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     fn files(text: &str) -> Vec<MachineFile> {
         sample::config(&format!("files: [{text}]"), "")

@@ -7,33 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use corten_meta::tags::{LOCK, OWNER, WAS_ENCRYPTED};
 use corten_meta::{Tag, Values};
 use tokio::sync::watch;
 
 use crate::last_stop::{Note, Stop};
-
-/// How STATE is encrypted: the config that says it is on STATE itself (`corten_config::kinds::Encryption`).
-pub const STATE_ENCRYPTION: Tag = tag(0x09);
-/// What the platform says of the network (`corten_config::platform::PlatformNetwork`).
-pub const PLATFORM_NETWORK: Tag = tag(0x0a);
-
-/// The authorities of the node's owner: certificates in PEM, as `machine.ca` and `machine.acceptedCAs` have them. A node
-/// whose STATE is lost knows its owner by them. The reference's tags end at 0x11.
-pub const OWNER: Tag = tag(0xc0);
-
-/// The record of the version that was tried last (`corten_installer::Trial`).
-pub const TRIAL: Tag = tag(0xc1);
-/// STATE was encrypted: one in the clear was put in its place. A reset of STATE removes it.
-pub const WAS_ENCRYPTED: Tag = tag(0xc3);
-/// Why a boot was locked (`crate::last_stop::Note`), until the next one has told it.
-pub const LOCK: Tag = tag(0xc2);
-
-const fn tag(number: u8) -> Tag {
-    match Tag::new(number) {
-        Some(tag) => tag,
-        None => Tag::MIN,
-    }
-}
 
 /// META of this node.
 #[derive(Debug)]
@@ -168,24 +146,12 @@ pub fn owner(values: &Values) -> Option<String> {
     Some(String::from_utf8_lossy(value).into_owned())
 }
 
-/// Takes the owner out of the META partition `device`, and that STATE was encrypted: a reset wipes what the owner has
-/// on the node.
-///
-/// # Errors
-/// The device's. A META that is not whole names no owner.
-pub fn forget_owner(device: &Path) -> io::Result<()> {
-    amend(device, |values| {
-        let known = [OWNER, WAS_ENCRYPTED].map(|tag| values.remove(&tag));
-        known.iter().any(Option::is_some)
-    })
-}
-
 /// Writes how the boot `boot` ends to the META partition `device`, where that boot has kept why it is locked.
 ///
 /// # Errors
 /// The device's. A META without such a note stays as it is.
 pub fn end_lock(device: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
-    amend(device, |values| {
+    corten_meta::amend(device, |values| {
         let note = values.get(&LOCK).and_then(|value| Note::read(value));
         let Some(mut note) = note.filter(|note| note.boot == boot) else {
             return false;
@@ -194,18 +160,6 @@ pub fn end_lock(device: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
         let written = note.write();
         written.is_ok_and(|value| values.insert(LOCK, value).is_some())
     })
-}
-
-/// Writes a META partition when `change` says that its values have changed. One that is not whole stays as it is.
-fn amend(device: &Path, change: impl FnOnce(&mut Values) -> bool) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).open(device)?;
-    let Some(mut values) = corten_meta::read(&file)? else {
-        return Ok(());
-    };
-    if change(&mut values) {
-        corten_meta::write(&file, &values)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -283,15 +237,5 @@ mod tests {
         }
         meta.keep_encrypted().unwrap();
         meta.keep_encrypted().unwrap();
-        let other = Tag::new(0x0c).unwrap();
-        meta.change(other, Some(b"value".to_vec())).unwrap();
-        forget_owner(disk.path()).unwrap();
-        forget_owner(disk.path()).unwrap();
-        let left = corten_meta::read(disk.as_file()).unwrap().unwrap();
-        assert_eq!(owner(&left), None);
-        assert!(!left.contains_key(&WAS_ENCRYPTED));
-        assert_eq!(left.get(&other).unwrap(), b"value");
-        std::fs::write(disk.path(), b"what is no META").unwrap();
-        forget_owner(disk.path()).unwrap();
     }
 }

@@ -1,19 +1,19 @@
 //! The port between the API server and the node: a handler may read a view or
 //! submit a named action, nothing else (docs/architecture.md, "Data flow").
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use corten_api::machine as api;
+use corten_base::events::Events;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::Store;
+use corten_volumes::Target;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::events::Events;
 pub use crate::meta::MetaError;
-pub use crate::volumes::DeviceWipe;
-use crate::volumes::Target;
+pub use corten_services::view::{Control, ServiceEvent, ServiceState, ServiceView};
+pub use corten_volumes::DeviceWipe;
 
 /// What a node does now, as the API's machine stage names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,62 +33,6 @@ pub enum Stage {
     ShuttingDown,
     /// An orderly end is under way, and what the node keeps on its disk is wiped.
     Resetting,
-}
-
-/// A service's state; names and numbers are those of `machine.ServiceInfo.state`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the field's own and say it all")]
-pub enum ServiceState {
-    Initialized = 0,
-    Preparing = 1,
-    Waiting = 2,
-    Running = 3,
-    Stopping = 4,
-    Finished = 5,
-    Failed = 6,
-    Skipped = 7,
-    Starting = 8,
-}
-
-/// One entry of a service's history (the last 64 are kept).
-#[derive(Debug, Clone)]
-pub struct ServiceEvent {
-    /// What happened, for a person.
-    pub message: String,
-    /// The state entered.
-    pub state: ServiceState,
-    /// When.
-    pub at: SystemTime,
-}
-
-/// A service as the API shows it.
-#[derive(Debug, Clone)]
-pub struct ServiceView {
-    /// The service's id, also its log's name.
-    pub id: String,
-    /// Its state.
-    pub state: ServiceState,
-    /// Its first process, while it runs.
-    pub pid: Option<u32>,
-    /// `None` until the first health answer.
-    pub healthy: Option<bool>,
-    /// The last health check's message, empty when healthy.
-    pub health_message: String,
-    /// When health last changed.
-    pub health_changed: SystemTime,
-    /// Oldest first.
-    pub events: Vec<ServiceEvent>,
-}
-
-impl From<&ServiceView> for api::ServiceHealth {
-    fn from(view: &ServiceView) -> api::ServiceHealth {
-        api::ServiceHealth {
-            unknown: view.healthy.is_none(),
-            healthy: view.healthy == Some(true),
-            last_message: view.health_message.clone(),
-            last_change: Some(view.health_changed.into()),
-        }
-    }
 }
 
 /// A named action a handler may submit.
@@ -125,17 +69,6 @@ pub struct Reset {
     pub graceful: bool,
     /// Otherwise the machine is switched off.
     pub reboot: bool,
-}
-
-/// What may be asked of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
-    /// It shall run.
-    Start,
-    /// It shall not run.
-    Stop,
-    /// It shall run anew.
-    Restart,
 }
 
 /// How a config takes effect.

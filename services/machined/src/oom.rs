@@ -4,43 +4,18 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use corten_sys::kmsg::{self, booted};
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::calendar::rfc3339;
-use crate::kernel_log::KernelLog;
-use crate::services::extension::{self, EXTENSIONS_CGROUP};
-use crate::services::{ApiMode, Id, table, trustd};
+use corten_base::calendar::rfc3339;
+use corten_base::kernel_log::KernelLog;
+use corten_services::extension::{self, EXTENSIONS_CGROUP};
+use corten_services::{ApiMode, Id, table, trustd};
+use corten_types::stop::Kill;
 
 /// Between two looks at the log when there was something: who is told writes to the disk.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Of one look, so many are told, the last.
 pub const MOST: usize = 16;
-
-/// A process that the kernel killed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kill {
-    /// The id of its service.
-    pub service: String,
-    /// Its name; the kernel knows 15 bytes of it.
-    pub process: String,
-    /// When (RFC 3339).
-    pub time: String,
-}
-
-impl std::fmt::Display for Kill {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Kill {
-            service,
-            process,
-            time,
-        } = self;
-        write!(
-            f,
-            "{process} of service {service} was killed at {time}, as memory ran out"
-        )
-    }
-}
 
 /// Tells of all that the log has, and of those to come, for ever.
 ///
@@ -109,10 +84,10 @@ mod tests {
     use std::io::Write as _;
     use std::sync::Mutex;
 
+    use corten_base::panics::caught;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
-    use crate::panics::caught;
 
     fn record(cgroup: &str, process: &str) -> String {
         format!(

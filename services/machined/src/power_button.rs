@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use corten_base::console;
+use corten_base::panics::again;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::console;
-use crate::panics::again;
 use crate::uevents::Told;
 
 const EV_KEY: u16 = 1;

@@ -5,30 +5,29 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use corten_base::console;
+use corten_base::events::Events;
 use corten_config::Document;
 use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
 use corten_meta::Tag;
+use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
 use corten_resources::Store;
+use corten_services::supervisor::{Supervisor, logs};
+use corten_types::secrets::{authorities, joined};
+use corten_volumes::user::OpenedVolumes;
+use corten_volumes::{DeviceWipe, Opened, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::certificates;
 use crate::config_store::ConfigStore;
-use crate::console;
-use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{
-    LOCK, Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED,
-};
+use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError, Upgrade,
 };
-use crate::resources::secrets::{authorities, joined};
-use crate::supervisor::{Supervisor, logs};
 use crate::upgrade;
-use crate::volumes::user::OpenedVolumes;
-use crate::volumes::{self, DeviceWipe, Opened, STATE, Target};
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 
@@ -173,7 +172,7 @@ impl NodeState {
             console::warn(&format!("how the volumes are opened is not changed: {why}"));
         };
         let opened = self.opened().clone();
-        if let Err(why) = volumes::check_keys(&opened, document) {
+        if let Err(why) = corten_volumes::check_keys(&opened, document) {
             return unchanged(why);
         }
         let value = wanted.to_meta().into_bytes();
@@ -181,7 +180,7 @@ impl NodeState {
             return;
         }
         // A boot in which STATE could not be opened must not cost the key that does.
-        if let Err(why) = volumes::check_state_keys(&opened, Some(wanted)) {
+        if let Err(why) = corten_volumes::check_state_keys(&opened, Some(wanted)) {
             return unchanged(why);
         }
         match self.meta.change(STATE_ENCRYPTION, Some(value)) {
@@ -255,11 +254,12 @@ impl Node for NodeState {
     }
 
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
-        certificates::check(document)
-            .map_err(|error| SubmitError::Refused(crate::describe(&error)))?;
+        certificates::check(document).map_err(|error| {
+            SubmitError::Refused(corten_resources::controller::with_causes(&error))
+        })?;
         let opened = self.opened().clone();
-        volumes::check_keys(&opened, document).map_err(SubmitError::Refused)?;
-        volumes::check_in_clear(&opened, document).map_err(SubmitError::Refused)?;
+        corten_volumes::check_keys(&opened, document).map_err(SubmitError::Refused)?;
+        corten_volumes::check_in_clear(&opened, document).map_err(SubmitError::Refused)?;
         self.user_volumes
             .check(self.config.borrow().as_ref(), document)
             .map_err(SubmitError::Refused)
@@ -269,7 +269,7 @@ impl Node for NodeState {
         let checked = match (tag, value.as_deref()) {
             (STATE_ENCRYPTION, value) => {
                 let opened = self.opened().clone();
-                volumes::check_state_value(&opened, value)
+                corten_volumes::check_state_value(&opened, value)
             }
             (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
             (LOCK, _) => Err("the node itself says why it was locked".to_owned()),
@@ -335,8 +335,8 @@ impl Node for NodeState {
             console::say(&format!("{device} is being wiped, as the API was asked to"));
             // Before: what is wanted there is looked at again as soon as the disk has changed.
             let state = Path::new(STATE.target);
-            volumes::user::forget(state, &wipe.ends());
-            volumes::user::forget_encrypted(state, &wipe.emptied());
+            corten_volumes::user::forget(state, &wipe.ends());
+            corten_volumes::user::forget_encrypted(state, &wipe.emptied());
             wipe.carry_out().map_err(|error| match error.kind() {
                 ErrorKind::ResourceBusy => SubmitError::Refused(format!(
                     "{device} is mounted, or open, or a part of something that is in use"
@@ -385,7 +385,8 @@ impl Node for NodeState {
             }
             let partitions = reset.targets.iter().filter_map(Target::partition);
             let partitions: Vec<&str> = partitions.collect();
-            volumes::check_wiped(&self.opened(), &partitions).map_err(SubmitError::Refused)?;
+            corten_volumes::check_wiped(&self.opened(), &partitions)
+                .map_err(SubmitError::Refused)?;
             // What a power cut leaves of STATE can be opened still.
             let is_meta = |target: &Target| target.partition() == Some("META");
             reset.targets.sort_by_key(is_meta);

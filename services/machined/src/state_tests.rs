@@ -2,12 +2,12 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_base::sample;
 use corten_pki::{Algorithm, Ca};
+use corten_services::supervisor::testing::world;
 
 use super::*;
 use crate::node::Reset;
-use crate::sample;
-use crate::supervisor::container::tests::world;
 
 #[tokio::test]
 async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
@@ -71,7 +71,7 @@ async fn meta_takes_no_network_that_could_not_be_used() {
 
 fn reset() -> Action {
     Action::Reset(Reset {
-        targets: vec![Target::Disk(volumes::Disk::new("vdx", 0))],
+        targets: vec![Target::Disk(corten_volumes::Disk::new("vdx", 0))],
         graceful: false,
         reboot: true,
     })

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::durable::{Access, remove_if_there, replace_now};
+use corten_base::durable::{Access, remove_if_there, replace_now};
 
 /// Where udevd looks for rule files made at run time.
 pub const DIRECTORY: &str = "/run/udev/rules.d";

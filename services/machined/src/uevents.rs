@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
-use crate::console;
-use crate::panics::caught;
+use corten_base::console;
+use corten_base::panics::caught;
 
 /// Where udevd repeats the kernel's messages.
 const UDEVD_GROUP: u32 = 2;
@@ -223,10 +223,10 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::testing::alone;
     use rtnetlink::sys::Socket;
 
     use super::*;
-    use crate::network::testing::alone;
 
     #[test]
     fn values_are_found_by_their_whole_key() {

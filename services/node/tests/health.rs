@@ -12,8 +12,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME};
+use corten_services::health::{HealthCheck, Probe};
 use corten_sys::process::{Signal, signal};
-use machined::health::{HealthCheck, Probe};
 
 use support::Port;
 

@@ -1,6 +1,6 @@
 //! An extension unpacked as a node does it: as user 53, in a root with the image and the directory alone, without a
 //! network, by the system calls of a tool. What a node declares of it is tested where it is declared
-//! (`services/machined/src/supervisor/tool_tests.rs`).
+//! (`node/services/src/supervisor/tool_tests.rs`).
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::ffi::OsString;

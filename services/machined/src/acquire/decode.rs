@@ -4,10 +4,10 @@ use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_base::cmdline::Cmdline;
 use flate2::read::GzDecoder;
 
 use super::LARGEST;
-use crate::cmdline::Cmdline;
 
 /// The config in `corten.<name>`: base64 of zstd. It may be given in several parameters, which are put
 /// together first, for the kernel limits the length of one.

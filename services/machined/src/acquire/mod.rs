@@ -17,8 +17,8 @@ use std::path::Path;
 use corten_api::parameters;
 use corten_config::{Document, Patch, Problems};
 
-use crate::cmdline::Cmdline;
-use crate::network::seed::{Files, NAMES, Place};
+use corten_base::cmdline::Cmdline;
+use corten_network::seed::{Files, NAMES, Place};
 pub use patience::look;
 pub(crate) use url::get_with;
 pub use url::{Facts, shown};
@@ -171,8 +171,9 @@ pub(super) fn word(path: impl AsRef<Path>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     fn read(cmdline: &str, serial: &str) -> Result<Sources, String> {
         Sources::read(&Cmdline::parse(cmdline), serial)

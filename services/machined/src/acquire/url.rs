@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::https;
 use corten_config::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 
 use super::{LARGEST, word};
-use crate::https;
 
 /// From the name's resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);

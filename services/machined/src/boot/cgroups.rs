@@ -7,9 +7,9 @@ use std::thread::available_parallelism;
 
 use corten_sys::cgroup;
 
-use crate::console;
-use crate::services::extension::EXTENSIONS_CGROUP;
-use crate::services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
+use corten_base::console;
+use corten_services::extension::EXTENSIONS_CGROUP;
+use corten_services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
 
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
@@ -268,8 +268,9 @@ fn tasks(sysctls: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use corten_services::{ApiMode, TOOLS_CGROUP, table, trustd};
+
     use super::*;
-    use crate::services::{ApiMode, TOOLS_CGROUP, table, trustd};
 
     fn entry(path: &str) -> &'static Entry {
         let found = TABLE.iter().find(|entry| entry.path == path);

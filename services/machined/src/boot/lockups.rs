@@ -8,8 +8,9 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
+use corten_base::sysfs::read;
+
 use super::sysctls::Setting;
-use crate::sysfs::read;
 
 /// The kernel's detectors: a processor that stays in the kernel, and one that takes no interrupts.
 const PARAMETERS: [&str; 2] = ["kernel.softlockup_panic", "kernel.hardlockup_panic"];

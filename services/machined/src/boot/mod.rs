@@ -2,7 +2,6 @@
 
 pub mod cgroups;
 pub mod lockups;
-pub mod mounts;
 pub mod overlays;
 pub mod sysctls;
 pub mod system;
@@ -163,8 +162,9 @@ pub fn plan() -> Vec<Phase> {
 
 #[cfg(test)]
 mod tests {
+    use corten_services::{ApiMode, table};
+
     use super::*;
-    use crate::services::{ApiMode, table};
 
     #[test]
     fn the_plan_reads_well() {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use corten_sys::mount::{MountAttrFlags, Unattached};
 
-use crate::console;
+use corten_base::console;
 
 /// Where the changes are, as with the reference.
 const CHANGES: &str = "/var/system/overlays";

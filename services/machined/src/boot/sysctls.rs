@@ -5,10 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use corten_base::console;
 use corten_sys::sysctl;
 
 use super::lockups::Choice;
-use crate::console;
 
 /// Where they are, below the root.
 const DIRECTORY: &str = "etc/sysctl.d";

@@ -10,9 +10,9 @@ use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
 use corten_sys::{host, power};
 use uuid::Uuid;
 
-use crate::console;
-use crate::durable;
-use crate::services::{
+use corten_base::console;
+use corten_base::durable;
+use corten_services::{
     APID_PKI, APID_UID, DEV_LOG_SOCKET, NAMES, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
 };
 

@@ -7,7 +7,7 @@ use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::clock;
 use tokio::time::sleep;
 
-use crate::resources::clock::AdjtimeStatus;
+use corten_types::clock::AdjtimeStatus;
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);
@@ -35,11 +35,11 @@ impl Controller for Adjtime {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn this_machines_clock_is_shown() {

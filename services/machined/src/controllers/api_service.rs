@@ -3,9 +3,9 @@
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
-use crate::resources::api_service::{ApiServiceConfig, MaintenanceServiceConfig};
-use crate::resources::network::NodeAddress;
-use crate::resources::secrets::ApiCertificates;
+use corten_types::api_service::{ApiServiceConfig, MaintenanceServiceConfig};
+use corten_types::network::NodeAddress;
+use corten_types::secrets::ApiCertificates;
 
 #[derive(Debug, Clone)]
 pub(super) struct ApiServices;
@@ -63,13 +63,13 @@ impl Controller for ApiServices {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample::until;
     use corten_config::Secret;
     use corten_resources::controller::Runtime;
     use corten_resources::{Spec as _, Store};
+    use corten_types::secrets::PemPair;
 
     use super::*;
-    use crate::resources::secrets::PemPair;
-    use crate::sample::until;
 
     fn certificates(skip_verifying_client_cert: bool) -> Draft<ApiCertificates> {
         let certificates = ApiCertificates {

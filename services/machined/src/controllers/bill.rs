@@ -9,9 +9,9 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use serde::Deserialize;
 
-use crate::console;
-use crate::regular;
-use crate::resources::bill::SbomItem;
+use corten_base::console;
+use corten_base::regular;
+use corten_types::bill::SbomItem;
 
 /// Where the image has its bill, and where extensions have theirs (facts of the reference; SPDX 2.3, JSON).
 const IMAGE: &str = "usr/share/spdx";

@@ -3,10 +3,10 @@
 use corten_extension::service::NetworkPart;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
-use crate::resources::clock::TimeStatus;
-use crate::resources::network_names::NetworkStatus;
-use crate::services::Condition;
-use crate::supervisor::Conditions;
+use corten_services::Condition;
+use corten_services::supervisor::Conditions;
+use corten_types::clock::TimeStatus;
+use corten_types::network_names::NetworkStatus;
 
 #[derive(Debug, Clone)]
 pub(super) struct ServiceConditions {

@@ -5,7 +5,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
-use crate::resources::config::{ClusterInfo, MachineConfig, MachineType};
+use corten_types::config::{ClusterInfo, MachineConfig, MachineType};
 
 #[derive(Debug, Clone)]
 pub(super) struct Config {
@@ -60,11 +60,11 @@ fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn the_text_as_given_and_who_the_node_is() {

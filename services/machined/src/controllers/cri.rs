@@ -6,7 +6,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, GraphError, Output, Runtime};
 use tokio::sync::watch;
 
-use crate::resources::cri::{BaseRuntimeSpecConfig, CustomizationConfig};
+use corten_types::cri::{BaseRuntimeSpecConfig, CustomizationConfig};
 
 /// Adds those of this file.
 pub(super) fn add(
@@ -90,11 +90,11 @@ impl Controller for BaseSpecs {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample::{self, until};
     use corten_resources::{AnySpec as _, Sensitivity, Spec as _, Store};
     use prost_types::value::Kind;
 
     use super::*;
-    use crate::sample::{self, until};
 
     #[tokio::test]
     async fn parts_and_changes_are_shown_and_go_with_the_config() {

@@ -3,7 +3,7 @@
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
-use crate::resources::runtime::{DevicesStatus, Service};
+use corten_types::runtime::{DevicesStatus, Service};
 
 /// It is up once it has told of every device.
 pub(super) const UDEVD: &str = "udevd";

@@ -3,12 +3,12 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::environment::variables;
+use corten_types::environment::Environment;
+use corten_types::runtime::KernelCmdline;
 use tokio::sync::watch;
 
 use super::next_wishes;
-use crate::resources::environment::Environment;
-use crate::resources::runtime::KernelCmdline;
-use crate::services::environment::variables;
 
 #[derive(Debug, Clone)]
 pub(super) struct Environments {
@@ -39,11 +39,11 @@ impl Controller for Environments {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Sensitivity, Spec, Store};
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn what_services_are_given_follows_the_config() {

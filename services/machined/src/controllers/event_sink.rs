@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use corten_api::events::EventRequest;
 use corten_api::events::event_sink_service_client::EventSinkServiceClient;
+use corten_base::cmdline::Cmdline;
+use corten_base::console;
+use corten_base::events::{self, Event, Events, Reader};
 use corten_config::{Document, kinds};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::logging::EventSinkConfig;
+use corten_types::network_names::NetworkStatus;
+use corten_types::runtime::KernelCmdline;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::transport::{self, Channel, Endpoint};
 
 use super::next_wishes;
-use crate::cmdline::Cmdline;
-use crate::console;
-use crate::events::{self, Event, Events, Reader};
 use crate::join::authority;
-use crate::resources::logging::EventSinkConfig;
-use crate::resources::network_names::NetworkStatus;
-use crate::resources::runtime::KernelCmdline;
 
 /// For a sink to be reached and to accept an event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -168,7 +168,7 @@ impl Queue {
                 Err(error) => {
                     client = None;
                     if works.replace(false) != Some(false) {
-                        let why = crate::describe(&error);
+                        let why = corten_resources::controller::with_causes(&error);
                         console::warn(&format!("events to {sink}: {why}; still trying"));
                     }
                     sleep(pause).await;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use corten_api::events::EventResponse;
 use corten_api::events::event_sink_service_server::{EventSinkService, EventSinkServiceServer};
 use corten_api::machine as api;
+use corten_base::sample;
 use corten_resources::Store;
 use corten_resources::controller::Runtime;
 use prost::Message as _;
@@ -13,7 +14,6 @@ use tonic::transport::Server;
 use tonic::{Request, Response};
 
 use super::*;
-use crate::sample;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

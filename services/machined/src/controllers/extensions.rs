@@ -9,8 +9,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::console;
-use crate::resources::extension::{
+use corten_base::console;
+use corten_types::extension::{
     ExtensionServiceConfig, ExtensionServiceConfigStatus, ExtensionStatus,
 };
 
@@ -148,12 +148,12 @@ mod tests {
 
     use std::time::Duration;
 
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Sensitivity, Spec as _, Store};
     use tokio::time::timeout;
 
     use super::*;
-    use crate::sample;
 
     #[test]
     fn extensions_are_for_the_release_clients_see() {

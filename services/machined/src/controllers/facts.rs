@@ -7,9 +7,9 @@ use corten_api::parameters;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 
-use crate::cmdline::Cmdline;
-use crate::resources::runtime::{BootId, KernelCmdline, PlatformMetadata, Version};
-use crate::sysfs;
+use corten_base::cmdline::Cmdline;
+use corten_base::sysfs;
+use corten_types::runtime::{BootId, KernelCmdline, PlatformMetadata, Version};
 
 #[derive(Debug, Clone)]
 pub(super) struct Facts {

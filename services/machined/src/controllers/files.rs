@@ -6,9 +6,9 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::durable::{Access, replace_now};
-use crate::network::Setup;
-use crate::resources::files::{EtcFileSpec, EtcFileStatus};
+use corten_base::durable::{Access, replace_now};
+use corten_network::Setup;
+use corten_types::files::{EtcFileSpec, EtcFileStatus};
 
 /// Writes them, each replaced at once.
 #[derive(Debug, Clone)]
@@ -58,15 +58,15 @@ impl Controller for EtcFiles {
 mod tests {
     use std::fs;
 
+    use corten_base::cmdline::Cmdline;
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Sensitivity, Spec as _, Store};
+    use corten_types::network::HostnameStatus;
+    use corten_types::network_names::NetworkStatus;
 
     use super::super::network::{etc_files, status};
     use super::*;
-    use crate::cmdline::Cmdline;
-    use crate::resources::network::HostnameStatus;
-    use crate::resources::network_names::NetworkStatus;
-    use crate::sample;
 
     #[tokio::test]
     async fn they_follow_the_nodes_name_and_count_when_they_are_written() {

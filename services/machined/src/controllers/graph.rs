@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use corten_base::events::Events;
+use corten_clock::floor::Floor;
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
+use corten_services::supervisor::Conditions;
+use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 use super::{Sources, runtime};
-use crate::events::Events;
 use crate::node::Stage;
-use crate::supervisor::Conditions;
-use crate::time::floor::Floor;
 use crate::uevents::Uevents;
-use crate::volumes::user::OpenedVolumes;
 
 /// Who reads and writes what: it is declared, so none of them has to run.
 ///

@@ -5,12 +5,11 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::image_cache::IMAGE_CACHE;
-use crate::resources::image_cache::ImageCacheConfig;
-use crate::resources::runtime::Service;
-use crate::resources::volume::VolumeStatus;
-use crate::services::REGISTRYD;
-use crate::volumes;
+use corten_services::IMAGE_CACHE;
+use corten_services::REGISTRYD;
+use corten_types::image_cache::ImageCacheConfig;
+use corten_types::runtime::Service;
+use corten_types::volume::VolumeStatus;
 
 #[derive(Debug, Clone)]
 pub(super) struct ImageCache {
@@ -24,7 +23,7 @@ impl Controller for ImageCache {
 
     fn inputs(&self) -> Vec<Input> {
         vec![
-            Input::of::<VolumeStatus>(Dependency::Weak).with_id(volumes::IMAGE_CACHE),
+            Input::of::<VolumeStatus>(Dependency::Weak).with_id(corten_volumes::IMAGE_CACHE),
             Input::of::<Service>(Dependency::Weak).with_id(REGISTRYD),
         ]
     }
@@ -44,7 +43,7 @@ impl Controller for ImageCache {
                 .borrow_and_update()
                 .as_ref()
                 .is_some_and(Document::serves_image_cache);
-            let volume = context.get::<VolumeStatus>(volumes::IMAGE_CACHE)?;
+            let volume = context.get::<VolumeStatus>(corten_volumes::IMAGE_CACHE)?;
             let service = context.get::<Service>(REGISTRYD)?;
             let is_mounted = volume.is_some_and(|volume| volume.phase == "ready");
             let is_served = service.is_some_and(|service| service.running);
@@ -69,11 +68,11 @@ fn status(wanted: bool, served: bool) -> ImageCacheConfig {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn it_is_ready_once_it_is_mounted_and_served() {
@@ -100,7 +99,7 @@ mod tests {
             ..VolumeStatus::default()
         };
         store
-            .put(Draft::new(volumes::IMAGE_CACHE, volume), "")
+            .put(Draft::new(corten_volumes::IMAGE_CACHE, volume), "")
             .unwrap();
         let service = Service {
             running: true,

@@ -3,12 +3,12 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::logging::KmsgLogConfig;
+use corten_types::runtime::KernelCmdline;
 use tokio::sync::watch;
 
 use super::next_wishes;
 use crate::logging;
-use crate::resources::logging::KmsgLogConfig;
-use crate::resources::runtime::KernelCmdline;
 
 #[derive(Debug, Clone)]
 pub(super) struct KmsgLogs {
@@ -46,11 +46,11 @@ impl Controller for KmsgLogs {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn receivers_of_config_and_kernels_parameters_are_shown() {

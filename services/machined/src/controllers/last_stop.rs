@@ -2,10 +2,10 @@
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::runtime::LastStop;
 use tokio::sync::watch;
 
 use crate::last_stop;
-use crate::resources::runtime::LastStop;
 
 #[derive(Debug, Clone)]
 pub(super) struct LastStops {

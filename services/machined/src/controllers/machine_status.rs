@@ -2,11 +2,11 @@
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
+use corten_types::network::NodeAddress;
+use corten_types::runtime::{MachineStatus, Readiness, Service, UnmetCondition};
 use tokio::sync::watch;
 
 use crate::node::Stage;
-use crate::resources::network::NodeAddress;
-use crate::resources::runtime::{MachineStatus, Readiness, Service, UnmetCondition};
 
 #[derive(Debug, Clone)]
 pub(super) struct MachineStatuses {
@@ -113,11 +113,11 @@ fn network(reachable: bool) -> Option<UnmetCondition> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     fn service(store: &Store, id: &str, healthy: bool) {
         let service = Service {

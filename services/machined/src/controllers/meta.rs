@@ -6,10 +6,10 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
-use crate::meta::STATE_ENCRYPTION;
-use crate::resources::meta::MetaLoaded;
-use crate::resources::runtime::MetaKey;
-use crate::volumes::Progress;
+use corten_meta::tags::STATE_ENCRYPTION;
+use corten_types::meta::MetaLoaded;
+use corten_types::runtime::MetaKey;
+use corten_volumes::Progress;
 
 #[derive(Debug, Clone)]
 pub(super) struct MetaKeys {
@@ -63,11 +63,11 @@ impl Controller for MetaKeys {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn meta_is_loaded_once_the_volumes_are_settled_and_its_values_shown() {

@@ -38,31 +38,31 @@ mod upgrades;
 
 use std::sync::Arc;
 
+use corten_base::cmdline::Cmdline;
+use corten_base::console;
+use corten_base::events::Events;
+use corten_base::mount_table::Mount;
+use corten_clock::floor::Floor;
 use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
 use corten_meta::Values;
+use corten_network::Setup;
+use corten_network::seed::Seed;
 use corten_resources::Store;
 use corten_resources::controller::{Context, Failure, GraphError, Notice, Runtime};
+use corten_services::supervisor::{Conditions, Supervisor};
+use corten_services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
+use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use corten_types::network_rule::RoutingRuleSpec;
+use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+use corten_types::runtime::KernelCmdline;
+use corten_volumes::Progress;
+use corten_volumes::user::{OpenedVolumes, World};
 use tokio::sync::watch;
 
-use crate::cmdline::Cmdline;
-use crate::console;
-use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::mount_table::Mount;
-use crate::network::Setup;
-use crate::network::seed::Seed;
 use crate::node::{Begin, ServiceView, Stage};
-use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
-use crate::resources::network_rule::RoutingRuleSpec;
-use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
-use crate::resources::runtime::KernelCmdline;
-use crate::services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
-use crate::supervisor::{Conditions, Supervisor};
-use crate::time::floor::Floor;
 use crate::uevents::Uevents;
-use crate::volumes::Progress;
-use crate::volumes::user::{OpenedVolumes, World};
 pub use graph::graph;
 use network::merge::Merge;
 
@@ -380,7 +380,7 @@ pub async fn run(runtime: Runtime) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
     use std::path::Path;
 
@@ -442,5 +442,27 @@ mod tests {
         }
         let agreed = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(graph, agreed, "UPDATE=1 writes {}", path.display());
+    }
+
+    /// Only capitals may be several types' (`as`), as with the reference.
+    #[test]
+    fn a_singular_and_a_plural_are_one_types() {
+        let graph = super::graph().unwrap();
+        let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
+        let types: BTreeMap<&str, corten_resources::meta::ResourceDefinition> = outputs
+            .map(|output| output.definition)
+            .map(|definition| (definition.type_name, definition.into()))
+            .collect();
+        for (name, definition) in &types {
+            let plural = name.split('.').next().unwrap_or_default().to_lowercase();
+            for name in [plural, definition.display_type.to_lowercase()] {
+                let found: Vec<_> = types
+                    .values()
+                    .filter(|other| other.all_aliases.contains(&name))
+                    .map(|other| &other.type_name)
+                    .collect();
+                assert_eq!(found.len(), 1, "{name}: {found:?}");
+            }
+        }
     }
 }

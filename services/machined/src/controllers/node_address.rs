@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
 
-use crate::resources::network::{AddressStatus, NodeAddress};
+use corten_types::network::{AddressStatus, NodeAddress};
 
 #[derive(Debug, Clone)]
 pub(super) struct NodeAddresses;

@@ -7,8 +7,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::time::sleep;
 
-use crate::proc::{cpu, memory};
-use crate::resources::perf::{CpuStat, MemoryStat};
+use corten_base::proc::{cpu, memory};
+use corten_types::perf::{CpuStat, MemoryStat};
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);
@@ -46,11 +46,11 @@ impl Controller for Stats {
 mod tests {
     use std::fs;
 
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Store};
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn processors_and_memory_are_shown() {

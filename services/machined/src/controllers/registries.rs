@@ -5,9 +5,9 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::registries::with_cache;
-use crate::resources::image_cache::ImageCacheConfig;
-use crate::resources::registries::RegistriesConfig;
+use corten_containerd::registries::with_cache;
+use corten_types::image_cache::ImageCacheConfig;
+use corten_types::registries::RegistriesConfig;
 
 #[derive(Debug, Clone)]
 pub(super) struct RegistryConfigs {
@@ -46,11 +46,11 @@ impl Controller for RegistryConfigs {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Sensitivity, Spec as _, Store};
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn what_the_config_says_is_shown_and_the_cache_before_it() {

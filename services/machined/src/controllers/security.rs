@@ -10,9 +10,9 @@ use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::mount_table::Mount;
-use crate::resources::security::{BootedEntry, SecurityState};
-use crate::sysfs;
+use corten_base::mount_table::Mount;
+use corten_base::sysfs;
+use corten_types::security::{BootedEntry, SecurityState};
 
 /// Where the kernel shows the firmware's variables, once they are mounted.
 const VARIABLES: &str = "sys/firmware/efi/efivars";
@@ -157,11 +157,11 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use corten_base::mount_table;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::mount_table;
 
     struct Machine {
         _root: tempfile::TempDir,

@@ -4,11 +4,11 @@ use std::fs;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_services::{OPTIONAL, extension};
+use corten_types::runtime::{Service, ServicePid};
 use tokio::sync::watch;
 
 use crate::node::{ServiceState, ServiceView};
-use crate::resources::runtime::{Service, ServicePid};
-use crate::services::{OPTIONAL, extension};
 
 #[derive(Debug, Clone)]
 pub(super) struct Services {

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
-use crate::console;
-use crate::resources::clock::{NtpStatus, TimeStatus};
-use crate::resources::network_names::TimeServerStatus;
-use crate::time::discipline::Discipline;
-use crate::time::floor::Floor;
-use crate::time::servers::Servers;
-use crate::volumes::STATE;
+use corten_base::console;
+use corten_clock::discipline::Discipline;
+use corten_clock::floor::Floor;
+use corten_clock::servers::Servers;
+use corten_types::clock::{NtpStatus, TimeStatus};
+use corten_types::network_names::TimeServerStatus;
+use corten_volumes::STATE;
 
 /// Keeps the clock.
 #[derive(Debug, Clone)]
@@ -154,12 +154,12 @@ fn belief(clock: &Discipline, servers: &Servers) -> NtpStatus {
 mod tests {
     use std::time::UNIX_EPOCH;
 
+    use corten_base::sample;
+    use corten_clock::sntp::Sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Spec, Store};
 
     use super::*;
-    use crate::sample;
-    use crate::time::sntp::Sample;
 
     fn floor() -> Arc<Floor> {
         Arc::new(Floor::new(UNIX_EPOCH))

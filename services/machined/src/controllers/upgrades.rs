@@ -8,9 +8,9 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
-use crate::calendar;
-use crate::meta::TRIAL;
-use crate::resources::runtime::Upgrade;
+use corten_base::calendar;
+use corten_meta::tags::TRIAL;
+use corten_types::runtime::Upgrade;
 
 #[derive(Debug, Clone)]
 pub(super) struct Upgrades {

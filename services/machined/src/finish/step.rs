@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use corten_sys::watchdog::Watchdog;
 
-use crate::console;
-use crate::panics;
-use crate::proc::memory;
+use corten_base::console;
+use corten_base::panics;
+use corten_base::proc::memory;
 
 /// Between two signs of life to the watchdogs: few take a shorter timeout than 2 s.
 const FEED: Duration = Duration::from_secs(1);

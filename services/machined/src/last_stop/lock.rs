@@ -4,11 +4,11 @@
 
 use std::time::SystemTime;
 
+use corten_base::calendar::rfc3339;
+use corten_types::stop::{Reason, Stop};
 use serde::{Deserialize, Serialize};
 
-use super::stop::{Reason, Stop};
 use super::{LastStop, append};
-use crate::calendar::rfc3339;
 
 /// As much of a reason as is kept, in bytes: META is small.
 const LONGEST: usize = 4096;

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
+use corten_resources::controller::with_causes as describe;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::{ADDRESS_PATIENCE, Fatal, Machine};
 use crate::acquire::{self, Facts, Source, Sources};
 use crate::certificates;
-use crate::console;
-use crate::describe;
 use crate::node::Node;
 
 /// Between two attempts: the first, and the longest. A server that is down for an hour has its nodes back

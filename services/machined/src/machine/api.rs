@@ -6,16 +6,16 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 
+use corten_base::durable;
 use corten_config::Document;
+use corten_resources::controller::with_causes as describe;
+use corten_services::supervisor::task::Ready;
+use corten_services::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
 use tokio::net::UnixListener;
 
 use super::{Fatal, Machine};
-use crate::describe;
-use crate::durable;
 use crate::node::{Node, Stage};
 use crate::server;
-use crate::services::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
-use crate::supervisor::task::Ready;
 
 impl Machine {
     /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).

@@ -4,20 +4,20 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use corten_base::console;
 use corten_config::Document;
+use corten_resources::controller::with_causes as describe;
+use corten_services::trustd;
+use corten_volumes::STATE;
 use tokio::task::block_in_place;
 
 use super::{Machine, lock};
 use crate::certificates;
 use crate::config_store::ConfigStore;
-use crate::console;
-use crate::describe;
 use crate::logging;
 use crate::machine_files;
 use crate::node::{Apply, Node as _};
-use crate::services::trustd;
 use crate::udev_rules;
-use crate::volumes::STATE;
 
 /// A config that was put into the image when it was built.
 const EMBEDDED: &str = "/usr/lib/corten/config.yaml";

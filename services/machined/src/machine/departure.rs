@@ -5,20 +5,20 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_kubernetes::pods::HOST_SECRETS;
+use corten_resources::controller::with_causes as describe;
+use corten_services::kubernetes::ETCD;
+use corten_types::etcd::EtcdMember;
+use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 
 use super::Machine;
-use crate::console;
 use crate::controllers::kubernetes::access::of_node;
 use crate::controllers::kubernetes::join::connect;
-use crate::describe;
 use crate::node::{Action, Node as _, Reset};
-use crate::resources::etcd::EtcdMember;
-use crate::resources::kubernetes::Nodename;
-use crate::services::kubernetes::ETCD;
 
 /// For the cluster to be told. One that does not answer keeps no node from its end.
 const TELL: Duration = Duration::from_secs(15);

@@ -4,16 +4,16 @@ use std::future::Future;
 use std::time::Duration;
 
 use corten_api::machine::task_event;
+use corten_base::console;
+use corten_services::supervisor::Supervisor;
 use corten_sys::power::End;
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
 
 use super::{ANSWER_GRACE, Machine};
-use crate::console;
 use crate::finish::Ending;
 use crate::last_stop::{Reason, Stop};
 use crate::node::{Action, Stage};
-use crate::supervisor::Supervisor;
 
 /// For all services together to stop in order; what is left then is killed by `finish`.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -117,11 +117,11 @@ async fn stop_services(
 
 #[cfg(test)]
 mod tests {
+    use corten_services::supervisor::testing::{spec, world};
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::node::{ServiceState, ServiceView};
-    use crate::supervisor::container::tests::{spec, world};
 
     #[tokio::test]
     async fn apid_stays_until_those_who_follow_the_end_were_told() {

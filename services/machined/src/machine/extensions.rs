@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use corten_base::bulkhead::Bulkhead;
+use corten_base::console;
+use corten_base::durable::{self, Access};
+use corten_base::panics::again;
+use corten_base::regular;
 use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
+use corten_containerd::client::Containerd;
 use corten_extension::layers::Layer;
 use corten_extension::service::{DIRECTORY, LARGEST, Service};
+use corten_services::environment::with_variables;
+use corten_services::extension::{FILES, declare, file_path, id, unusable};
+use corten_services::supervisor::Supervisor;
+use corten_services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Machine, lock};
-use crate::bulkhead::Bulkhead;
-use crate::console;
-use crate::containerd::Containerd;
-use crate::durable::{self, Access};
 use crate::node::Node as _;
-use crate::panics::again;
-use crate::regular;
-use crate::services::environment::with_variables;
-use crate::services::extension::{FILES, declare, file_path, id, unusable};
-use crate::services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
-use crate::supervisor::Supervisor;
 
 /// Between looks for a path that a service waits for.
 const LOOK: Duration = Duration::from_secs(1);

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use corten_base::sample;
+use corten_services::supervisor::container::make_fifo;
+use corten_services::supervisor::testing::{spec, world};
 use tokio::runtime::Handle;
 
 use super::*;
 use crate::node::{ServiceState, ServiceView};
-use crate::sample;
-use crate::supervisor::container::make_fifo;
-use crate::supervisor::container::tests::{spec, world};
 
 fn config(contents: &[&str]) -> ExtensionServiceConfig {
     let file = |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");

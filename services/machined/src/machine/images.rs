@@ -1,15 +1,14 @@
 //! Images in the node's life: whom containerd asks for them, whom it believes, and the image cache.
 
+use corten_base::console;
+use corten_base::trusted_roots;
 use corten_config::Document;
+use corten_containerd::registries::{with_cache, write_hosts};
+use corten_services::REGISTRYD;
 
 use super::Machine;
-use crate::console;
 use crate::image_cache;
 use crate::node::Node as _;
-use crate::registries::{with_cache, write_hosts};
-use crate::runtime_config;
-use crate::services::REGISTRYD;
-use crate::trusted_roots;
 
 impl Machine {
     /// Writes what a config says of registries, authorities and containerd, before anybody acts on the config: what it
@@ -18,7 +17,7 @@ impl Machine {
         let is_cached = document.serves_image_cache() && image_cache::is_mounted();
         for written in [
             trusted_roots::trust(&trusted_roots::of(document)),
-            runtime_config::write(document),
+            corten_containerd::settings::write(document),
             write_hosts(&with_cache(document.registries(), is_cached)),
         ] {
             if let Err(why) = written {

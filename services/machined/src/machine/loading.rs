@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_base::console;
+use corten_base::panics::again;
 use corten_config::Document;
 use corten_config::registries::Registries;
 use corten_config::values::{ExtensionImage, ExtensionSource};
+use corten_containerd::client::{Containerd, Purpose, SYSTEM};
 use corten_extension::layers::{self, Layer};
 use corten_extension::rules;
+use corten_services::supervisor::handover::{Found, Kind, walk};
+use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::spawn_blocking;
@@ -20,13 +25,8 @@ use tokio::time::{sleep, timeout};
 
 use super::Machine;
 use super::overlay::Overlay;
-use crate::console;
-use crate::containerd::{Containerd, Purpose, SYSTEM};
 use crate::labelled;
 use crate::node::Node as _;
-use crate::panics::again;
-use crate::services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
-use crate::supervisor::handover::{Found, Kind, walk};
 
 /// What extensions are laid over.
 const OVER: &str = "/usr/local";
@@ -316,8 +316,9 @@ fn remove_all(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     #[test]
     fn each_image_is_wanted_once_and_in_the_order_of_the_config() {

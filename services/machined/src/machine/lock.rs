@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
+use corten_base::console;
+use corten_base::durable;
+use corten_meta::tags::LOCK;
 use corten_sys::host;
+use corten_volumes::STATE;
 
 use super::Machine;
-use crate::console;
-use crate::durable;
 use crate::last_stop::{self, LastStop, Note};
-use crate::meta::LOCK;
-use crate::volumes::STATE;
 
 impl Machine {
     /// Keeps why this boot is locked. Without STATE and META there is no place for it but the console.

@@ -28,34 +28,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corten_api::machine::{phase_event, task_event};
+use corten_base::cmdline::Cmdline;
+use corten_base::console;
+use corten_base::events::Events;
+use corten_base::mount_table;
+use corten_base::mounts;
+use corten_base::panics::again;
+use corten_clock::floor::Floor;
+use corten_containerd::client::Containerd;
+use corten_network::seed::Seed;
+use corten_network::{Network, Setup};
+use corten_services::supervisor::{Outside, Places, Supervisor, logs};
+use corten_services::{
+    ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
+};
 use corten_sys::{host, process};
+use corten_volumes::{Progress, STATE};
 use futures_util::future::join_all;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::boot::{self, Phase, Task, cgroups, mounts, overlays, sysctls, system};
-use crate::cmdline::Cmdline;
-use crate::console;
-use crate::containerd::Containerd;
+use crate::boot::{self, Phase, Task, cgroups, overlays, sysctls, system};
 use crate::controllers::{self, Sources};
-use crate::events::Events;
 use crate::finish::Ending;
-use crate::mount_table;
-use crate::network::seed::Seed;
-use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
-use crate::panics::again;
 use crate::power_button::{self, Inputs};
-use crate::services::{
-    ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
-};
 use crate::state::{NodeState, Request};
-use crate::supervisor::{Outside, Places, Supervisor, logs};
-use crate::time::floor::Floor;
 use crate::uevents::Uevents;
-use crate::volumes::{Progress, STATE};
 use trial::Trial;
 
 /// A boot does not wait longer for a service; the supervisor goes on trying.
@@ -116,7 +117,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (log, queue) = logs::queue();
-    console::log_to(log.clone());
+    let own_log = log.clone();
+    console::log_to(move |line| own_log.send(corten_services::MACHINED, line.as_bytes().to_vec()));
     tokio::spawn(logs::forward(queue, PathBuf::from(SYSLOGD_SOCKET)));
     let events = Events::default();
     let supervisor = supervise(log.clone(), events.clone())

@@ -82,9 +82,10 @@ impl Overlay {
 mod tests {
     use std::fs::{self, File};
 
+    use corten_base::mount_table;
+    use corten_base::testing::{kernel_lacks, on_a_volume};
+
     use super::*;
-    use crate::mount_table;
-    use crate::network::testing::{kernel_lacks, on_a_volume};
 
     /// The kernel's version, as far as it counts here.
     fn kernel() -> (u32, u32) {

@@ -7,17 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_base::console;
+use corten_base::durable;
+use corten_services::CONTAINERD;
+use corten_volumes::{Progress, STATE, StartDisk};
 use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::standing::{Findings, Standing, State, standing};
 use super::{Fatal, Machine, lock};
-use crate::console;
-use crate::durable;
 use crate::meta;
 use crate::node::{Control, Node as _, Stage};
-use crate::services::CONTAINERD;
-use crate::volumes::{self, Progress, STATE, StartDisk};
 
 /// For the disk that the boot loader says the node was started from: a USB stick that was pulled out and put in again,
 /// or a controller that starts its disks one by one.
@@ -56,7 +56,7 @@ impl Machine {
         let mut is_told = false;
         while self.awaits_disk() {
             // A disk that does not answer keeps a thread, not the boot.
-            let look = spawn_blocking(volumes::start_disk);
+            let look = spawn_blocking(corten_volumes::start_disk);
             let found = timeout_at(begun + START_DISK, look).await;
             let (what, limit) = match found {
                 Ok(Ok(StartDisk::Missing)) => {
@@ -117,8 +117,10 @@ impl Machine {
 
     fn never_made_state(&self) -> bool {
         let meta = self.node.meta().watch();
-        let was_encrypted = meta.borrow().contains_key(&meta::WAS_ENCRYPTED);
-        !was_encrypted && volumes::is_state_never_made()
+        let was_encrypted = meta
+            .borrow()
+            .contains_key(&corten_meta::tags::WAS_ENCRYPTED);
+        !was_encrypted && corten_volumes::is_state_never_made()
     }
 
     fn has_owner(&self) -> bool {
@@ -209,7 +211,7 @@ impl Machine {
         let mut changes = self.uevents.follow("block");
         loop {
             if self.node.stage() == Stage::Maintenance && self.is_diskless() {
-                let found = spawn_blocking(volumes::meta_partition).await;
+                let found = spawn_blocking(corten_volumes::meta_partition).await;
                 // Two of them are a reason to ask nobody, too.
                 if !matches!(found, Ok(Ok(None)))
                     && let Err(Fatal(why)) = self.take_late_disk().await

@@ -4,14 +4,14 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
+use corten_base::trusted_roots;
 use corten_config::Document;
+use corten_services::environment::{variables, with_variables};
+use corten_services::{Runner, ServiceSpec, containerd};
+use corten_types::environment::Variables;
 
 use super::{Machine, lock};
 use crate::node::Node as _;
-use crate::runtime_config;
-use crate::services::environment::{Variables, variables, with_variables};
-use crate::services::{Runner, ServiceSpec, containerd};
-use crate::trusted_roots;
 
 /// Stands for what containerd reads at its start alone: with another, it is declared otherwise, and starts anew.
 const READ_AT_START: &str = "CORTEN_READ_AT_START";
@@ -44,7 +44,7 @@ impl Machine {
 
 fn with_what_it_reads(mut spec: ServiceSpec, config: Option<&Document>) -> ServiceSpec {
     let Some(config) = config else { return spec };
-    let files = runtime_config::read_at_start(config);
+    let files = corten_containerd::settings::read_at_start(config);
     let roots = trusted_roots::of(config);
     if files.is_empty() && roots.is_empty() {
         return spec;
@@ -58,8 +58,9 @@ fn with_what_it_reads(mut spec: ServiceSpec, config: Option<&Document>) -> Servi
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     #[test]
     fn it_starts_anew_for_what_it_reads_once_and_for_nothing_else() {

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use corten_base::console;
+use corten_network::seed::{Files, Kept, NAMES, Place, Seed};
+use corten_volumes::{Progress, STATE};
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
 use crate::acquire::{self, SEED_LABELS};
-use crate::console;
-use crate::network::seed::{Files, Kept, NAMES, Place, Seed};
-use crate::volumes::{Progress, STATE};
 
 /// Where the volume is looked into; the one of the machine config may be so at the same time.
 const MOUNT_POINT: &str = "/run/seed-source";

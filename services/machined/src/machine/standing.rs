@@ -34,7 +34,7 @@ pub(super) struct Findings {
     pub(super) has_config: bool,
     /// Why a machine config that is there cannot be used.
     pub(super) unusable: Option<String>,
-    /// META names the authority of an owner ([`crate::meta::OWNER`]).
+    /// META names the authority of an owner ([`corten_meta::tags::OWNER`]).
     pub(super) has_owner: bool,
     /// The kernel's parameters ask for maintenance: somebody is at the machine.
     pub(super) recover: bool,

@@ -5,25 +5,27 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::Ordering::Relaxed;
 
+use corten_base::console;
+use corten_base::durable;
+use corten_base::kernel_log::KernelLog;
+use corten_base::mounts;
+use corten_base::panics::again;
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
+use corten_meta::tags::{STATE_ENCRYPTION, WAS_ENCRYPTED};
 use corten_sys::host;
+use corten_types::stop::Kill;
+use corten_volumes::{Failure, Opened, Outcome, Progress, STATE};
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 
 use super::{Fatal, Machine, SERVICE_PATIENCE, config};
-use crate::boot::{mounts, system};
+use crate::boot::system;
 use crate::config_store::ConfigStore;
-use crate::console;
-use crate::durable;
-use crate::kernel_log::KernelLog;
 use crate::last_stop::{self, Evidence, LastStop};
-use crate::meta::{STATE_ENCRYPTION, WAS_ENCRYPTED};
 use crate::node::Node as _;
-use crate::oom::{self, Kill};
-use crate::panics::again;
-use crate::volumes::{self, Failure, Opened, Outcome, Progress, STATE};
+use crate::oom;
 
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
@@ -74,7 +76,7 @@ impl Machine {
         doubt: Option<String>,
         opened: &mut Opened,
     ) -> Result<Outcome, Failure> {
-        let Some(partitions) = volumes::find()? else {
+        let Some(partitions) = corten_volumes::find()? else {
             return Ok(Outcome::NoDisk);
         };
         // Why it cannot be used is told in full when it would be.
@@ -83,7 +85,7 @@ impl Machine {
             Err(_) => (None, Some("the config in the image is wrong".to_owned())),
         };
         let of_state = self.state_encryption(embedded.as_ref())?;
-        volumes::check_clear(
+        corten_volumes::check_clear(
             partitions.lacks_state()?,
             of_state.as_ref(),
             doubt.as_deref(),
@@ -182,8 +184,8 @@ impl Machine {
             return Ok(());
         }
         self.serve_by_late_config(before.as_ref());
-        if volumes::are_mounted()
-            && let Err(failure) = volumes::grow()
+        if corten_volumes::are_mounted()
+            && let Err(failure) = corten_volumes::grow()
         {
             console::warn(&format!("volumes: {failure}"));
         }
@@ -204,7 +206,7 @@ impl Machine {
     /// META has no file system that could be damaged, so it is read even when the volumes are not there. Why its
     /// values are not known, if they are not.
     fn read_meta(&self) -> Option<String> {
-        let device = match volumes::meta_partition() {
+        let device = match corten_volumes::meta_partition() {
             Ok(device) => device?,
             // Two disks: the volumes say so.
             Err(error) => return Some(error.to_string()),

@@ -6,14 +6,14 @@ use corten_api::machine as api;
 use corten_api::machine::machine_status_event::machine_status::UnmetCondition;
 use corten_api::machine::machine_status_event::{self, MachineStage};
 use corten_api::machine::{phase_event, sequence_event, task_event};
+use corten_base::console;
+use corten_base::events::Events;
 use corten_resources::{Pointer, Spec, Start, Store, StoreError};
+use corten_types::network::NodeAddress;
+use corten_types::runtime::MachineStatus;
 
 use super::{Fatal, Machine};
-use crate::console;
-use crate::events::Events;
 use crate::node::Node;
-use crate::resources::network::NodeAddress;
-use crate::resources::runtime::MachineStatus;
 
 impl Machine {
     /// A sequence begins.
@@ -131,13 +131,13 @@ fn status_event(status: &MachineStatus) -> api::MachineStatusEvent {
 mod tests {
     use std::time::Duration;
 
+    use corten_base::events::{From, Reader};
     use corten_resources::Draft;
+    use corten_types::runtime::{Readiness, UnmetCondition};
     use prost::Message as _;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::events::{From, Reader};
-    use crate::resources::runtime::{Readiness, UnmetCondition};
 
     #[tokio::test]
     async fn who_follows_the_events_hears_of_the_status_and_the_addresses() {

@@ -52,8 +52,9 @@ impl Trial {
 mod tests {
     use std::time::Duration;
 
+    use corten_base::sample;
+
     use super::*;
-    use crate::sample;
 
     fn config(hostname: &str) -> Document {
         sample::config(&format!("network: {{hostname: {hostname}}}"), "")

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use corten_base::console;
+use corten_base::efi;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
@@ -10,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use super::Machine;
 use crate::node::{Node as _, ServiceView, Stage};
 use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
-use crate::{console, efi};
 
 /// A version that does not do its work within this time is left. Images may have to be pulled.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::calendar::rfc3339;
+use corten_base::console;
+use corten_base::durable;
 use corten_sys::clock;
+use corten_volumes::STATE;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Machine;
-use crate::calendar::rfc3339;
-use crate::console;
-use crate::durable;
-use crate::volumes::STATE;
 
 /// A disk that does not answer does not hold up the end of the boot.
 const PATIENCE: Duration = Duration::from_secs(5);

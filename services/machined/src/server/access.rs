@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, needs_more_than_reader};
+use corten_base::panics::{caught, caught_here};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
@@ -26,7 +27,6 @@ use super::audit::Entry;
 use super::callers::Callers;
 use super::{absent, bug, request};
 use crate::node::{Node, Stage};
-use crate::panics::{caught, caught_here};
 
 /// The uid apid runs as.
 const APID: u32 = 50;

@@ -13,10 +13,10 @@ use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
 use corten_api::roles::Role;
 use corten_pki::{certificate_from_der, certificates_from_pem, serial, validity, verify_client};
 use corten_resources::Store;
+use corten_types::secrets::{ApiCertificates, Pem, joined};
 use http::{HeaderMap, HeaderValue};
 
 use super::access::Caller;
-use crate::resources::secrets::{ApiCertificates, Pem, joined};
 
 /// Callers whose certificates are not verified again with each call.
 const KEPT: usize = 256;
@@ -93,7 +93,10 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
     let chain: Result<Vec<_>, _> = chain.map(|der| der.map(certificate_from_der)).collect();
     let chain = chain.map_err(|error| format!("the caller's certificate is no base64: {error}"))?;
     let why = |error: corten_pki::PkiError| {
-        format!("the caller's certificate: {}", crate::describe(&error))
+        format!(
+            "the caller's certificate: {}",
+            corten_resources::controller::with_causes(&error)
+        )
     };
     let authorities = certificates_from_pem(joined(by).as_bytes()).map_err(why)?;
     let names = verify_client(&chain, &authorities, now).map_err(why)?;
@@ -112,9 +115,9 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
 pub(super) mod tests {
     use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME};
     use corten_resources::Draft;
+    use corten_types::secrets::PemPair;
 
     use super::*;
-    use crate::resources::secrets::PemPair;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_api::common::Data;
 use corten_api::machine as api;
+use corten_base::proc;
 use corten_sys::packet::{self, Capture, Instruction, LONGEST_FILTER, Packet};
 use tonic::Status;
 
 use super::stream::{FRAME, Flow, Sink};
-use crate::proc;
 
 const MAGIC: u32 = 0xa1b2_c3d4;
 /// Bytes of a packet when the caller does not say, and at most: no packet on a wire is longer.

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use corten_api::time as api;
 use corten_api::time::time_service_server::TimeService;
+use corten_base::bulkhead::Bulkhead;
+use corten_clock::ask::{AskError, PATIENCE, Resting, ask};
+use corten_types::network_names::TimeServerStatus;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::is_host;
-use crate::bulkhead::Bulkhead;
 use crate::node::Node;
-use crate::resources::network_names::TimeServerStatus;
-use crate::time::ask::{AskError, PATIENCE, Resting, ask};
 
 /// Names that callers have resolved at once.
 const NAMES: usize = 4;

@@ -5,10 +5,10 @@ use std::fs;
 use containerd_client::types::v1::Status as TaskStatus;
 use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace};
 use corten_api::machine as api;
+use corten_containerd::client::{Container, Containerd, Kind, PODS, SYSTEM};
 use tonic::Status;
 
 use super::Paths;
-use crate::containerd::{Container, Containerd, Kind, PODS, SYSTEM};
 
 /// The name `system` has where the reference runs services apart; here it is the same.
 const IN_MEMORY: &str = "inmemory";

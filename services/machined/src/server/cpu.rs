@@ -1,10 +1,10 @@
 //! Processors: `/proc/loadavg`, `/proc/stat`, `/proc/cpuinfo`.
 
 use corten_api::machine as api;
+use corten_base::proc::{self, cpu};
 use tonic::Status;
 
 use super::Paths;
-use crate::proc::{self, cpu};
 
 pub(super) fn load(paths: &Paths) -> Result<api::LoadAvgResponse, Status> {
     let text = proc::text(&paths.proc, "loadavg")?;

@@ -1,10 +1,10 @@
 //! Counters of disks and network devices: `/proc/diskstats`, `/proc/net/dev`.
 
 use corten_api::machine as api;
+use corten_base::proc::{self, at, numbers};
 use tonic::Status;
 
 use super::Paths;
-use crate::proc::{self, at, numbers};
 
 pub(super) fn network(paths: &Paths) -> Result<api::NetworkDeviceStatsResponse, Status> {
     let devices = parse_network(&proc::text(&paths.proc, "net/dev")?);

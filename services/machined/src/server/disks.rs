@@ -5,12 +5,12 @@ use std::sync::Arc;
 use corten_api::storage as api;
 use corten_api::storage::disk::DiskType;
 use corten_api::storage::storage_service_server::StorageService;
+use corten_types::block::{Disk, SystemDisk};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::access::Caller;
 use super::wipe;
 use crate::node::{Node, Stage};
-use crate::resources::block::{Disk, SystemDisk};
 
 /// The service.
 pub(super) struct Disks {

@@ -4,6 +4,7 @@ use std::io;
 
 use corten_api::common::Data;
 use corten_api::machine::DmesgRequest;
+use corten_base::kernel_log::KernelLog;
 use corten_sys::kmsg::booted;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -11,7 +12,6 @@ use tonic::Status;
 use tonic::codegen::BoxStream;
 
 use super::{Paths, kmsg, stream};
-use crate::kernel_log::KernelLog;
 
 /// Records between the reader and the connection.
 const QUEUE: usize = 64;

@@ -47,7 +47,7 @@ pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
 
 /// etcd's refusals by what a caller can do about them.
 pub(super) fn refused(error: &EtcdError) -> Status {
-    let text = crate::describe(error);
+    let text = corten_resources::controller::with_causes(error);
     match error.refusal() {
         Some(Refusal::MemberNotFound) => Status::not_found(text),
         Some(Refusal::AlreadyMember) => Status::already_exists(text),

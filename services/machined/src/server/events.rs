@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use corten_api::machine as api;
+use corten_base::events::{Event, Events, From, Id, Reader};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Code, Status};
 
 use super::stream;
-use crate::events::{Event, Events, From, Id, Reader};
 
 /// Events on their way to a client that is slower than they come.
 const BUFFER: usize = 16;

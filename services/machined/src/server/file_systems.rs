@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use corten_api::machine as api;
 use corten_api::machine::storage_service_server::StorageService;
+use corten_base::bulkhead::{Bulkhead, Refused};
+use corten_base::mount_table::{self, Mount};
 use rustix::fs::StatVfs;
 use tokio::sync;
 use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::files::{absolute, refused};
-use crate::bulkhead::{Bulkhead, Refused};
-use crate::mount_table::{self, Mount};
 
 /// For a file system to say how full it is.
 const PATIENCE: Duration = Duration::from_secs(10);

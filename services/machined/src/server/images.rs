@@ -11,6 +11,7 @@ use corten_api::machine::image_service_pull_layer_progress::Status as Stage;
 use corten_api::machine::image_service_pull_response::Response as PullPart;
 use corten_api::machine::image_service_server::ImageService;
 use corten_config::registries::Registries;
+use corten_containerd::client::{Containerd, Image, Progress, Purpose};
 use futures_util::StreamExt as _;
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
@@ -20,7 +21,6 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::containers::instance;
 use super::{Paths, stream};
-use crate::containerd::{Containerd, Image, Progress, Purpose};
 use crate::node::Node;
 
 /// Messages made ahead of a slow reader.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use corten_api::parameters;
 use corten_sys::kmsg;
 
-use crate::calendar::rfc3339;
+use corten_base::calendar::rfc3339;
 
 /// Syslog facilities by number.
 const FACILITIES: [&str; 24] = [

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use corten_api::machine as api;
 use corten_api::machine::lifecycle_service_install_progress::Response as Part;
 use corten_api::machine::lifecycle_service_server::LifecycleService;
+use corten_containerd::client::SYSTEM;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
@@ -12,7 +13,6 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::containers::instance;
 use super::{actions, stream};
-use crate::containerd::SYSTEM;
 use crate::node::{Action, Node, SubmitError, Upgrade};
 
 /// Lines made ahead of a slow reader.

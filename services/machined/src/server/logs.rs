@@ -6,6 +6,9 @@ use corten_api::common::{ContainerDriver, Data};
 use corten_api::corten::v1::log_service_client::LogServiceClient;
 use corten_api::corten::v1::{LogChunk, LogInfo, LogListRequest, LogReadRequest};
 use corten_api::machine as api;
+use corten_base::unix;
+use corten_services::supervisor::logs::AUDIT;
+use corten_types::runtime::LastStop;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::BoxStream;
 use tonic::transport::Channel;
@@ -14,9 +17,6 @@ use tonic::{Code, Status};
 use super::Paths;
 use crate::last_stop::Reason;
 use crate::node::ServiceView;
-use crate::resources::runtime::LastStop;
-use crate::supervisor::logs::AUDIT;
-use crate::unix;
 
 /// Stands before the kernel's last words. They begin before the end of what syslogd has kept.
 const LAST_WORDS: &str = "[the kernel's last words, kept by the machine]\n";

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_base::bulkhead::Bulkhead;
 use corten_etcd::{Client, EtcdError};
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
 use super::file_systems::Meter;
 use super::{Paths, bug, etcd, mounts, stream};
-use crate::bulkhead::Bulkhead;
 use crate::node::Node;
 
 /// Lists of all processes at once.

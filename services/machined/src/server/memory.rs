@@ -1,10 +1,10 @@
 //! Memory: `/proc/meminfo`.
 
 use corten_api::machine as api;
+use corten_base::proc;
 use tonic::Status;
 
 use super::Paths;
-use crate::proc;
 
 pub(super) fn memory(paths: &Paths) -> Result<api::MemoryResponse, Status> {
     let memory = api::Memory {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_meta::Tag;
+use corten_meta::tags::STATE_ENCRYPTION;
 use tonic::{Request, Status};
 
 use super::access::Caller;
-use crate::meta::{MetaError, STATE_ENCRYPTION};
+use crate::meta::MetaError;
 use crate::node::Node;
 
 pub(super) async fn write(

@@ -65,15 +65,14 @@ use corten_api::time::time_service_server::TimeServiceServer;
 use corten_api::{MAX_MESSAGE, PORT};
 use corten_kubernetes::etcd::DATA;
 use corten_kubernetes::pods::HOST_SECRETS;
+use corten_services::kubernetes::ETCD;
+use corten_services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
 use tonic::transport::{Error, Server};
 
 use crate::node::Node;
-use crate::proc::Unreadable;
-use crate::services::kubernetes::ETCD;
-use crate::services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use access::AccessLayer;
 pub use access::Local;
 use file_systems::{FileSystems, Meter};
@@ -165,12 +164,6 @@ fn is_host(text: &str) -> bool {
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_name = (1..=253).contains(&text.len()) && text.bytes().all(usual);
     is_name || text.parse::<IpAddr>().is_ok()
-}
-
-impl From<Unreadable> for Status {
-    fn from(error: Unreadable) -> Status {
-        Status::internal(crate::describe(&error))
-    }
 }
 
 /// Serves until the listener breaks.

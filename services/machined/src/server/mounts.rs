@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use corten_api::machine as api;
+use corten_base::mount_table::{self, Mount};
+use corten_base::proc;
 use tokio::sync::Mutex;
 use tonic::Status;
 
 use super::Paths;
 use super::file_systems::Meter;
-use crate::mount_table::{self, Mount};
-use crate::proc;
 
 /// For a file system to say how full it is; the others of the list wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -70,8 +70,9 @@ pub(super) fn table(paths: &Paths) -> Result<Vec<Mount>, Status> {
 mod tests {
     use std::path::Path;
 
+    use corten_base::bulkhead::Bulkhead;
+
     use super::*;
-    use crate::bulkhead::Bulkhead;
 
     fn mounts(targets: &[&str]) -> Vec<Mount> {
         let line = |target: &&str| format!("source {target} type rw 0 0\n");

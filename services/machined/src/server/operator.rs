@@ -14,13 +14,13 @@ use corten_kubernetes::certificates::{Authorities, admin_certificate};
 use corten_kubernetes::{Settings, admin};
 use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
+use corten_types::clock::TimeStatus;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::{actions, duration};
 use crate::certificates;
 use crate::node::{Begin, Node, Stage};
-use crate::resources::clock::TimeStatus;
 
 /// The time may be set just when the cluster is begun (the reference's number).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
@@ -37,8 +37,9 @@ pub(super) fn client_config(
     let document = control_plane(node)?;
     let roles = roles(&request.roles)?;
     let lifetime = lifetime(request.crt_ttl)?;
-    let authority = certificates::signer(&document)
-        .map_err(|error| Status::failed_precondition(crate::describe(&error)))?;
+    let authority = certificates::signer(&document).map_err(|error| {
+        Status::failed_precondition(corten_resources::controller::with_causes(&error))
+    })?;
     let client = authority
         .client(&roles, SystemTime::now(), lifetime)
         .map_err(|error| match error {
@@ -119,7 +120,7 @@ pub(super) async fn bootstrap(
 pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     let document = control_plane(node)?;
     let missing = |error: &(dyn std::error::Error + 'static)| {
-        Status::failed_precondition(crate::describe(error))
+        Status::failed_precondition(corten_resources::controller::with_causes(error))
     };
     let settings = Settings::of(&document).map_err(|error| missing(&error))?;
     let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;

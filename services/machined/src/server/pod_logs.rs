@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use corten_api::common::Data;
+use corten_base::regular;
+use corten_containerd::client::{Container, Kind};
 use tonic::Status;
 
 use super::stream::{FRAME, Flow, Sink};
-use crate::containerd::{Container, Kind};
-use crate::regular;
 
 /// Where containerd writes them: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
 pub(super) const DIRECTORY: &str = "/var/log/pods";

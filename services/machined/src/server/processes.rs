@@ -5,11 +5,11 @@ use std::io::Read as _;
 use std::path::Path;
 
 use corten_api::machine as api;
+use corten_base::proc::cpu::TICKS_PER_SECOND;
 use procfs::process::{Process, all_processes_with_root};
 use tonic::Status;
 
 use super::Paths;
-use crate::proc::cpu::TICKS_PER_SECOND;
 
 /// Bytes of one command line; a program may be started with 6 MiB (execve(2)).
 const LONGEST_ARGUMENTS: usize = 4096;

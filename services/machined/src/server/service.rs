@@ -3,6 +3,8 @@
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
+use corten_containerd::client::{Containerd, PODS};
+use corten_types::runtime::LastStop;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
@@ -12,9 +14,7 @@ use super::{
     images, lifecycle, logs, memory, meta, mounts, netstat, operator, pod_logs, processes,
     services, stream, version,
 };
-use crate::containerd::{Containerd, PODS};
 use crate::node::Control;
-use crate::resources::runtime::LastStop;
 
 #[async_trait]
 impl MachineService for Machine {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use corten_api::machine as api;
+use corten_services::extension;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::actions::refused;
 use crate::node::{Control, Node, ServiceState, ServiceView};
-use crate::services::extension;
 
 /// For a service to end that was told to: longer than any has before it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,8 +92,9 @@ const fn word(state: ServiceState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use corten_services::{ApiMode, table};
+
     use super::*;
-    use crate::services::{ApiMode, table};
 
     #[test]
     fn callers_control_the_kubelet_and_extensions_only() {

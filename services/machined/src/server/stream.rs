@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use corten_base::panics::{caught, caught_here};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
@@ -13,7 +14,6 @@ use tonic::{Extensions, Status};
 
 use super::access::Caller;
 use super::bug;
-use crate::panics::{caught, caught_here};
 
 /// Bytes in a message of a stream of bytes.
 pub(super) const FRAME: usize = 64 * 1024;

@@ -1,11 +1,11 @@
 //! What the node is.
 
 use corten_api::machine as api;
+use corten_base::cmdline::Cmdline;
+use corten_base::proc;
 use tonic::Status;
 
 use super::Paths;
-use crate::cmdline::Cmdline;
-use crate::proc;
 
 pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
     let cmdline = Cmdline::parse(&proc::text(&paths.proc, "cmdline")?);

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_resources::{Store, Typed};
+use corten_types::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
+use corten_types::volume::VolumeStatus;
+use corten_volumes::{DeviceWipe, STARTED_FROM, WIPEABLE};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::actions::refused;
 use super::request::at_most;
 use crate::node::Node;
-use crate::resources::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
-use crate::resources::volume::VolumeStatus;
-use crate::volumes::{self, DeviceWipe, STARTED_FROM, WIPEABLE};
 
 /// What machined holds open as it is.
 const META: &str = "META";
@@ -146,7 +146,7 @@ fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<Devi
 
 /// A disk that a reset may empty: it is there, does not carry the node, and nothing but the
 /// node's volumes, which a reset unmounts, is made of it.
-pub(super) fn user_disk(store: &Store, path: &str) -> Result<volumes::Disk, Status> {
+pub(super) fn user_disk(store: &Store, path: &str) -> Result<corten_volumes::Disk, Status> {
     let disks = store.list_as::<Disk>();
     let disk = disks
         .iter()
@@ -168,7 +168,7 @@ pub(super) fn user_disk(store: &Store, path: &str) -> Result<volumes::Disk, Stat
         .find(|(part, _)| volume_on(store, part, "").is_none());
     match foreign {
         Some((part, user)) => Err(in_use(format!("{part} is a part of {user}"))),
-        None => Ok(volumes::Disk::new(disk.id(), disk.sequence)),
+        None => Ok(corten_volumes::Disk::new(disk.id(), disk.sequence)),
     }
 }
 

@@ -8,19 +8,21 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corten_base::console;
+use corten_base::efi;
+use corten_containerd::client::{Containerd, Purpose};
 use corten_installer::{Entry, Fault, Trial};
+use corten_meta::tags::TRIAL;
+use corten_services::supervisor::Supervisor;
+use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::containerd::{Containerd, Purpose};
-use crate::meta::{Meta, TRIAL};
+use crate::meta::Meta;
 use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
-use crate::services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use crate::state::NodeState;
-use crate::supervisor::Supervisor;
-use crate::{console, efi};
 pub use partition::EfiPartition;
 
 /// Where an image lies while it is checked: it is as large as the node, so on EPHEMERAL.

@@ -4,12 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use corten_installer::{Directory, Versions};
+use corten_services::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::node::SubmitError;
-use crate::services::REGISTRYD_UID;
-use crate::volumes;
 
 /// Where it is mounted.
 const MOUNT_POINT: &str = "/run/efi";
@@ -46,7 +45,7 @@ impl EfiPartition {
     }
 
     fn with(alone: MutexGuard<'static, ()>) -> Result<EfiPartition, String> {
-        let device = volumes::device(LABEL).map_err(|error| error.to_string())?;
+        let device = corten_volumes::device(LABEL).map_err(|error| error.to_string())?;
         let told = |error: std::io::Error| {
             format!(
                 "the EFI partition {} cannot be mounted: {error}",

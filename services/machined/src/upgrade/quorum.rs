@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use corten_etcd::Member;
 use corten_kubernetes::pods::HOST_SECRETS;
+use corten_resources::controller::with_causes as describe;
+use corten_services::kubernetes::ETCD;
+use corten_types::etcd::EtcdMember;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::controllers::kubernetes::join::connect;
-use crate::describe;
 use crate::node::Node as _;
-use crate::resources::etcd::EtcdMember;
-use crate::services::kubernetes::ETCD;
 use crate::state::NodeState;
 
 /// For a member to answer.

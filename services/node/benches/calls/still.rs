@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
+use corten_base::events::Events;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
 use futures_util::future::{BoxFuture, ready};
-use machined::events::Events;
 use machined::node::{
     Action, Actor, Apply, Begin, Control, DeviceWipe, MetaError, Node, ServiceView, Stage,
     SubmitError, Upgrade,

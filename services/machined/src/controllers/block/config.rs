@@ -5,19 +5,19 @@ use corten_config::values::MaxSize;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::mount::MountFlags;
+use corten_types::expression::Expression;
+use corten_types::volume::MountSpec;
+use corten_types::volume_config::{
+    DiskSelector, FilesystemSpec, Locator, PartitionSpec, Provisioning, VolumeConfig,
+};
+use corten_volumes::user::{self, Kind, Mounting, Partition, Purpose, UserVolume};
+use corten_volumes::{
+    EPHEMERAL, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, TYPE_LINUX, TYPE_SWAP, Volume,
+};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::volumes::{SECURE, SYSTEM_VOLUME, spec};
-use crate::resources::expression::Expression;
-use crate::resources::volume::MountSpec;
-use crate::resources::volume_config::{
-    DiskSelector, FilesystemSpec, Locator, PartitionSpec, Provisioning, VolumeConfig,
-};
-use crate::volumes::user::{self, Kind, Mounting, Partition, Purpose, UserVolume};
-use crate::volumes::{
-    EPHEMERAL, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, TYPE_LINUX, TYPE_SWAP, Volume,
-};
 
 /// The disk that carries the node.
 const SYSTEM_DISK: &str = "system_disk";
@@ -209,11 +209,11 @@ fn by_label(name: &str) -> Result<Expression, String> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Sensitivity, Spec as _, Store};
 
     use super::*;
-    use crate::sample;
 
     /// The configs once nothing changes any more.
     async fn configs(document: Option<Document>) -> Store {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corten_base::sysfs::read;
+use corten_types::block::{BlockDevice, BlockSymlinks, DiscoveredVolume, Disk};
+
 use super::record::Record;
-use crate::resources::block::{BlockDevice, BlockSymlinks, DiscoveredVolume, Disk};
-use crate::sysfs::read;
 use crate::uevents::Told;
 
 /// sysfs counts in these, whatever the disk does.

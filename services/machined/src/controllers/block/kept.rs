@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use corten_base::console;
+use corten_types::block::DiscoveredVolume;
+use corten_types::volume::VolumeStatus;
+use corten_volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
+
 use super::config::mount_spec;
 use super::users::Outside;
-use crate::console;
-use crate::resources::block::DiscoveredVolume;
-use crate::resources::volume::VolumeStatus;
-use crate::volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
 
 /// What became of the volumes, by id.
 #[derive(Debug, Default)]

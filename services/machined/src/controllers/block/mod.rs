@@ -12,15 +12,15 @@ pub(super) mod volumes;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::block::{
+    BlockDevice, BlockSymlinks, DiscoveredVolume, DiscoveredVolumesStatus, Disk, SystemDisk,
+};
+use corten_types::runtime::DevicesStatus;
+use corten_volumes::likely_system_disk;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use crate::resources::block::{
-    BlockDevice, BlockSymlinks, DiscoveredVolume, DiscoveredVolumesStatus, Disk, SystemDisk,
-};
-use crate::resources::runtime::DevicesStatus;
 use crate::uevents::Told;
-use crate::volumes::likely_system_disk;
 use device::{Found, System};
 
 #[derive(Debug, Clone)]
@@ -116,11 +116,11 @@ fn write(
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn volumes_are_discovered_once_udevd_has_told_of_every_device() {

@@ -4,13 +4,13 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::mount_table::Mount;
-use crate::resources::names::FILE_SYSTEMS;
-use crate::resources::volume::{
+use corten_base::mount_table::Mount;
+use corten_services::REGISTRYD;
+use corten_types::names::FILE_SYSTEMS;
+use corten_types::volume::{
     MountRequest, MountStatus, PartitionMount, VolumeMountStatus, VolumeStatus,
 };
-use crate::services::REGISTRYD;
-use crate::volumes::IMAGE_CACHE;
+use corten_volumes::IMAGE_CACHE;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Mounts {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::block::SwapStatus;
+use corten_types::volume::VolumeStatus;
+use corten_volumes::user::areas;
 use tokio::time::sleep;
 
 use super::device::pretty_binary;
-use crate::resources::block::SwapStatus;
-use crate::resources::volume::VolumeStatus;
-use crate::volumes::user::areas;
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(60);
@@ -64,11 +64,11 @@ impl Controller for Swaps {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample::until;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample::until;
 
     const DEVICE: &str = "/dev/dm-1";
 

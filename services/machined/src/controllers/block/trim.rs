@@ -8,11 +8,15 @@ use std::fs::{self, File};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corten_base::console;
 use corten_config::Document;
 use corten_config::kinds::FilesystemTrimConfig;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_sys::trim::trim;
+use corten_types::names::{FILE_SYSTEMS, number};
+use corten_types::trim::VolumeTrimSchedule;
+use corten_types::volume::VolumeStatus;
 use rustix::io::Errno;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -20,10 +24,6 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::device::pretty_binary;
-use crate::console;
-use crate::resources::names::{FILE_SYSTEMS, number};
-use crate::resources::trim::VolumeTrimSchedule;
-use crate::resources::volume::VolumeStatus;
 
 /// At least so often the clock is looked at: it may have been set.
 const LOOK: Duration = Duration::from_secs(10 * 60);
@@ -203,14 +203,14 @@ fn next_turn(node: &str, volume: &str, interval: Duration, now: Duration) -> Dur
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
+    use corten_types::volume::MountSpec;
     use tokio::sync::mpsc;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::resources::volume::MountSpec;
-    use crate::sample;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -4,21 +4,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_base::mount_table::Mount;
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::block::{DiscoveredVolume, Disk, SystemDisk};
+use corten_types::runtime::Service;
+use corten_types::volume::VolumeStatus;
+use corten_volumes::EPHEMERAL;
+use corten_volumes::user::{Facts, Place, Trouble, UserVolume, World, wanted};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 
 use super::config::label;
 use super::kept::Kept;
 use crate::controllers::devices::UDEVD;
-use crate::mount_table::Mount;
-use crate::resources::block::{DiscoveredVolume, Disk, SystemDisk};
-use crate::resources::runtime::Service;
-use crate::resources::volume::VolumeStatus;
-use crate::volumes::EPHEMERAL;
-use crate::volumes::user::{Facts, Place, Trouble, UserVolume, World, wanted};
 
 /// Between attempts at what is in use.
 const AGAIN: Duration = Duration::from_secs(15);

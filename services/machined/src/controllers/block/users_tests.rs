@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex as Shared;
 
+use corten_base::sample;
 use corten_resources::controller::Runtime;
 use corten_resources::{Pointer, Store};
+use corten_volumes::user::Kind;
 
 use super::*;
-use crate::sample;
-use crate::volumes::user::Kind;
 
 /// Says what was asked of it, and answers as it is told.
 #[derive(Debug, Clone, Default)]

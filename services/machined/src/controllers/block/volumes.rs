@@ -5,11 +5,11 @@ use corten_resources::{Draft, Typed};
 use corten_sys::mount::MountFlags;
 use tokio::sync::watch;
 
-use crate::image_cache::IMAGE_CACHE;
-use crate::mount_table::Mount;
-use crate::resources::block::{DiscoveredVolume, SystemDisk};
-use crate::resources::volume::{MountSpec, VolumeStatus};
-use crate::volumes::{self, EPHEMERAL, Progress, STATE, Volume};
+use corten_base::mount_table::Mount;
+use corten_services::IMAGE_CACHE;
+use corten_types::block::{DiscoveredVolume, SystemDisk};
+use corten_types::volume::{MountSpec, VolumeStatus};
+use corten_volumes::{EPHEMERAL, Progress, STATE, Volume};
 
 /// Says of a volume that it is the node's own; clients look for the key alone.
 pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";
@@ -80,7 +80,7 @@ impl View<'_> {
             (EPHEMERAL.name, made(&EPHEMERAL)),
         ];
         // The only one that a node need not have.
-        if self.partition(volumes::IMAGE_CACHE).is_some() {
+        if self.partition(corten_volumes::IMAGE_CACHE).is_some() {
             let spec = MountSpec {
                 target_path: IMAGE_CACHE.to_owned(),
                 secure: true,
@@ -88,8 +88,8 @@ impl View<'_> {
                 ..MountSpec::default()
             };
             all.push((
-                volumes::IMAGE_CACHE,
-                self.status(volumes::IMAGE_CACHE, Some(spec)),
+                corten_volumes::IMAGE_CACHE,
+                self.status(corten_volumes::IMAGE_CACHE, Some(spec)),
             ));
         }
         all
@@ -104,7 +104,7 @@ impl View<'_> {
     /// A volume without `mount_spec` is used as it is.
     fn status(&self, name: &str, mount_spec: Option<MountSpec>) -> VolumeStatus {
         let partition = self.partition(name);
-        let opened = volumes::opened_device(name);
+        let opened = corten_volumes::opened_device(name);
         let mounted = |device: &str| {
             let spec = mount_spec.as_ref()?;
             self.mounted(device, &spec.target_path)
@@ -174,14 +174,14 @@ pub(super) fn spec(volume: &Volume<'_>) -> MountSpec {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::mount_table;
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Spec as _, Store};
+    use corten_types::volume::{MountStatus, PartitionMount, VolumeMountStatus};
 
     use super::super::mounts::Mounts;
     use super::*;
-    use crate::mount_table;
-    use crate::resources::volume::{MountStatus, PartitionMount, VolumeMountStatus};
-    use crate::sample;
 
     struct Node {
         store: Store,
@@ -327,7 +327,7 @@ mod tests {
     async fn a_failure_is_shown_with_the_volumes_it_concerns() {
         let node = Node::start();
         let fail = |what: &str| {
-            let failure = volumes::Failure {
+            let failure = corten_volumes::Failure {
                 what: what.to_owned(),
                 why: "no XFS file system".to_owned(),
             };

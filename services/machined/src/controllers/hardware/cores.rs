@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use corten_api::machine as api;
+use corten_base::proc::cpu;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::hardware::CpuCore;
 use tokio::sync::watch;
 
-use crate::proc::cpu;
-use crate::resources::hardware::CpuCore;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
@@ -68,11 +68,11 @@ fn cores(processors: Vec<api::CpuInfo>) -> BTreeMap<String, CpuCore> {
 mod tests {
     use std::fs;
 
+    use corten_base::sample::until;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Spec, Store};
 
     use super::*;
-    use crate::sample::until;
 
     fn threads(numbers: &[(u32, u32)]) -> String {
         let one = |(number, core): &(u32, u32)| {

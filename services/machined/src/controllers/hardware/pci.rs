@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corten_base::sysfs;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::hardware::PciDevice;
 use tokio::sync::watch;
 
-use crate::resources::hardware::PciDevice;
-use crate::sysfs;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
@@ -104,11 +104,11 @@ fn class_name(class: u8) -> &'static str {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use corten_base::sample::until;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample::until;
 
     const FIRST: &str = "0000:00:1f.2";
 

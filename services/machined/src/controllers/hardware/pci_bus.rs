@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use corten_base::mount_table;
+use corten_volumes::user::swapped_to;
+
 use super::rebind::Bus;
-use crate::mount_table;
-use crate::volumes::user::swapped_to;
 
 /// Devices that lie on others, which lie on others: more than that nobody builds.
 const DEPTH: usize = 8;

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use corten_base::console;
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{
     Context, Controller, Dependency, Failure, GraphError, Input, Output, Runtime,
 };
+use corten_types::rebind::{PciDriverRebindConfig, PciDriverRebindStatus};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::pci_bus::PciBus;
-use crate::console;
 use crate::controllers::Sources;
-use crate::resources::rebind::{PciDriverRebindConfig, PciDriverRebindStatus};
 use crate::uevents::Told;
 
 /// Adds those of this file.

@@ -1,7 +1,7 @@
+use corten_base::sample::{self, until};
 use corten_resources::Store;
 
 use super::*;
-use crate::sample::{self, until};
 
 const DEVICE: &str = "0000:04:00.0";
 

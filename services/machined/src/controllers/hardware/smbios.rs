@@ -11,7 +11,7 @@ use smbioslib::{
     SMBiosSystemInformation, UndefinedStruct,
 };
 
-use crate::resources::hardware::{MemoryModule, Processor};
+use corten_types::hardware::{MemoryModule, Processor};
 
 /// In bytes; the largest tables of servers have some 100 KiB.
 const LARGEST: u64 = 1 << 20;

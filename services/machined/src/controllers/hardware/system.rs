@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use corten_base::sysfs;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::hardware::{MemoryModule, Processor, SystemInformation};
 
 use super::smbios::Table;
-use crate::resources::hardware::{MemoryModule, Processor, SystemInformation};
-use crate::sysfs;
 
 /// All memory of a machine whose firmware says nothing of it, as the reference names it.
 const UNKNOWN: &str = "UNKNOWN";

@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corten_base::sysfs;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::kernel::{KernelModuleStatus, LoadedKernelModule};
 use tokio::sync::watch;
 
-use crate::resources::kernel::{KernelModuleStatus, LoadedKernelModule};
-use crate::sysfs;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
@@ -110,11 +110,11 @@ fn status(state: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample::until;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
-    use crate::sample::until;
 
     #[tokio::test]
     async fn modules_are_built_in_loaded_and_removed() {

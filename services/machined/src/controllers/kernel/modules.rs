@@ -9,10 +9,10 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::console;
-use crate::resources::kernel::KernelModuleSpec;
-use crate::services::Argument;
-use crate::supervisor::Supervisor;
+use corten_base::console;
+use corten_services::Argument;
+use corten_services::supervisor::Supervisor;
+use corten_types::kernel::KernelModuleSpec;
 
 /// Which modules the config wants.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use tokio::sync::watch;
 
-use crate::resources::kernel::KernelParamSpec;
+use corten_types::kernel::KernelParamSpec;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ParamConfig {

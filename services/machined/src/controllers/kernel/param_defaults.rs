@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::kernel::{KernelParamDefaultSpec, KernelParamSpec};
 
 use crate::boot::sysctls;
-use crate::resources::kernel::{KernelParamDefaultSpec, KernelParamSpec};
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ParamDefaults {

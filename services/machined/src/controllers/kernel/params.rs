@@ -8,8 +8,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_sys::sysctl;
 
-use crate::console;
-use crate::resources::kernel::{KernelParamSpec, KernelParamStatus};
+use corten_base::console;
+use corten_types::kernel::{KernelParamSpec, KernelParamStatus};
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Params {
@@ -98,11 +98,11 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use corten_base::sample::until;
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Store};
 
     use super::*;
-    use crate::sample::until;
 
     const ID: &str = "proc.sys.vm.swappiness";
 

@@ -16,9 +16,9 @@ use corten_sys::watchdog::Watchdog;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::console;
-use crate::resources::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
-use crate::supervisor::Supervisor;
+use corten_base::console;
+use corten_services::supervisor::Supervisor;
+use corten_types::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 
 /// When the config names none (the reference's number).
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -147,12 +147,12 @@ mod tests {
     use std::cell::Cell;
     use std::future::pending;
 
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn what_nobody_feeds_is_not_shown() {

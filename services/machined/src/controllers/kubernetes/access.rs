@@ -8,10 +8,10 @@ use corten_cluster::{Access, Cluster, from_kubeconfig};
 use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_resources::controller::with_causes as describe;
+use corten_services::KUBELET_FILES;
 
 use super::kubelet::KUBECONFIG;
-use crate::describe;
-use crate::services::KUBELET_FILES;
 
 /// machined connects anew long before.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);

@@ -11,17 +11,17 @@ use corten_kubernetes::files::{Component, File, components};
 use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods};
 use corten_kubernetes::{ControlPlane, Settings};
 use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::clock::TimeStatus;
+use corten_types::etcd::EtcdMember;
+use corten_types::kubernetes::{Nodename, StaticPod};
+use corten_types::network::{HostnameStatus, NodeAddress};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Complaints, facts, time_is_known};
 use crate::certificates::{Held, write_files};
-use crate::describe;
-use crate::resources::clock::TimeStatus;
-use crate::resources::etcd::EtcdMember;
-use crate::resources::kubernetes::{Nodename, StaticPod};
-use crate::resources::network::{HostnameStatus, NodeAddress};
 
 /// The wall clock is looked at this often, as it may be set without anybody telling.
 const LOOK: Duration = Duration::from_secs(10 * 60);

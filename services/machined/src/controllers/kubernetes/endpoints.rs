@@ -6,13 +6,13 @@ use std::time::Duration;
 use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_types::secrets::Endpoint;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::access::of_node;
-use crate::describe;
-use crate::resources::secrets::Endpoint;
 
 /// Until the first answer.
 const SOON: Duration = Duration::from_secs(5);

@@ -10,7 +10,14 @@ use corten_kubernetes::certificates::etcd_authority;
 use corten_kubernetes::etcd::{Certificates, DATA, SNAPSHOT, Start, address, args, restore_args};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
+use corten_services::supervisor::Supervisor;
+use corten_types::clock::TimeStatus;
+use corten_types::kubernetes::Nodename;
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::secrets::Endpoint;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -18,14 +25,7 @@ use super::join::{connect, join};
 use super::prism::known;
 use super::{Complaints, facts, time_is_known};
 use crate::certificates::write_files;
-use crate::describe;
 use crate::node::{Begin, ServiceState, ServiceView};
-use crate::resources::clock::TimeStatus;
-use crate::resources::kubernetes::Nodename;
-use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::secrets::Endpoint;
-use crate::services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
-use crate::supervisor::Supervisor;
 
 /// What keeps it from starting is tried again.
 const PAUSE: Duration = Duration::from_secs(3);

@@ -4,10 +4,10 @@ use corten_config::Document;
 use corten_kubernetes::pods::extra_pods;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
+use corten_types::kubernetes::StaticPod;
 use tokio::sync::watch;
 
 use super::next;
-use crate::resources::kubernetes::StaticPod;
 
 #[derive(Debug, Clone)]
 pub(super) struct ExtraPods {

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
+use corten_containerd::client::{Containerd, Purpose, SYSTEM};
 use corten_kubernetes::{ControlPlane, Node, Settings};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::supervisor::Conditions;
+use corten_services::{CONTAINERD, Condition};
+use corten_types::runtime::Service;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::{Complaints, next};
-use crate::console;
-use crate::containerd::{Containerd, Purpose, SYSTEM};
-use crate::resources::runtime::Service;
-use crate::services::{CONTAINERD, Condition};
-use crate::supervisor::Conditions;
 
 /// A registry that gives nothing any more is given up for now.
 const PULL: Duration = Duration::from_secs(900);

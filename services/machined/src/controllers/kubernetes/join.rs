@@ -9,8 +9,8 @@ use std::time::Duration;
 use corten_etcd::{Client, Join, Tls, plan};
 use corten_kubernetes::etcd::{CLIENT_PORT, Start, peer_url};
 
-use crate::console;
-use crate::describe;
+use corten_base::console;
+use corten_resources::controller::with_causes as describe;
 
 /// For a call. A member without a leader answers late.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,23 +5,23 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use corten_base::durable::{Access, replace_now};
 use corten_config::{Document, Secret};
 use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::{KUBELET, kubelet_service};
+use corten_services::supervisor::Supervisor;
+use corten_services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
+use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network_names::ResolverStatus;
+use corten_types::runtime::Service;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::{Complaints, facts, next};
 use crate::certificates::write_files;
-use crate::durable::{Access, replace_now};
-use crate::resources::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
-use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::network_names::ResolverStatus;
-use crate::resources::runtime::Service;
-use crate::services::kubernetes::{KUBELET, kubelet_service};
-use crate::services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
-use crate::supervisor::Supervisor;
 
 /// What pods are given as their `/etc/resolv.conf`, unless they ask the cluster: the node's own names a cache on the
 /// loopback, which pods do not reach.

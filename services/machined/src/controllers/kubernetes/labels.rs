@@ -7,14 +7,14 @@ use std::time::Duration;
 use corten_cluster::{Metadata, Taint};
 use corten_config::Document;
 use corten_kubernetes::{Node, Settings};
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::kubernetes::Nodename;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::access::of_node;
 use super::next;
-use crate::describe;
-use crate::resources::kubernetes::Nodename;
 
 /// Between attempts: the kubelet registers the node in its own time.
 const PAUSE: Duration = Duration::from_secs(10);

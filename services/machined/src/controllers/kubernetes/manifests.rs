@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use corten_base::console;
 use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
 use corten_kubernetes::{
@@ -11,7 +12,9 @@ use corten_kubernetes::{
 };
 use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::kubernetes::{ManifestStatus, StaticPod};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -19,9 +22,6 @@ use tokio::time::sleep;
 use super::access::connect;
 use super::{Complaints, next};
 use crate::acquire::get_with;
-use crate::console;
-use crate::describe;
-use crate::resources::kubernetes::{ManifestStatus, StaticPod};
 
 /// Between attempts: an API server needs its time to start.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -7,17 +7,17 @@ use std::time::Duration;
 use corten_etcd::Client;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::ETCD;
+use corten_types::etcd::EtcdMember;
+use corten_types::runtime::Service;
+use corten_types::secrets::Endpoint;
 use tokio::time::sleep;
 
 use super::Complaints;
 use super::join::connect;
 use super::prism::known;
-use crate::describe;
-use crate::resources::etcd::EtcdMember;
-use crate::resources::runtime::Service;
-use crate::resources::secrets::Endpoint;
-use crate::services::kubernetes::ETCD;
 
 /// Until the member works.
 const SOON: Duration = Duration::from_secs(2);

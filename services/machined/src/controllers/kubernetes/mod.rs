@@ -27,19 +27,19 @@ mod static_pods;
 
 use std::net::IpAddr;
 
+use corten_base::console;
 use corten_config::Document;
 use corten_config::values::Cidr;
+use corten_containerd::client::Containerd;
 use corten_kubernetes::{Facts, Settings};
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
+use corten_services::CONTAINERD_SOCKET;
+use corten_types::clock::TimeStatus;
+use corten_types::kubernetes::Nodename;
+use corten_types::network::{HostnameStatus, NodeAddress};
 use tokio::sync::watch;
 
 use super::Sources;
-use crate::console;
-use crate::containerd::Containerd;
-use crate::resources::clock::TimeStatus;
-use crate::resources::kubernetes::Nodename;
-use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::services::CONTAINERD_SOCKET;
 
 /// Adds all of them.
 pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {

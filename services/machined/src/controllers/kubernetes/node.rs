@@ -4,11 +4,11 @@ use corten_config::Document;
 use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::kubernetes::{NodeIp, Nodename};
+use corten_types::network::{HostnameStatus, NodeAddress};
 use tokio::sync::watch;
 
 use super::{Complaints, addresses, next};
-use crate::resources::kubernetes::{NodeIp, Nodename};
-use crate::resources::network::{HostnameStatus, NodeAddress};
 
 /// The name.
 #[derive(Debug, Clone)]

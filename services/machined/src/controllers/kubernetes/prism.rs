@@ -7,6 +7,8 @@ use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::kube_prism::{KubePrismConfig, KubePrismStatus, Upstream};
+use corten_types::secrets::Endpoint;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,8 +16,6 @@ use tokio::time::sleep;
 
 use super::Complaints;
 use crate::prism::{Servers, serve};
-use crate::resources::kube_prism::{KubePrismConfig, KubePrismStatus, Upstream};
-use crate::resources::secrets::Endpoint;
 
 /// A port that another program has is tried again.
 const PAUSE: Duration = Duration::from_secs(10);

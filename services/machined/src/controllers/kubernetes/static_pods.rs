@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::resources::kubernetes::{StaticPod, StaticPodServerStatus};
+use corten_types::kubernetes::{StaticPod, StaticPodServerStatus};
 
 /// Connections at once. The kubelet has one.
 const CONNECTIONS: usize = 8;

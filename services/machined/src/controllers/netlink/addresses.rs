@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::names::{ADDRESS_FLAGS, flags};
+use corten_types::network::AddressStatus;
 use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
@@ -11,8 +13,6 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, Address
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 
 use super::Kernel;
-use crate::resources::names::{ADDRESS_FLAGS, flags};
-use crate::resources::network::AddressStatus;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Addresses;
@@ -107,14 +107,14 @@ fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
+    use corten_types::network::LinkStatus;
     use rtnetlink::packet_route::address::AddressFlags;
 
     use super::*;
     use crate::controllers::netlink::links::Links;
-    use crate::resources::network::LinkStatus;
-    use crate::sample;
 
     #[test]
     fn a_message_becomes_a_status() {

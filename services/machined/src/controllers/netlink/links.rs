@@ -11,6 +11,11 @@ use corten_resources::controller::{Context, Controller, Failure, Output};
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 
+use corten_network::ethtool::Ethtool;
+use corten_network::{Setup, wireguard};
+use corten_types::names::{DUPLEXES, LINK_FLAGS, LINK_TYPES, PORTS, flags, name};
+use corten_types::network::LinkStatus;
+use corten_types::network_kind::Veth;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -18,11 +23,6 @@ use tokio::time::timeout;
 use super::addresses::named;
 use super::names::Names;
 use super::{Kernel, hardware_address, kinds};
-use crate::network::ethtool::Ethtool;
-use crate::network::{Setup, wireguard};
-use crate::resources::names::{DUPLEXES, LINK_FLAGS, LINK_TYPES, PORTS, flags, name};
-use crate::resources::network::LinkStatus;
-use crate::resources::network_kind::Veth;
 
 /// Of tunnels the kernel tells nothing by itself: so often they are looked at.
 const TUNNELS: Duration = Duration::from_secs(30);

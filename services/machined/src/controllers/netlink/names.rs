@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::console;
+use corten_base::console;
 
 /// udevd takes milliseconds, on a busy host without KVM some seconds.
 const PATIENCE: Duration = Duration::from_secs(15);

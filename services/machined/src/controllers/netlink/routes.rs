@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use corten_network::apply::found_routes;
+use corten_network::layers::route_id;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_types::names::{ROUTE_PROTOCOLS, name};
+use corten_types::network::RouteStatus;
+use corten_types::network_spec::{family, table_name};
 use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_route::AddressFamily;
@@ -13,11 +18,6 @@ use rtnetlink::packet_route::route::{
 
 use super::Kernel;
 use super::addresses::named;
-use crate::network::apply::found_routes;
-use crate::network::layers::route_id;
-use crate::resources::names::{ROUTE_PROTOCOLS, name};
-use crate::resources::network::RouteStatus;
-use crate::resources::network_spec::{family, table_name};
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Routes;
@@ -68,7 +68,7 @@ fn statuses(message: &RouteMessage, links: &BTreeMap<u32, &str>) -> Vec<(String,
             RouteAttribute::PrefSource(RouteAddress::Inet6(address)) => Some(address.to_string()),
             _ => None,
         });
-    let status = |found: crate::network::apply::FoundRoute| {
+    let status = |found: corten_network::apply::FoundRoute| {
         let link = links.get(&found.link).copied().unwrap_or_default();
         let id = route_id(found.table, link, found.gateway, found.dst, found.priority);
         let status = RouteStatus {

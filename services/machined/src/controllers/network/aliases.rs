@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network_alias::LinkAliasSpec;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{LinkUnspec, MulticastGroup};
 use tokio::sync::Mutex;
 
 use crate::controllers::netlink::Kernel;
-use crate::resources::network_alias::LinkAliasSpec;
 
 /// Aliases by the link's name.
 type Names = BTreeMap<String, String>;
@@ -89,10 +89,10 @@ fn named(message: &LinkMessage) -> Option<(u32, String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::testing::alone;
     use rtnetlink::LinkBridge;
 
     use super::*;
-    use crate::network::testing::alone;
 
     async fn aliases(handle: &rtnetlink::Handle) -> Names {
         let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.unwrap();

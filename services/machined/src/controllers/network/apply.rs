@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use corten_base::console;
+use corten_network::apply::{Memory, Rtnetlink, apply, units};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use rtnetlink::MulticastGroup;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::console;
 use crate::controllers::netlink::Kernel;
-use crate::network::apply::{Memory, Rtnetlink, apply, units};
-use crate::resources::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 
 /// Makes the kernel follow the specs, at every change of either.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use corten_base::testing::{Neighbour, alone, cable, give, skip};
+use corten_network::default_layer::dhcp;
+use corten_network::layers::{Layered, Specs};
 use corten_resources::controller::Runtime;
 use corten_resources::{Draft, Spec, Store};
+use corten_types::network::{AddressStatus, LinkStatus, RouteStatus};
+use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use corten_types::network_spec::{AddressSpec, LAYERS, Layer, LinkSpec, RouteSpec};
 use rtnetlink::LinkUnspec;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -16,12 +22,6 @@ use super::apply::Apply;
 use super::merge::Merge;
 use super::operators::Operators;
 use crate::controllers::netlink::{addresses::Addresses, links::Links, routes::Routes};
-use crate::network::default_layer::dhcp;
-use crate::network::layers::{Layered, Specs};
-use crate::network::testing::{Neighbour, alone, cable, give, skip};
-use crate::resources::network::{AddressStatus, LinkStatus, RouteStatus};
-use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
-use crate::resources::network_spec::{AddressSpec, LAYERS, Layer, LinkSpec, RouteSpec};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use corten_network::files;
+use corten_network::host_dns::PORT;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::files::EtcFileSpec;
+use corten_types::network::HostnameStatus;
+use corten_types::network_dns::DnsResolveCache;
+use corten_types::network_names::{ResolverStatus, StaticHost};
 
 use super::host_dns::LOCAL;
-use crate::network::files;
-use crate::network::host_dns::PORT;
-use crate::resources::files::EtcFileSpec;
-use crate::resources::network::HostnameStatus;
-use crate::resources::network_dns::DnsResolveCache;
-use crate::resources::network_names::{ResolverStatus, StaticHost};
 
 /// Everyone may read them.
 const MODE: u32 = 0o644;

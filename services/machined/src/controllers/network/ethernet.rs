@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::console;
-use crate::network::config_layer::{Present, real_name};
-use crate::network::ethtool::{Ethtool, NoAnswer};
-use crate::resources::network::LinkStatus;
-use crate::resources::network_ethernet::{EthernetSpec, EthernetStatus};
+use corten_base::console;
+use corten_network::config_layer::{Present, real_name};
+use corten_network::ethtool::{Ethtool, NoAnswer};
+use corten_types::network::LinkStatus;
+use corten_types::network_ethernet::{EthernetSpec, EthernetStatus};
 
 /// Changes come in bunches; so long one waits for the rest of it.
 const BUNCH: Duration = Duration::from_millis(50);
@@ -195,6 +195,8 @@ fn statuses(
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample;
+    use corten_base::testing::alone;
     use corten_resources::controller::Runtime;
     use corten_resources::{AnySpec as _, Pointer, Spec, Start, Store};
     use rtnetlink::{LinkUnspec, LinkVeth};
@@ -202,8 +204,6 @@ mod tests {
 
     use super::*;
     use crate::controllers::netlink::links::Links;
-    use crate::network::testing::alone;
-    use crate::sample;
 
     async fn until(store: &Store, done: impl Fn(Option<&EthernetStatus>) -> bool) {
         let pointer = Pointer::of::<EthernetStatus>("veth0");

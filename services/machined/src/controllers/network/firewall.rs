@@ -9,9 +9,9 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use tokio::sync::{Mutex, watch};
 use tokio::task::spawn_blocking;
 
-use crate::network::firewall;
-use crate::resources::firewall::NfTablesChain;
-use crate::resources::network::NodeAddress;
+use corten_network::firewall;
+use corten_types::firewall::NfTablesChain;
+use corten_types::network::NodeAddress;
 
 /// The chains the config makes.
 #[derive(Debug, Clone)]

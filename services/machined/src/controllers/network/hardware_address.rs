@@ -3,8 +3,8 @@
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
-use crate::resources::network::LinkStatus;
-use crate::resources::network_hardware::HardwareAddress;
+use corten_types::network::LinkStatus;
+use corten_types::network_hardware::HardwareAddress;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct First;

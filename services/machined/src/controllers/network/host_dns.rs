@@ -12,11 +12,11 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::console;
-use crate::network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
-use crate::resources::network::AddressStatus;
-use crate::resources::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
-use crate::resources::network_names::ResolverStatus;
+use corten_base::console;
+use corten_network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
+use corten_types::network::AddressStatus;
+use corten_types::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
+use corten_types::network_names::ResolverStatus;
 
 /// Where the node's own programs ask. All of 127.0.0.0/8 is the node's.
 pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));

@@ -3,8 +3,8 @@
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 
-use crate::resources::network::HostnameStatus;
-use crate::resources::network_names::{
+use corten_types::network::HostnameStatus;
+use corten_types::network_names::{
     HostnameSpec, ResolverSpec, ResolverStatus, TimeServerSpec, TimeServerStatus,
 };
 

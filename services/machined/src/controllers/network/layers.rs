@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use corten_base::console;
 use corten_config::platform::PlatformNetwork;
 use corten_config::{Document, Problems};
 use corten_meta::Values;
+use corten_meta::tags::PLATFORM_NETWORK;
+use corten_network::cmdline_layer::{Parameters, parameters};
+use corten_network::config_layer::{Present, Said, said};
+use corten_network::layers::Specs;
+use corten_network::seed::Seed;
+use corten_network::{Setup, default_layer, platform_layer};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network::LinkStatus;
+use corten_types::network_alias::LinkAliasSpec;
+use corten_types::network_names::StaticHost;
+use corten_types::network_spec::Layer;
 use tokio::sync::watch;
 
 use super::{forget_others, layer_outputs, write};
-use crate::console;
-use crate::meta::PLATFORM_NETWORK;
-use crate::network::cmdline_layer::{Parameters, parameters};
-use crate::network::config_layer::{Present, Said, said};
-use crate::network::layers::Specs;
-use crate::network::seed::Seed;
-use crate::network::{Setup, default_layer, platform_layer};
-use crate::resources::network::LinkStatus;
-use crate::resources::network_alias::LinkAliasSpec;
-use crate::resources::network_names::StaticHost;
-use crate::resources::network_spec::Layer;
 
 /// The four layers that know no server.
 #[derive(Debug, Clone)]
@@ -205,17 +205,17 @@ fn layers(
 mod tests {
     use std::path::PathBuf;
 
+    use corten_base::cmdline::Cmdline;
+    use corten_base::sample;
+    use corten_network::Network;
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Start, Store};
+    use corten_types::network::{HostnameStatus, NodeAddress};
+    use corten_types::network_names::{HostnameSpec, OperatorSpec};
+    use corten_types::network_spec::{LAYERS, LinkSpec};
 
     use super::*;
-    use crate::cmdline::Cmdline;
     use crate::controllers::network::merge::Merge;
-    use crate::network::Network;
-    use crate::resources::network::{HostnameStatus, NodeAddress};
-    use crate::resources::network_names::{HostnameSpec, OperatorSpec};
-    use crate::resources::network_spec::{LAYERS, LinkSpec};
-    use crate::sample;
 
     /// Waits for a resource; the tests' own deadline ends a wait for ever.
     async fn there(store: &Store, pointer: &Pointer) {

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Query};
 
-use crate::network::layers::{Layered, merge};
-use crate::resources::network_spec::LAYERS;
+use corten_network::layers::{Layered, merge};
+use corten_types::network_spec::LAYERS;
 
 /// Merges the specs of one type.
 #[derive(Debug, Clone)]

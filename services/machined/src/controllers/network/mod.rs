@@ -20,10 +20,10 @@ pub(super) mod status;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Failure, Output};
 
-use crate::network::layers::{Layered, Specs};
-use crate::resources::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
-use crate::resources::network_rule::RoutingRuleSpec;
-use crate::resources::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+use corten_network::layers::{Layered, Specs};
+use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
+use corten_types::network_rule::RoutingRuleSpec;
+use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 
 /// What a controller that speaks for a layer writes.
 fn layer_outputs() -> Vec<Output> {

@@ -5,22 +5,22 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::panics::caught;
+use corten_network::dhcp::{Asking, ask};
+use corten_network::former::Former;
+use corten_network::identity;
+use corten_network::layers::Specs;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network::{AddressStatus, LinkStatus};
+use corten_types::network_names::OperatorSpec;
+use corten_types::network_spec::Layer;
+use corten_volumes::STATE;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{forget_others, layer_outputs, write};
-use crate::network::dhcp::{Asking, ask};
-use crate::network::former::Former;
-use crate::network::identity;
-use crate::network::layers::Specs;
-use crate::panics::caught;
-use crate::resources::network::{AddressStatus, LinkStatus};
-use crate::resources::network_names::OperatorSpec;
-use crate::resources::network_spec::Layer;
-use crate::volumes::STATE;
 
 /// After a bug of a client.
 const AGAIN: Duration = Duration::from_secs(10);

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
+use corten_base::https;
 use corten_config::Document;
 use corten_config::kinds::{HTTPProbeConfig, TCPProbeConfig};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
+use corten_types::network_spec::Layer;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use ureq::Agent;
 
-use crate::https;
 use crate::join::authority;
-use crate::resources::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
-use crate::resources::network_spec::Layer;
 
 /// The name of the threads that ask web servers: a panic there is a failed probe.
 const HTTP_PROBE: &str = "web server probe";
@@ -218,13 +218,13 @@ impl Attempt {
 mod tests {
     use std::net::SocketAddr;
 
+    use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
-    use crate::sample;
 
     #[tokio::test]
     async fn a_port_that_closes_is_noticed_and_one_that_opens_too() {

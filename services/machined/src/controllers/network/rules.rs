@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use corten_base::console;
+use corten_network::rules::{apply, found};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network_rule::{RoutingRule, RoutingRuleSpec, RoutingRuleStatus};
 use rtnetlink::MulticastGroup;
 
-use crate::console;
 use crate::controllers::netlink::Kernel;
-use crate::network::rules::{apply, found};
-use crate::resources::network_rule::{RoutingRule, RoutingRuleSpec, RoutingRuleStatus};
 
 const GROUPS: [MulticastGroup; 2] = [MulticastGroup::Ipv4Rule, MulticastGroup::Ipv6Rule];
 

@@ -3,11 +3,11 @@
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
 
-use crate::network::files;
-use crate::resources::files::EtcFileStatus;
-use crate::resources::network::{HostnameStatus, NodeAddress, RouteStatus};
-use crate::resources::network_names::NetworkStatus;
-use crate::resources::network_probe::{ProbeSpec, ProbeStatus};
+use corten_network::files;
+use corten_types::files::EtcFileStatus;
+use corten_types::network::{HostnameStatus, NodeAddress, RouteStatus};
+use corten_types::network_names::NetworkStatus;
+use corten_types::network_probe::{ProbeSpec, ProbeStatus};
 
 /// Looks at what the others found.
 #[derive(Debug, Clone)]

@@ -3,24 +3,24 @@
 
 use std::time::{Duration, SystemTime};
 
+use corten_base::console;
 use corten_meta::Values;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::supervisor::Conditions;
+use corten_services::{ApiMode, Condition};
+use corten_types::clock::TimeStatus;
+use corten_types::secrets::{
+    ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, Pem, PemPair,
+};
 use tokio::sync::watch;
 
 use super::{LOOK, Outside};
 use crate::certificates::Held;
-use crate::console;
 use crate::join::Asked;
 use crate::meta;
 use crate::node::Stage;
-use crate::resources::clock::TimeStatus;
-use crate::resources::secrets::{
-    ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, Pem, PemPair,
-};
-use crate::services::{ApiMode, Condition};
-use crate::supervisor::Conditions;
 
 /// The role of a node that speaks for its caller.
 const IMPERSONATOR: &str = "os:impersonator";
@@ -200,7 +200,7 @@ impl<O: Outside> Api<O> {
         context: &mut Context,
         wanted: &Wanted,
     ) -> Result<(Held<Wanted>, String), String> {
-        let text = |error: corten_pki::PkiError| crate::describe(&error);
+        let text = |error: corten_pki::PkiError| corten_resources::controller::with_causes(&error);
         let now = self.outside.now();
         let mut client = None;
         let (server, accepted_cas, issuer) = match wanted {

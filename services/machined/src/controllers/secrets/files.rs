@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::supervisor::Conditions;
+use corten_services::{ApiMode, Condition};
+use corten_types::secrets::{ApiCertificates, OsRoot, TrustdCertificates, joined};
 
 use crate::certificates::write_files;
-use crate::resources::secrets::{ApiCertificates, OsRoot, TrustdCertificates, joined};
-use crate::services::{ApiMode, Condition};
-use crate::supervisor::Conditions;
 
 /// apid's files.
 #[derive(Debug, Clone)]

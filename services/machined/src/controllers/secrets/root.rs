@@ -7,8 +7,8 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use tokio::sync::watch;
 
-use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
 
 /// The config's part of it.
 #[derive(Debug, Clone)]

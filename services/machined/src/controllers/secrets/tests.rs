@@ -6,9 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_config::{Document, Secret};
+use corten_meta::tags::OWNER;
 use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME, certificates_from_pem};
 use corten_resources::controller::Runtime;
 use corten_resources::{Draft, Pointer, Spec, Start, Store};
+use corten_services::supervisor::Conditions;
+use corten_types::clock::TimeStatus;
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::secrets::{ApiCertificates, CertificateStatus, TrustdCertificates};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -18,12 +23,7 @@ use super::files::{ApiFiles, TrustdFiles};
 use super::root::{Names, Roots};
 use super::trustd::Trustd;
 use crate::join::{Asked, Joined};
-use crate::meta::OWNER;
 use crate::node::Stage;
-use crate::resources::clock::TimeStatus;
-use crate::resources::network::{HostnameStatus, NodeAddress};
-use crate::resources::secrets::{ApiCertificates, CertificateStatus, TrustdCertificates};
-use crate::supervisor::Conditions;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// A busy machine must not fail a test; a good one takes milliseconds.
@@ -365,7 +365,7 @@ async fn a_rotated_authority_signs_and_the_old_one_is_still_believed() {
     node.config
         .send_replace(Some(config("controlplane", &new, &[&old])));
     let anchors = certificates_from_pem(new.pem().crt.as_bytes()).unwrap();
-    let by_new = |pair: &crate::resources::secrets::PemPair| {
+    let by_new = |pair: &corten_types::secrets::PemPair| {
         let issued = CertificateAndKey {
             crt: pair.crt.clone(),
             key: pair.key.expose().to_owned(),

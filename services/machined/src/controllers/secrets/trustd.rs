@@ -4,16 +4,16 @@
 use corten_pki::{Ca, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::Condition;
+use corten_services::supervisor::Conditions;
+use corten_types::clock::TimeStatus;
+use corten_types::network::NodeAddress;
+use corten_types::secrets::{
+    CertSans, CertificateStatus, Endpoint, OsRoot, PemPair, TrustdCertificates,
+};
 
 use super::{LOOK, Outside};
 use crate::certificates::Held;
-use crate::resources::clock::TimeStatus;
-use crate::resources::network::NodeAddress;
-use crate::resources::secrets::{
-    CertSans, CertificateStatus, Endpoint, OsRoot, PemPair, TrustdCertificates,
-};
-use crate::services::Condition;
-use crate::supervisor::Conditions;
 
 /// Keeps it.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use corten_api::common::Data;
 use corten_api::machine as api;
+use corten_base::regular;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
@@ -14,7 +15,6 @@ use tonic::Status;
 
 use super::walk::{Entry, Step, Walk};
 use super::{BELIEVED, absolute, refused};
-use crate::regular;
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
 /// Failures named in the status that ends a copy; of more only the number is told.

@@ -4,9 +4,9 @@ use std::io::{self, Read as _};
 
 use corten_api::common::Data;
 use corten_api::machine as api;
+use corten_base::regular;
 
 use super::{absolute, refused};
-use crate::regular;
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
 /// Streams a file's bytes as they are now, to its end.

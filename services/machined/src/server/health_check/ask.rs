@@ -12,9 +12,13 @@ use corten_api::resource::config::{MachineType as Type, MachineTypeSpec};
 use corten_api::roles::Role;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::talos::resource::definitions::runtime::MachineStatusSpec;
+use corten_base::unix;
 use corten_config::Document;
 use corten_pki::{private_key_from_pem, to_pem};
 use corten_resources::Spec;
+use corten_types::config::MachineType;
+use corten_types::etcd::EtcdMember;
+use corten_types::runtime::MachineStatus;
 use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
 use tokio::sync::Mutex;
@@ -27,11 +31,7 @@ use super::judge::{boot, disks, memory, services};
 use super::{Check, Nodes};
 use crate::certificates;
 use crate::node::Node;
-use crate::resources::config::MachineType;
-use crate::resources::etcd::EtcdMember;
-use crate::resources::runtime::MachineStatus;
 use crate::server::Paths;
-use crate::unix;
 
 /// Nodes asked at once.
 const AT_ONCE: usize = 8;
@@ -135,12 +135,13 @@ impl Asking {
 
     /// Shows apid a reader's certificate, made for it.
     async fn connect(&self, config: &Document) -> Result<Channel, String> {
-        let authority = certificates::signer(config).map_err(|error| crate::describe(&error))?;
+        let authority = certificates::signer(config)
+            .map_err(|error| corten_resources::controller::with_causes(&error))?;
         let reader = authority
             .client(&[Role::Reader.name()], SystemTime::now(), LIFETIME)
-            .map_err(|error| crate::describe(&error))?;
-        let key =
-            private_key_from_pem(reader.key.as_bytes()).map_err(|error| crate::describe(&error))?;
+            .map_err(|error| corten_resources::controller::with_causes(&error))?;
+        let key = private_key_from_pem(reader.key.as_bytes())
+            .map_err(|error| corten_resources::controller::with_causes(&error))?;
         // By the only name that the library reads.
         let key = to_pem("PRIVATE KEY", key.secret_der());
         let tls = ClientTlsConfig::new()
@@ -148,7 +149,10 @@ impl Asking {
             .identity(Identity::from_pem(reader.crt, key))
             .domain_name(self.paths.apid.ip().to_string());
         let failed = |error: tonic::transport::Error| {
-            format!("apid of this node: {}", crate::describe(&error))
+            format!(
+                "apid of this node: {}",
+                corten_resources::controller::with_causes(&error)
+            )
         };
         Endpoint::from_shared(format!("https://{}", self.paths.apid))
             .and_then(|endpoint| endpoint.tls_config(tls))

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use corten_cluster::{Cluster, NodeReadiness, Workload};
 use corten_kubernetes::{ControlPlane, Settings};
+use corten_resources::controller::with_causes as describe;
 use tokio::time::timeout;
 
 use super::Check;
 use crate::controllers::kubernetes::access::of_node;
-use crate::describe;
 use crate::node::Node;
 
 /// For all that one check asks.

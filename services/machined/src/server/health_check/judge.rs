@@ -4,7 +4,7 @@ use corten_api::machine as api;
 use corten_api::storage::Disk;
 use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
 
-use crate::volumes::SMALLEST_EPHEMERAL;
+use corten_volumes::SMALLEST_EPHEMERAL;
 
 /// What the image boots in, in KiB, less what the kernel keeps for itself.
 const SMALLEST_MEMORY: u64 = 512 * 1024 * 4 / 5;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
+use corten_types::secrets::CertSans;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,7 +23,6 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{Paths, duration, is_host, stream};
 use crate::node::Node;
-use crate::resources::secrets::CertSans;
 use ask::{Asking, Target};
 
 /// Health checks at a time.

@@ -3,11 +3,11 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
+use corten_volumes::{Disk, Target};
 use tonic::{Code, Request};
 
 use super::{wipe, world};
 use crate::node::{Action, Reset};
-use crate::volumes::{Disk, Target};
 
 /// As `wipe::put_disks` describes it.
 fn vdb() -> Target {

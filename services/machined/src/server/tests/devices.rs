@@ -8,13 +8,13 @@ use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::time as api;
 use corten_api::time::time_service_client::TimeServiceClient;
 use corten_resources::Draft;
+use corten_types::block::{Disk, SystemDisk};
+use corten_types::network_names::TimeServerStatus;
 use tokio::net::UdpSocket;
 use tonic::Code;
 
 use super::world;
 use crate::node::Node as _;
-use crate::resources::block::{Disk, SystemDisk};
-use crate::resources::network_names::TimeServerStatus;
 
 #[tokio::test]
 async fn disks_are_listed_and_the_systems_is_marked() {

@@ -18,8 +18,9 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::{DEADLINE, World, world};
+use crate::BLOCKING_THREADS;
+use crate::WORKERS;
 use crate::server::stream::STREAMS;
-use crate::{BLOCKING_THREADS, WORKERS};
 
 /// A world, and a directory with `a` (3 bytes, 0640), `b/c/d` (10 bytes), `link` to `b`, and a `fifo`.
 fn prepared() -> (World, MachineServiceClient<Channel>, TempDir) {

@@ -7,13 +7,13 @@ use corten_api::cluster::cluster_service_client::ClusterServiceClient;
 use corten_api::cluster::{ClusterInfo, HealthCheckRequest};
 use corten_config::Document;
 use corten_resources::Draft;
+use corten_types::runtime::{MachineStatus, Readiness};
+use corten_types::secrets::CertSans;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use super::{DEADLINE, Remembering, World, config_text, world};
 use crate::node::{Apply, Node as _};
-use crate::resources::runtime::{MachineStatus, Readiness};
-use crate::resources::secrets::CertSans;
 
 /// Health checks at a time.
 const AT_A_TIME: usize = 16;

@@ -23,10 +23,13 @@ use std::time::{Duration, SystemTime};
 use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::machine_service_client::MachineServiceClient;
+use corten_base::events::Events;
 use corten_config::Document;
 use corten_meta::Tag;
 use corten_pki::{Algorithm, Ca};
 use corten_resources::{Draft, Store};
+use corten_types::clock::TimeStatus;
+use corten_volumes::DeviceWipe;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
@@ -36,14 +39,11 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::{Paths, serve_from};
-use crate::events::Events;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
     Action, Actor, Apply, Begin, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
     SubmitError, Upgrade,
 };
-use crate::resources::clock::TimeStatus;
-use crate::volumes::DeviceWipe;
 
 /// A test that waits for so long waits for what does not come.
 const DEADLINE: Duration = Duration::from_secs(60);

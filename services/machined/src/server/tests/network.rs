@@ -7,12 +7,12 @@ use corten_api::machine as api;
 use corten_api::machine::connect_record::State;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
+use corten_base::testing::skip;
 use tokio::time::{interval, timeout};
 use tonic::Code;
 use tonic::transport::Channel;
 
 use super::{DEADLINE, world};
-use crate::network::testing::skip;
 
 async fn sockets(
     client: &mut MachineServiceClient<Channel>,

@@ -7,11 +7,11 @@ use corten_api::machine as api;
 use corten_config::Document;
 use corten_pki::{certificates_from_pem, organizations, validity, verify_client};
 use corten_resources::Draft;
+use corten_types::clock::TimeStatus;
 use tonic::Code;
 
 use super::{DEADLINE, World, config_text, set_time, world};
 use crate::node::{Apply, Begin, Node as _};
-use crate::resources::clock::TimeStatus;
 use crate::server::operator;
 
 fn configured(text: &str) -> World {

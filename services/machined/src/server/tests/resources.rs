@@ -6,6 +6,7 @@ use corten_api::cosi::resource::label_term::Operation;
 use corten_api::cosi::resource::state_client::StateClient;
 use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
 use corten_resources::{Column, Definition, Draft, Pointer, Sensitivity, Spec};
+use corten_types::network::HostnameStatus;
 use prost::Message as _;
 use serde::Serialize;
 use tonic::transport::Channel;
@@ -13,7 +14,6 @@ use tonic::{Code, Request, Streaming};
 
 use super::{World, world};
 use crate::node::Node as _;
-use crate::resources::network::HostnameStatus;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Secret {

@@ -4,12 +4,14 @@ use std::sync::atomic::Ordering;
 
 use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
+use corten_base::alone::in_a_process;
+use corten_base::panics;
 use tonic::Code;
 
 use super::{applying, config_text, world};
-use crate::alone::in_a_process;
+use crate::BLOCKING_THREADS;
+use crate::WORKERS;
 use crate::node::Control;
-use crate::{BLOCKING_THREADS, WORKERS, panics};
 
 #[tokio::test]
 async fn what_callers_may_control_is_handed_to_the_node() {

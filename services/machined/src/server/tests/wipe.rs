@@ -6,13 +6,13 @@ use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_resources::{Draft, Pointer, Spec};
+use corten_types::block::{BlockDevice, Disk, SystemDisk};
+use corten_types::volume::VolumeStatus;
+use corten_volumes::DeviceWipe;
 use tonic::Code;
 
 use super::{World, world};
 use crate::node::Node as _;
-use crate::resources::block::{BlockDevice, Disk, SystemDisk};
-use crate::resources::volume::VolumeStatus;
-use crate::volumes::DeviceWipe;
 
 /// The node's disk vda, with what it starts from, STATE, and a partition nobody uses; vdb with one partition and
 /// a name of its own; vdc, of which dm-0 is made; vdd, on which a volume is open as dm-1; vdr, which is read-only;

@@ -1,0 +1,223 @@
+//! The file systems of a running node, as a table. `/dev`, `/proc`, `/sys` and `/run` come from init.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_sys::mount::{self, MountFlags};
+
+use crate::console;
+
+/// One mount.
+struct Entry {
+    target: &'static str,
+    fstype: &'static str,
+    flags: MountFlags,
+    data: &'static str,
+    /// A kernel or a machine without it still makes a node.
+    optional: bool,
+}
+
+/// Where containers of the node's own get their output's pipe and what they write.
+pub const CONTAINERS: &str = "/run/containers";
+/// Where the kernel shows what it has said in a panic.
+pub const PSTORE: &str = "/sys/fs/pstore";
+/// Where the kernel shows the variables of the firmware.
+pub const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
+
+const STRICT: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
+
+const fn required(
+    target: &'static str,
+    fstype: &'static str,
+    flags: MountFlags,
+    data: &'static str,
+) -> Entry {
+    Entry {
+        target,
+        fstype,
+        flags,
+        data,
+        optional: false,
+    }
+}
+
+const fn optional(
+    target: &'static str,
+    fstype: &'static str,
+    flags: MountFlags,
+    data: &'static str,
+) -> Entry {
+    Entry {
+        target,
+        fstype,
+        flags,
+        data,
+        optional: true,
+    }
+}
+
+const TABLE: [Entry; 13] = [
+    required(
+        "/sys/fs/cgroup",
+        "cgroup2",
+        STRICT,
+        "nsdelegate,memory_recursiveprot",
+    ),
+    // Nobody opens a terminal through the host's ptmx; containers have their own.
+    required(
+        "/dev/pts",
+        "devpts",
+        MountFlags::NOSUID.union(MountFlags::NOEXEC),
+        "gid=5,mode=620,ptmxmode=000",
+    ),
+    required("/dev/shm", "tmpfs", STRICT, "mode=1777"),
+    required("/tmp", "tmpfs", STRICT, "mode=1777,size=64m"),
+    // What services in containers write to their own roots; the rest of /run is what the node lives by.
+    required(CONTAINERS, "tmpfs", STRICT, "mode=0700,size=64m"),
+    // Containers' programs live under it, so no noexec.
+    required(
+        "/var",
+        "tmpfs",
+        MountFlags::NOSUID.union(MountFlags::NODEV),
+        "mode=0755",
+    ),
+    optional("/dev/mqueue", "mqueue", STRICT, ""),
+    optional(
+        "/dev/hugepages",
+        "hugetlbfs",
+        MountFlags::NOSUID.union(MountFlags::NODEV),
+        "mode=0700",
+    ),
+    optional("/sys/fs/bpf", "bpf", STRICT, "mode=0700"),
+    optional("/sys/kernel/security", "securityfs", STRICT, ""),
+    optional("/sys/kernel/tracing", "tracefs", STRICT, "mode=0700"),
+    optional(PSTORE, "pstore", STRICT, ""),
+    // A careless write to it can leave a machine that does not start.
+    optional(
+        EFI_VARIABLES,
+        "efivarfs",
+        STRICT.union(MountFlags::RDONLY),
+        "",
+    ),
+];
+
+/// The table for people.
+#[must_use]
+pub fn describe() -> String {
+    let mut text = String::new();
+    for entry in &TABLE {
+        let mut options: Vec<String> = entry
+            .flags
+            .iter_names()
+            .map(|(name, _)| name.to_lowercase())
+            .collect();
+        options.extend((!entry.data.is_empty()).then(|| entry.data.to_owned()));
+        let mark = if entry.optional { " (optional)" } else { "" };
+        let _ = writeln!(
+            text,
+            "{:<26} {:<10} {}{mark}",
+            entry.target,
+            entry.fstype,
+            options.join(",")
+        );
+    }
+    text
+}
+
+/// Makes the mounts of the table that a node needs, and the whole tree shared.
+///
+/// # Errors
+/// A file system cannot be mounted; the text names it.
+pub fn mount_required() -> Result<(), String> {
+    for entry in TABLE.iter().filter(|entry| !entry.optional) {
+        make(entry).map_err(|error| {
+            format!("cannot mount {} on {}: {error}", entry.fstype, entry.target)
+        })?;
+    }
+    mount::make_shared(Path::new("/"))
+        .map_err(|error| format!("cannot share the mount tree: {error}"))
+}
+
+/// Makes the others; one that cannot be made is told. Each is shared as what it lies in. May take a while.
+pub fn mount_optional() {
+    TABLE
+        .iter()
+        .filter(|entry| entry.optional)
+        .for_each(try_make);
+}
+
+/// Makes one of them, which is read before there is time for all: [`PSTORE`], [`EFI_VARIABLES`].
+pub fn mount_early(target: &str) {
+    TABLE
+        .iter()
+        .filter(|entry| entry.target == target)
+        .for_each(try_make);
+}
+
+fn try_make(entry: &Entry) {
+    // Not there on this machine (no EFI, no huge pages): nothing to tell.
+    let absent = [ENOENT, ENODEV, EPERM, EOPNOTSUPP];
+    match make(entry) {
+        Err(error)
+            if !error
+                .raw_os_error()
+                .is_some_and(|code| absent.contains(&code)) =>
+        {
+            console::warn(&format!(
+                "{} not mounted on {}: {error}",
+                entry.fstype, entry.target
+            ));
+        }
+        _ => {}
+    }
+}
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const ENODEV: i32 = 19;
+const EOPNOTSUPP: i32 = 95;
+
+fn make(entry: &Entry) -> io::Result<()> {
+    let target = Path::new(entry.target);
+    if !target.exists() {
+        // Only in /dev and /run can a directory be made; elsewhere the kernel or the image offers it or not.
+        fs::create_dir(target).map_err(|_| io::Error::from_raw_os_error(ENOENT))?;
+    }
+    match mount::mount(
+        Path::new(entry.fstype),
+        target,
+        entry.fstype,
+        entry.flags,
+        entry.data,
+    ) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_mounted_with_setuid_programs_or_devices() {
+        for entry in &TABLE {
+            assert!(entry.flags.contains(MountFlags::NOSUID), "{}", entry.target);
+            let devices = !entry.flags.contains(MountFlags::NODEV);
+            assert_eq!(devices, entry.target == "/dev/pts", "{}", entry.target);
+        }
+    }
+
+    #[test]
+    fn a_mount_comes_after_the_one_it_lies_in() {
+        for (place, entry) in TABLE.iter().enumerate() {
+            let inside = |other: &Entry| other.target.starts_with(&format!("{}/", entry.target));
+            assert!(!TABLE.iter().take(place).any(inside), "{}", entry.target);
+        }
+        assert_eq!(describe().lines().count(), TABLE.len());
+    }
+}

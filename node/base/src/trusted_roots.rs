@@ -1,0 +1,153 @@
+//! Whom the programs of the node believe: the authorities of the image, and those of `TrustedRootsConfig`.
+//!
+//! The image cannot be written to, so the file with all of them is mounted over the image's own.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use corten_config::Document;
+use corten_config::kinds::TrustedRootsConfig;
+use corten_sys::mount::{self, MountFlags};
+
+use crate::durable::{Access, remove_if_there, replace_now};
+
+/// Where programs look for the authorities they trust.
+pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// What is mounted there.
+const WRITTEN: &str = "/run/ssl/ca-certificates.crt";
+/// Between the image's and the config's.
+const MARKER: &str = "\n# Of the machine config:\n";
+
+/// The authorities of the config, PEM; empty: none.
+#[must_use]
+pub fn of(document: &Document) -> String {
+    let mut text = String::new();
+    for roots in document.all::<TrustedRootsConfig>() {
+        text.push_str(roots.certificates.trim());
+        text.push('\n');
+    }
+    text
+}
+
+/// Lets every program that starts from now on believe these, too, and nobody else of the config.
+///
+/// # Errors
+/// The file cannot be written or mounted: the image's own are believed alone.
+pub fn trust(roots: &str) -> Result<(), String> {
+    let place = Place {
+        authorities: AUTHORITIES.into(),
+        written: WRITTEN.into(),
+    };
+    place
+        .lay(roots)
+        .map_err(|error| format!("cannot trust the authorities of the config: {error}"))
+}
+
+#[derive(Debug)]
+struct Place {
+    authorities: PathBuf,
+    written: PathBuf,
+}
+
+impl Place {
+    fn lay(&self, roots: &str) -> io::Result<()> {
+        if self.holds(roots) {
+            return Ok(());
+        }
+        if self.is_laid() {
+            mount::detach(&self.authorities)?;
+        }
+        if roots.is_empty() {
+            return remove_if_there(&self.written);
+        }
+        fs::create_dir_all(self.written.parent().unwrap_or(Path::new("/")))?;
+        let mut text = fs::read_to_string(&self.authorities)?;
+        text.push_str(MARKER);
+        text.push_str(roots);
+        replace_now(&self.written, &text, Access::ALL)?;
+        mount::mount(&self.written, &self.authorities, "", MountFlags::BIND, "")?;
+        // A container that is given the file cannot change whom the node believes.
+        let flags = MountFlags::BIND
+            | MountFlags::RDONLY
+            | MountFlags::NOSUID
+            | MountFlags::NODEV
+            | MountFlags::NOEXEC;
+        let sealed = mount::remount(&self.authorities, flags);
+        if sealed.is_err() {
+            let _ = mount::detach(&self.authorities);
+        }
+        sealed
+    }
+
+    fn is_laid(&self) -> bool {
+        let file = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+        let written = file(&self.written);
+        written.is_some() && written == file(&self.authorities)
+    }
+
+    /// Whether it is as it shall be.
+    fn holds(&self, roots: &str) -> bool {
+        if !self.is_laid() {
+            return roots.is_empty() && !self.written.exists();
+        }
+        let text = fs::read_to_string(&self.written).unwrap_or_default();
+        text.rsplit_once(MARKER)
+            .is_some_and(|(_, own)| own == roots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use crate::testing::on_a_volume;
+
+    #[test]
+    fn roots_of_all_documents_are_taken_in_their_order() {
+        let pem = |body: &str| {
+            format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+        };
+        let document = |name: &str, body: &str| {
+            let quoted = pem(body).replace('\n', "\\n");
+            format!(
+                "---\napiVersion: v1alpha1\nkind: TrustedRootsConfig\nname: {name}\ncertificates: \"{quoted}\\n\"\n"
+            )
+        };
+        let more = document("b", "AAAA") + &document("a", "BBBB");
+        assert_eq!(of(&sample::config("", &more)), pem("AAAA") + &pem("BBBB"));
+        assert_eq!(of(&sample::config("", "")), "");
+    }
+
+    #[test]
+    fn the_images_authorities_and_the_configs_lie_over_the_images_until_the_config_drops_them() {
+        on_a_volume("mode=700", |volume| {
+            let place = Place {
+                authorities: volume.join("image.crt"),
+                written: volume.join("run/ssl/all.crt"),
+            };
+            fs::write(&place.authorities, "image\n").unwrap();
+            let read = || fs::read_to_string(&place.authorities).unwrap();
+            let lay = |roots: &str| {
+                place.lay(roots).unwrap();
+                read()
+            };
+            assert_eq!(lay(""), "image\n");
+            assert_eq!(lay("one\n"), format!("image\n{MARKER}one\n"));
+            fs::write(&place.authorities, "x").unwrap_err();
+            let inode = || fs::metadata(&place.authorities).unwrap().ino();
+            let before = inode();
+            lay("one\n");
+            assert_eq!(inode(), before);
+            assert_eq!(lay("two\n"), format!("image\n{MARKER}two\n"));
+            assert_eq!(lay(""), "image\n");
+            assert!(!place.written.exists());
+            // Nothing is left over it.
+            mount::unmount(&place.authorities).unwrap_err();
+            // Where there is nothing to lay them over, it is said.
+            fs::remove_file(&place.authorities).unwrap();
+            place.lay("one\n").unwrap_err();
+        });
+    }
+}

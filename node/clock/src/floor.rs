@@ -1,0 +1,382 @@
+//! The clock's lower bounds: the date of the image, and the last time that this node knew.
+//!
+//! Nothing overrules the image's date. The known time is kept on STATE. It may come from a server that was wrong,
+//! so servers that say an earlier time for an hour overrule it: a bad server costs an hour, not the node.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use corten_base::calendar::rfc3339;
+use corten_base::durable;
+
+/// By which init hands on the image's date.
+const VARIABLE: &str = "CORTEN_IMAGE_DATE";
+/// On STATE: seconds since 1970.
+const FILE: &str = "clock";
+/// A server may say so much less than the known time: servers differ.
+const SLACK: Duration = Duration::from_secs(60);
+/// For so long an earlier time has to be said.
+const PROBATION: Duration = Duration::from_secs(3600);
+/// Between two writes to STATE.
+const PAUSE: Duration = Duration::from_secs(3600);
+/// A time further ahead of the image's date is not kept: it would lock the node's certificates out for long.
+const FARTHEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+/// Why a time is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TooEarly {
+    /// Nobody can have started the image then.
+    #[error("refused: it says {}, which is before the date of this image ({})", rfc3339(*.said), rfc3339(*.image))]
+    Image {
+        /// The server's.
+        said: SystemTime,
+        /// The image's.
+        image: SystemTime,
+    },
+    /// The node knew a later one.
+    #[error(
+        "refused: it says {}, which is before the last time this node knew ({}); \
+         it is believed when it is said for {} more minutes",
+        rfc3339(*.said), rfc3339(*.known), .left.as_secs().div_ceil(60)
+    )]
+    Known {
+        /// The server's.
+        said: SystemTime,
+        /// The node's.
+        known: SystemTime,
+        /// Until the known time is given up.
+        left: Duration,
+    },
+}
+
+/// Why a kept time does not count.
+#[derive(Debug, thiserror::Error)]
+pub enum NotKept {
+    /// The volume's.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Nothing of ours.
+    #[error("the file holds no time")]
+    NoTime,
+    /// No clock of a node can be right so far ahead.
+    #[error("{} is more than ten years after the date of this image", rfc3339(*.0))]
+    TooFar(SystemTime),
+}
+
+/// The bounds, and what is kept of them.
+#[derive(Debug)]
+pub struct Floor {
+    image: SystemTime,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The latest that servers told.
+    time: Option<SystemTime>,
+    /// An earlier one that is being said, and since when.
+    early: Option<(Instant, SystemTime)>,
+    /// When it was written last.
+    written: Option<Instant>,
+}
+
+impl Floor {
+    /// Of an image of that date.
+    #[must_use]
+    pub fn new(image: SystemTime) -> Floor {
+        Floor {
+            image,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Of the image that runs: init knows its date. Without one only the known time counts.
+    #[must_use]
+    pub fn of_image() -> Floor {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        Floor::new(time(&text).unwrap_or(UNIX_EPOCH))
+    }
+
+    /// The image's date: the time that is certain before any server was asked.
+    #[must_use]
+    pub fn image(&self) -> SystemTime {
+        self.image
+    }
+
+    /// Whether the image can have run at that time at all.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check_image(&self, said: SystemTime) -> Result<(), TooEarly> {
+        let image = self.image;
+        if said < image {
+            return Err(TooEarly::Image { said, image });
+        }
+        Ok(())
+    }
+
+    /// Whether a time may be taken over that servers say now. The known time that it overrules, if it does.
+    ///
+    /// # Errors
+    /// It is below a bound.
+    pub fn judge(&self, said: SystemTime, now: Instant) -> Result<Option<SystemTime>, TooEarly> {
+        self.check_image(said)?;
+        let mut known = self.lock();
+        let is_early = |known: &SystemTime| said.checked_add(SLACK).is_some_and(|at| at < *known);
+        let Some(before) = known.time.filter(is_early) else {
+            known.early = None;
+            return Ok(None);
+        };
+        let same = |(since, first): &(Instant, SystemTime)| {
+            let passed = now.saturating_duration_since(*since);
+            first
+                .checked_add(passed)
+                .is_some_and(|expected| distance(expected, said) <= SLACK)
+        };
+        let (since, first) = known.early.filter(same).unwrap_or((now, said));
+        known.early = Some((since, first));
+        let left = PROBATION.saturating_sub(now.saturating_duration_since(since));
+        if left.is_zero() {
+            known.early = None;
+            known.time = Some(said);
+            known.written = None;
+            return Ok(Some(before));
+        }
+        Err(TooEarly::Known {
+            said,
+            known: before,
+            left,
+        })
+    }
+
+    /// Servers have told this time, and it was taken over.
+    pub fn learn(&self, told: SystemTime) {
+        if self.check_kept(told).is_ok() {
+            let mut known = self.lock();
+            known.time = known.time.max(Some(told));
+        }
+    }
+
+    /// Reads what an earlier boot has kept in the directory of STATE. The known time then, if there is one.
+    ///
+    /// # Errors
+    /// What is there does not count.
+    pub fn load(&self, state: &Path) -> Result<Option<SystemTime>, NotKept> {
+        let kept = match fs::read_to_string(state.join(FILE)) {
+            Ok(text) => time(&text).ok_or(NotKept::NoTime)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.lock().time),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(NotKept::NoTime);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.check_kept(kept)?;
+        let mut known = self.lock();
+        known.time = known.time.max(Some(kept));
+        Ok(known.time)
+    }
+
+    /// Keeps the known time in the directory of STATE, if that is a volume. `always`: also when it was written less
+    /// than an hour ago.
+    ///
+    /// # Errors
+    /// The volume's; what was kept before still is.
+    pub fn keep(&self, state: &Path, always: bool) -> io::Result<()> {
+        if !durable::is_volume(state) {
+            return Ok(());
+        }
+        self.write(state, Instant::now(), always)
+    }
+
+    fn write(&self, state: &Path, now: Instant, always: bool) -> io::Result<()> {
+        let time = {
+            let mut known = self.lock();
+            let since = |at: Instant| now.saturating_duration_since(at);
+            let is_due = known.written.is_none_or(|at| since(at) >= PAUSE);
+            if !is_due && !always {
+                return Ok(());
+            }
+            let Some(time) = known.time else {
+                return Ok(());
+            };
+            known.written = Some(now);
+            time
+        };
+        let seconds = time
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        durable::replace(state, FILE, format!("{seconds}\n").as_bytes())
+    }
+
+    fn check_kept(&self, at: SystemTime) -> Result<(), NotKept> {
+        // Of an image without a date nobody can say what is far.
+        let last = self.image.checked_add(FARTHEST);
+        if self.image > UNIX_EPOCH && last.is_some_and(|last| at > last) {
+            return Err(NotKept::TooFar(at));
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of seconds since 1970; one that a calendar has.
+fn time(text: &str) -> Option<SystemTime> {
+    let at = UNIX_EPOCH.checked_add(Duration::from_secs(text.trim().parse().ok()?))?;
+    (!rfc3339(at).is_empty()).then_some(at)
+}
+
+fn distance(one: SystemTime, other: SystemTime) -> Duration {
+    let forward = one.duration_since(other);
+    forward.unwrap_or_else(|error| error.duration())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// 2026-01-01, and so many days later.
+    fn day(number: u32) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_767_225_600) + DAY * number
+    }
+
+    #[test]
+    fn nothing_overrules_the_date_of_the_image() {
+        let floor = Floor::new(day(10));
+        let start = Instant::now();
+        for hours in 0..100 {
+            let now = start + Duration::from_secs(3600) * hours;
+            let refused = floor.judge(day(9), now).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                "refused: it says 2026-01-10T00:00:00Z, which is before the date of this \
+                 image (2026-01-11T00:00:00Z)"
+            );
+        }
+        assert_eq!(floor.judge(day(10), start), Ok(None));
+    }
+
+    #[test]
+    fn a_time_before_the_known_one_is_believed_after_an_hour_of_constancy_and_no_sooner() {
+        let floor = Floor::new(day(0));
+        floor.learn(day(30));
+        let start = Instant::now();
+        // Servers differ a little.
+        assert_eq!(floor.judge(day(30) - MINUTE, start), Ok(None));
+        let said = |minutes: u32| floor.judge(day(10) + MINUTE * minutes, start + MINUTE * minutes);
+        for minutes in [0, 1, 30, 59] {
+            let refused = said(minutes).unwrap_err();
+            let left = MINUTE * (60 - minutes);
+            assert!(
+                matches!(refused, TooEarly::Known { left: found, .. } if found == left),
+                "{refused}"
+            );
+        }
+        assert_eq!(said(60), Ok(Some(day(30))));
+        // From now on that is the known time.
+        assert_eq!(said(61), Ok(None));
+        floor.judge(day(9), start + MINUTE * 62).unwrap_err();
+    }
+
+    #[test]
+    fn a_good_answer_or_another_early_one_begins_the_hour_anew() {
+        let floor = Floor::new(day(0));
+        floor.learn(day(30));
+        let start = Instant::now();
+        for other in [day(30), day(20)] {
+            floor.judge(day(10), start).unwrap_err();
+            let _ = floor.judge(other, start + MINUTE);
+            let again = floor.judge(day(10) + MINUTE * 60, start + MINUTE * 60);
+            assert!(
+                matches!(again, Err(TooEarly::Known { left, .. }) if left == PROBATION),
+                "{again:?}"
+            );
+            floor.judge(day(30), start).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_known_time_outlasts_a_restart_and_never_goes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (state, now) = (directory.path(), Instant::now());
+        let floor = Floor::new(day(0));
+        assert_eq!(floor.load(state).unwrap(), None);
+        floor.write(state, now, true).unwrap();
+        assert!(!state.join(FILE).exists(), "nothing is known yet");
+        floor.learn(day(5));
+        floor.learn(day(3));
+        floor.write(state, now, false).unwrap();
+        let next = Floor::new(day(0));
+        assert_eq!(next.load(state).unwrap(), Some(day(5)));
+        // What this boot knows already may be later.
+        next.learn(day(6));
+        assert_eq!(next.load(state).unwrap(), Some(day(6)));
+        // A directory that no volume is mounted on would be gone with the restart.
+        next.keep(state, true).unwrap();
+        assert_eq!(Floor::new(day(0)).load(state).unwrap(), Some(day(5)));
+    }
+
+    #[test]
+    fn the_known_time_is_written_once_an_hour_and_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let (state, now) = (directory.path(), Instant::now());
+        let floor = Floor::new(day(0));
+        let kept = || Floor::new(day(0)).load(state).unwrap();
+        for (number, after, always, expected) in [
+            (1, MINUTE, false, 1),
+            (2, MINUTE * 59, false, 1),
+            (3, MINUTE * 59, true, 3),
+            (4, MINUTE * 118, false, 3),
+            (5, MINUTE * 119, false, 5),
+        ] {
+            floor.learn(day(number));
+            floor.write(state, now + after, always).unwrap();
+            assert_eq!(kept(), Some(day(expected)), "{number}");
+        }
+    }
+
+    #[test]
+    fn hostile_kept_times_do_not_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        let load = |content: &[u8]| {
+            fs::write(state.join(FILE), content).unwrap();
+            let floor = Floor::new(day(0));
+            let loaded = floor.load(state);
+            (loaded.map_err(|error| error.to_string()), floor.lock().time)
+        };
+        for content in [
+            &b""[..],
+            b"soon",
+            b"-5",
+            b"1e9",
+            b"99999999999999999999",
+            b"253402300800",
+            b"\xff\xfe",
+        ] {
+            assert_eq!(
+                load(content),
+                (Err("the file holds no time".to_owned()), None)
+            );
+        }
+        // 2100: the certificates of the node and its callers would all have ended.
+        let (loaded, known) = load(b"4102444800");
+        assert!(loaded.unwrap_err().starts_with("2100-01-01"));
+        assert_eq!(known, None);
+        // Nor is such a time kept that a server tells.
+        let floor = Floor::new(day(0));
+        floor.learn(UNIX_EPOCH + Duration::from_secs(4_102_444_800));
+        assert_eq!(floor.judge(day(1), Instant::now()), Ok(None));
+    }
+}

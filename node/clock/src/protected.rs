@@ -1,0 +1,229 @@
+//! Questions whose answers the server proves (NTS, RFC 8915): keys first, over TLS, then packets as of any server.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use corten_base::bulkhead::Bulkhead;
+use corten_base::trusted_roots::AUTHORITIES;
+use corten_nts::{BadFields, ExchangeError, Session, Trust, TrustError, exchange};
+use corten_pki::{PkiError, certificates_from_pem};
+use tokio::time::{Instant, timeout};
+
+use super::ask::{Answer, AskError, PATIENCE, Resting, addresses, connect, random};
+use super::servers::moved;
+use super::sntp::{self, Sample};
+
+/// For a connection, and then for the keys.
+const EXCHANGE: Duration = Duration::from_secs(10);
+/// A server that gives no keys is left alone for so long, twice as long each time (RFC 8915, section 4.2)...
+const REST: Duration = Duration::from_secs(10);
+/// ...up to 2^6 times.
+const LONGEST_REST: u32 = 6;
+/// An answer with eight cookies, and more.
+const PACKET: usize = 2048;
+
+/// Why there is no proved answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// Nobody connects.
+    #[error("its keys cannot be asked for on port {port}: {0}", port = corten_nts::PORT)]
+    Connection(io::Error),
+    /// The exchange takes too long.
+    #[error("no keys within {} s", EXCHANGE.as_secs())]
+    Silent,
+    /// The exchange fails.
+    #[error("no keys: {0}")]
+    Exchange(#[from] ExchangeError),
+    /// The image has no authorities.
+    #[error("no authority can say whose keys they are: {0}")]
+    Authorities(String),
+    /// The packet cannot be made.
+    #[error("no question can be made")]
+    Question,
+    /// The server refuses.
+    #[error(transparent)]
+    Packet(BadFields),
+    /// The server's certificate would have to be valid then.
+    #[error("refused: its certificate is not valid at the time that it says")]
+    Validity,
+}
+
+impl From<TrustError> for ProofError {
+    fn from(error: TrustError) -> ProofError {
+        ProofError::Authorities(error.to_string())
+    }
+}
+
+impl From<PkiError> for ProofError {
+    fn from(error: PkiError) -> ProofError {
+        ProofError::Authorities(error.to_string())
+    }
+}
+
+/// What is kept of a server.
+#[derive(Debug, Default)]
+struct Kept {
+    session: Option<(Session, SocketAddr)>,
+    /// Until when it is left alone, and how often in a row it gave no keys.
+    rest: Option<(Instant, u32)>,
+}
+
+/// Keys of servers, by the servers' names.
+#[derive(Debug)]
+pub struct Proofs {
+    /// The file with the authorities that are believed.
+    authorities: PathBuf,
+    /// It cannot be earlier now.
+    earliest: SystemTime,
+    kept: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Kept>>>>,
+}
+
+impl Proofs {
+    /// By the authorities of the image and the config.
+    pub fn new(earliest: SystemTime) -> Proofs {
+        Proofs {
+            authorities: AUTHORITIES.into(),
+            earliest,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Asks a server by its name or address; a port is that of the keys. Keys are kept while the server knows them.
+    /// `resting`: addresses that are left out.
+    ///
+    /// # Errors
+    /// Why there is no answer, or no proof of it.
+    pub async fn ask(
+        &self,
+        server: &str,
+        names: &Bulkhead,
+        resting: &Resting,
+    ) -> Result<Answer, AskError> {
+        let kept = {
+            let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(server.to_owned()).or_default().clone()
+        };
+        // Whoever stops waiting leaves what is kept as it is.
+        let mut kept = kept.lock().await;
+        if kept
+            .session
+            .as_ref()
+            .is_none_or(|(session, _)| !session.can_ask())
+        {
+            self.begin(server, names, &mut kept).await?;
+        }
+        let Some((session, address)) = &mut kept.session else {
+            return Err(ProofError::Question.into());
+        };
+        let address = *address;
+        if resting.rests(address) {
+            return Err(AskError::Rests);
+        }
+        let asked = question(session, address).await.and_then(|sample| {
+            let said = moved(SystemTime::now(), sample.offset);
+            if said.is_some_and(|said| session.is_valid_at(said)) {
+                return Ok(sample);
+            }
+            Err(ProofError::Validity.into())
+        });
+        match &asked {
+            Ok(_) => resting.forget(address),
+            Err(AskError::Bad(bad)) => resting.leave(address, bad),
+            // Next time with new keys, for which the server may have a new certificate.
+            Err(AskError::Proof(_)) => kept.session = None,
+            Err(_) => {}
+        }
+        let from = Some(address.ip());
+        asked.map(|sample| Answer { sample, from })
+    }
+
+    /// Exchanges keys.
+    async fn begin(&self, server: &str, names: &Bulkhead, kept: &mut Kept) -> Result<(), AskError> {
+        kept.session = None;
+        let times = kept.rest.map_or(0, |(_, times)| times);
+        if kept.rest.is_some_and(|(until, _)| until > Instant::now()) {
+            return Err(AskError::Rests);
+        }
+        let found = addresses(server, corten_nts::PORT, names).await?;
+        match self.exchange(server, found).await {
+            Ok((session, peer)) => {
+                let port = session.port().unwrap_or(sntp::PORT);
+                let address = match session.server() {
+                    Some(other) => addresses(other, port, names).await?.into_iter().next(),
+                    None => Some(SocketAddr::new(peer.ip(), port)),
+                };
+                let none = || AskError::Name(io::ErrorKind::NotFound.into());
+                let mut address = address.ok_or_else(none)?;
+                address.set_port(port);
+                kept.session = Some((session, address));
+                kept.rest = None;
+                Ok(())
+            }
+            Err(error) => {
+                // Who is not there yet may be soon; who does not do it right will not.
+                if !matches!(error, ProofError::Connection(_)) {
+                    let span = REST.saturating_mul(1 << times.min(LONGEST_REST));
+                    kept.rest = Some((Instant::now() + span, times.saturating_add(1)));
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        server: &str,
+        found: Vec<SocketAddr>,
+    ) -> Result<(Session, SocketAddr), ProofError> {
+        // Each time anew: the config may have changed them.
+        let pem = fs::read(&self.authorities);
+        let pem = pem.map_err(|error| ProofError::Authorities(error.to_string()))?;
+        let trust = Trust::new(certificates_from_pem(&pem)?, self.earliest)?;
+        let connected = corten_dial::one_of(found, EXCHANGE).await;
+        let stream = connected.map_err(ProofError::Connection)?;
+        let peer = stream.peer_addr().map_err(ProofError::Connection)?;
+        let name = match server.parse::<SocketAddr>() {
+            Ok(address) => address.ip().to_string(),
+            Err(_) => server.to_owned(),
+        };
+        let exchanged = timeout(EXCHANGE, exchange(stream, &name, &trust)).await;
+        let session = exchanged.map_err(|_| ProofError::Silent)??;
+        Ok((session, peer))
+    }
+}
+
+/// Asks an address once.
+async fn question(session: &mut Session, server: SocketAddr) -> Result<Sample, AskError> {
+    let socket = connect(server).await?;
+    let cookie = random()?;
+    let header = sntp::question(cookie);
+    let question = session.question(&header).ok_or(ProofError::Question)?;
+    let left = SystemTime::now();
+    socket.send(&question.packet).await?;
+    let answered = async {
+        loop {
+            let mut packet = [0; PACKET];
+            let length = socket.recv(&mut packet).await?;
+            let came = SystemTime::now();
+            let packet = packet.get(..length).unwrap_or_default();
+            match session.answer(packet, &question) {
+                Ok(header) => return Ok(sntp::answer(&header, cookie, left, came)?),
+                Err(nak @ BadFields::Nak) => return Err(ProofError::Packet(nak).into()),
+                // Anybody can send these; the server's own may still come.
+                Err(_) => {}
+            }
+        }
+    };
+    timeout(PATIENCE, answered)
+        .await
+        .unwrap_or(Err(AskError::Silent))
+}
+
+#[cfg(test)]
+#[path = "protected_tests.rs"]
+pub mod tests;

@@ -1,0 +1,238 @@
+//! A declaration of a container as a runtime spec (OCI runtime spec 1.2, config.md, config-linux.md).
+
+use std::path::Path;
+
+use corten_services::supervisor::container::Bundle;
+use corten_services::{Container, Mount};
+use serde_json::{Value, json};
+
+use super::seccomp;
+
+/// Hidden unless the declaration says otherwise: they tell of the machine, or work on it as a whole.
+const MASKED: [&str; 10] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+];
+
+/// Read-only unless the declaration says otherwise.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The runtime spec of a container whose root is mounted at `rootfs` in containerd's own directory for it.
+pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
+    let container = &bundle.container;
+    let capabilities: Vec<String> = container
+        .capabilities
+        .iter_names()
+        .map(|(name, _)| format!("CAP_{name}"))
+        .collect();
+    let mut mounts = usual_mounts(container);
+    mounts.extend(container.mounts.iter().map(mount));
+    let mut namespaces = vec!["mount", "uts"];
+    if !container.host_processes {
+        namespaces.push("pid");
+    }
+    // It serves the node, so it has the node's network.
+    let namespaces = namespaces.iter().map(|kind| json!({ "type": kind }));
+    json!({
+        "ociVersion": "1.2.0",
+        "root": { "path": "rootfs", "readonly": !container.writable_root },
+        "process": {
+            "user": { "uid": container.uid, "gid": container.uid },
+            "args": container.args,
+            "env": bundle.environment,
+            "cwd": "/",
+            "noNewPrivileges": true,
+            "oomScoreAdj": bundle.oom_score_adj,
+            "capabilities": {
+                "bounding": capabilities,
+                "effective": capabilities,
+                "permitted": capabilities,
+                // Only so does a user other than root hold them.
+                "inheritable": if container.uid == 0 { &[] } else { &capabilities[..] },
+                "ambient": if container.uid == 0 { &[] } else { &capabilities[..] },
+            },
+        },
+        "mounts": mounts,
+        "linux": {
+            "cgroupsPath": format!("/{}", bundle.cgroup),
+            "rootfsPropagation": container.propagation,
+            "maskedPaths": paths(container.masked_paths.as_deref(), &MASKED),
+            "readonlyPaths": paths(container.readonly_paths.as_deref(), &READ_ONLY),
+            "namespaces": namespaces.collect::<Vec<Value>>(),
+            "seccomp": seccomp::filter(),
+            "resources": resources(container),
+        },
+    })
+}
+
+/// What a device may be used for is a matter of which device files a container sees.
+fn resources(container: &Container) -> Value {
+    let mut resources = json!({ "devices": [{ "allow": true, "access": "rwm" }] });
+    if let Some(bytes) = container.memory_max
+        && let Some(resources) = resources.as_object_mut()
+    {
+        // No swap beside it.
+        let memory = json!({ "limit": bytes, "swap": bytes });
+        resources.insert("memory".to_owned(), memory);
+    }
+    resources
+}
+
+fn paths(own: Option<&[String]>, usual: &[&str]) -> Value {
+    own.map_or_else(|| json!(usual), |own| json!(own))
+}
+
+fn mount(mount: &Mount) -> Value {
+    let Mount {
+        destination,
+        source,
+        kind,
+        options,
+    } = mount;
+    json!({ "destination": destination, "type": kind, "source": source, "options": options })
+}
+
+/// config-linux.md, "Default Filesystems", and a `/run` of its own; but for those the declaration mounts over.
+fn usual_mounts(container: &Container) -> Vec<Value> {
+    let strict = ["nosuid", "noexec", "nodev"];
+    let declared = |path: &str| {
+        let mut destinations = container.mounts.iter().map(|mount| &*mount.destination);
+        destinations.any(|destination| Path::new(path).starts_with(destination))
+    };
+    let of = |destination: &str, kind: &str, options: &[&str], more: &[&str]| {
+        let options = [options, more].concat();
+        let mount =
+            json!({ "destination": destination, "type": kind, "source": kind, "options": options });
+        (!declared(destination)).then_some(mount)
+    };
+    let sysfs = if container.writable_sysfs { "rw" } else { "ro" };
+    let devices = ["nosuid", "noexec", "newinstance"];
+    let mounts = [
+        of("/proc", "proc", &strict, &[]),
+        of("/dev", "tmpfs", &["nosuid"], &["mode=755", "size=65536k"]),
+        of(
+            "/dev/pts",
+            "devpts",
+            &devices,
+            &["ptmxmode=0666", "mode=0620"],
+        ),
+        of("/dev/shm", "tmpfs", &strict, &["mode=1777", "size=65536k"]),
+        of("/dev/mqueue", "mqueue", &strict, &[]),
+        of("/sys", "sysfs", &strict, &[sysfs]),
+        of("/run", "tmpfs", &["nosuid"], &["mode=755", "size=65536k"]),
+    ];
+    mounts.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use corten_services::Root;
+    use corten_sys::child::CapabilitySet;
+
+    use super::*;
+
+    fn bundle(container: Container) -> Bundle {
+        Bundle {
+            container,
+            environment: vec!["A=1".to_owned()],
+            oom_score_adj: -600,
+            cgroup: "system/extensions/x".to_owned(),
+            upper: PathBuf::from("/run/containers/ext-x/upper"),
+            work: PathBuf::from("/run/containers/ext-x/work"),
+            output: PathBuf::from("/run/containers/ext-x/output"),
+        }
+    }
+
+    fn strict() -> Container {
+        Container {
+            root: Root::Directory("/usr/local/lib/containers/x".into()),
+            writable_root: false,
+            host_processes: false,
+            writable_sysfs: false,
+            args: vec!["/x".to_owned(), "--now".to_owned()],
+            environment: Vec::new(),
+            environment_file: None,
+            mounts: Vec::new(),
+            masked_paths: None,
+            readonly_paths: None,
+            propagation: "rslave".to_owned(),
+            uid: 60,
+            capabilities: CapabilitySet::NET_BIND_SERVICE,
+            memory_max: Some(64 << 20),
+            log_to_console: false,
+        }
+    }
+
+    fn bind(destination: &str, source: &str) -> Mount {
+        Mount {
+            destination: destination.to_owned(),
+            source: source.to_owned(),
+            kind: "bind".to_owned(),
+            options: vec!["rbind".to_owned(), "ro".to_owned()],
+        }
+    }
+
+    /// All that a declaration can loosen.
+    fn loose() -> Container {
+        Container {
+            writable_root: true,
+            host_processes: true,
+            writable_sysfs: true,
+            mounts: vec![bind("/host", "/var"), bind("/dev", "/dev")],
+            masked_paths: Some(Vec::new()),
+            readonly_paths: Some(Vec::new()),
+            propagation: "rshared".to_owned(),
+            uid: 0,
+            capabilities: CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN,
+            memory_max: None,
+            ..strict()
+        }
+    }
+
+    /// `UPDATE=1 cargo test -p machined runtime_specs` writes them anew.
+    #[test]
+    fn runtime_specs_are_those_that_were_agreed_on() {
+        for (name, container) in [("strict", strict()), ("loose", loose())] {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/client/golden");
+            let path = directory.join(format!("{name}.json"));
+            // The same on every architecture.
+            let spec = format!("{:#}\n", runtime_spec(&bundle(container)))
+                .replace("SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64");
+            if std::env::var_os("UPDATE").is_some() {
+                fs::create_dir_all(&directory).unwrap();
+                fs::write(&path, &spec).unwrap();
+            }
+            let agreed = fs::read_to_string(&path).unwrap_or_default();
+            assert_eq!(spec, agreed, "UPDATE=1 writes {}", path.display());
+        }
+    }
+
+    #[test]
+    fn nobody_gains_privileges_or_has_the_calls_that_work_on_the_machine() {
+        for container in [strict(), loose()] {
+            let spec = runtime_spec(&bundle(container));
+            assert_eq!(spec["process"]["noNewPrivileges"], true);
+            let refused = spec["linux"]["seccomp"]["syscalls"][0]["names"].to_string();
+            for call in ["reboot", "kexec_load", "finit_module", "keyctl"] {
+                assert!(refused.contains(call), "{refused}");
+            }
+        }
+    }
+}

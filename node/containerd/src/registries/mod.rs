@@ -1,0 +1,75 @@
+//! What containerd is told of image registries: whom to ask, by which certificates, and by which credentials.
+//!
+//! A directory for each registry, which containerd reads at every pull (`hosts`), and credentials for pulls of pods,
+//! which it reads at its start (`credentials`, a file of `runtime_config`). For pulls of its own machined gives
+//! containerd credentials when it asks (`containerd/transfer.rs`).
+
+mod credentials;
+mod hosts;
+
+use std::path::Path;
+
+use corten_api::IMAGE_CACHE_PORT;
+use corten_config::registries::{ANY, Mirror, Registries};
+
+use crate::client::HOSTS;
+
+pub use credentials::{Login, login, text as credentials};
+
+/// What containerd is to be told, with the image cache as the first mirror of every registry, where it is served.
+#[must_use]
+pub fn with_cache(mut registries: Registries, is_served: bool) -> Registries {
+    if !is_served {
+        return registries;
+    }
+    let cache = Mirror {
+        url: format!("http://127.0.0.1:{IMAGE_CACHE_PORT}"),
+        override_path: false,
+    };
+    registries.mirrors.entry(ANY.to_owned()).or_default();
+    for mirrors in registries.mirrors.values_mut() {
+        mirrors.endpoints.retain(|mirror| mirror.url != cache.url);
+        mirrors.endpoints.insert(0, cache.clone());
+    }
+    registries
+}
+
+/// Tells containerd whom to ask from its next pull on.
+///
+/// # Errors
+/// A file cannot be written or removed.
+pub fn write_hosts(registries: &Registries) -> Result<(), String> {
+    let directory = Path::new(HOSTS);
+    hosts::write(directory, &hosts::directories(registries))
+        .map_err(|error| format!("cannot tell containerd whom to ask for images: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_config::registries::RegistryMirrors;
+
+    use super::*;
+
+    #[test]
+    fn the_cache_is_first_once_and_for_every_registry() {
+        let own = |url: &str| Mirror {
+            url: url.to_owned(),
+            override_path: false,
+        };
+        let mut registries = Registries::default();
+        assert_eq!(with_cache(registries.clone(), false), registries);
+        let mirrors = RegistryMirrors {
+            endpoints: vec![own("https://m"), own("http://127.0.0.1:3172")],
+            skip_fallback: true,
+        };
+        registries.mirrors.insert("docker.io".to_owned(), mirrors);
+        let all = with_cache(registries, true).mirrors;
+        let urls = |name: &str| -> Vec<&str> {
+            let endpoints = all[name].endpoints.iter();
+            endpoints.map(|mirror| &*mirror.url).collect()
+        };
+        assert_eq!(urls("docker.io"), ["http://127.0.0.1:3172", "https://m"]);
+        assert_eq!(urls("*"), ["http://127.0.0.1:3172"]);
+        assert!(all["docker.io"].skip_fallback && !all["*"].skip_fallback);
+    }
+}

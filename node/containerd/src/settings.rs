@@ -1,0 +1,175 @@
+//! The files that containerd reads at its start beside the image's: credentials of registries, parts of its
+//! configuration, and the specification that containers of pods begin with. All are below `/run/containerd`.
+//!
+//! containerd merges its files in the order of their names, and what a later one says counts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use corten_base::durable::{Access, replace_all, replace_now};
+use corten_config::Document;
+use corten_config::cri::{BASE_SPEC_FILE, base_spec, normal, with_overrides};
+
+use crate::registries;
+
+/// containerd's, `imports` of the image's `config.toml`.
+const DIRECTORY: &str = "/run/containerd/conf.d";
+/// The image has a link to it at [`BASE_SPEC_FILE`].
+const BASE_SPEC: &str = "/run/containerd/base-spec.json";
+/// Passwords may be in any of them.
+const ACCESS: Access = Access::PRIVATE;
+
+/// Which files there are, by name, and what is in each.
+pub type Files = BTreeMap<String, String>;
+
+/// What containerd reads at its start alone, by the config; empty: the config says nothing of it.
+#[must_use]
+pub fn read_at_start(document: &Document) -> Files {
+    let overrides = document.base_spec_overrides();
+    let mut all = parts(document, overrides.is_some());
+    let spec = overrides.map(|overrides| with_overrides(&overrides).to_string());
+    all.extend(spec.map(|spec| ("base-spec.json".to_owned(), spec)));
+    all
+}
+
+/// Writes the files of a config, for containerd's next start, and removes those of another.
+///
+/// # Errors
+/// A file cannot be written or removed; the others are written all the same.
+pub fn write(document: &Document) -> Result<(), String> {
+    let overrides = document.base_spec_overrides();
+    let spec = overrides.as_ref().map_or_else(base_spec, with_overrides);
+    let files = write_parts(Path::new(DIRECTORY), &parts(document, overrides.is_some()));
+    let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), ACCESS);
+    files
+        .map_err(|error| format!("cannot tell containerd what the config says: {error}"))
+        .and(spec.map_err(|error| format!("cannot write {BASE_SPEC}: {error}")))
+}
+
+/// What is in [`DIRECTORY`].
+fn parts(document: &Document, has_base_spec: bool) -> Files {
+    let mut files = Files::new();
+    if has_base_spec {
+        files.insert("10-base-spec.toml".to_owned(), names_base_spec());
+    }
+    for (number, content) in document.containerd_parts().into_values().enumerate() {
+        // In the order of the parts' names. They themselves may be too long for a file, and `a-b.toml` comes before
+        // `a.toml`.
+        let file = format!("20-{number:04}.toml");
+        files.extend(normal(content.expose()).map(|text| (file, text)));
+    }
+    let credentials = registries::credentials(&document.registries());
+    files.extend(credentials.map(|text| ("30-registries.toml".to_owned(), text)));
+    files
+}
+
+/// Only then has runc another one than containerd's own.
+fn names_base_spec() -> String {
+    format!(
+        "version = 4\n\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]\n\
+         base_runtime_spec = \"{BASE_SPEC_FILE}\"\n"
+    )
+}
+
+fn write_parts(directory: &Path, files: &Files) -> io::Result<()> {
+    let files = files.iter().map(|(name, text)| (&**name, &**text));
+    replace_all(directory, files, ACCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use corten_base::sample;
+    use toml::Table;
+
+    use super::*;
+
+    fn config(documents: &[&str]) -> Document {
+        let files = "files: [{path: /etc/cri/conf.d/20-customization.part, content: '[debug]'}]";
+        let more: String = documents
+            .iter()
+            .map(|fields| format!("---\napiVersion: v1alpha1\nkind: {fields}\n"))
+            .collect();
+        sample::config(files, &more)
+    }
+
+    const PAUSE: &str = "CRICustomizationConfig\nname: example.org/pause\ncontent: |\n  \
+        [plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = \"r/pause:1\"";
+    const LEVEL: &str =
+        "CRICustomizationConfig\nname: a\ncontent: |\n  version = 3\n  debug.level = 'warn'";
+    const LATER: &str = "CRICustomizationConfig\nname: a-b\ncontent: debug.format = 'json'";
+    const SPEC: &str = "CRIBaseRuntimeSpecConfig\noverrides: {process: {noNewPrivileges: false}}";
+    const LOGIN: &str = "RegistryAuthConfig\nname: h\nidentityToken: t";
+
+    #[test]
+    fn every_part_is_a_file_in_the_order_of_their_names() {
+        let found = parts(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN]), true);
+        let names: Vec<&str> = found.keys().map(|name| &**name).collect();
+        let expected = [
+            "10-base-spec.toml",
+            "20-0000.toml",
+            "20-0001.toml",
+            "20-0002.toml",
+            "20-0003.toml",
+            "30-registries.toml",
+        ];
+        assert_eq!(names, expected);
+        let table = |name: &str| found[name].parse::<Table>().unwrap();
+        assert_eq!(table(expected[1])["version"].as_integer(), Some(3));
+        assert_eq!(table(expected[1])["debug"]["level"].as_str(), Some("warn"));
+        assert_eq!(table(expected[2])["debug"]["format"].as_str(), Some("json"));
+        assert_eq!(table(expected[3])["version"].as_integer(), Some(2));
+        let images = &table(expected[4])["plugins"]["io.containerd.cri.v1.images"];
+        assert_eq!(
+            images["pinned_images"]["sandbox"].as_str(),
+            Some("r/pause:1")
+        );
+        let runtimes = &table(expected[0])["plugins"]["io.containerd.cri.v1.runtime"]["containerd"];
+        let spec = runtimes["runtimes"]["runc"]["base_runtime_spec"].as_str();
+        assert_eq!(spec, Some("/etc/cri/conf.d/base-spec.json"));
+    }
+
+    #[test]
+    fn only_what_it_reads_at_its_start_is_a_reason_to_start_anew() {
+        assert!(read_at_start(&sample::config("", "")).is_empty());
+        let all = read_at_start(&config(&[SPEC]));
+        let names: Vec<&str> = all.keys().map(|name| &**name).collect();
+        let expected = ["10-base-spec.toml", "20-0000.toml", "base-spec.json"];
+        assert_eq!(names, expected);
+        let spec = &all["base-spec.json"];
+        assert!(spec.contains("\"noNewPrivileges\":false"), "{spec}");
+    }
+
+    #[test]
+    fn files_are_roots_alone_and_go_with_the_config() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("conf.d");
+        let listed = || -> Vec<String> {
+            let entries = fs::read_dir(&place).unwrap();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // The longest name there may be: a domain, and a name in it.
+        let label = "b".repeat(63);
+        let domain = format!("{label}.{label}.{label}.{}", "b".repeat(61));
+        let longest = PAUSE.replace("example.org/pause", &format!("{domain}/{label}"));
+        let all = parts(&config(&[PAUSE, &longest, LOGIN]), false);
+        assert_eq!(all.len(), 4);
+        for _ in 0..2 {
+            write_parts(&place, &all).unwrap();
+            assert_eq!(listed(), all.keys().cloned().collect::<Vec<_>>());
+            let mode = fs::metadata(place.join("30-registries.toml"))
+                .unwrap()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        write_parts(&place, &parts(&sample::config("", ""), false)).unwrap();
+        assert_eq!(listed(), [""; 0]);
+    }
+}

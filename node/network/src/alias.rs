@@ -1,0 +1,123 @@
+//! What the config calls links of devices: `LinkAliasConfig`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use corten_config::Document;
+use corten_config::kinds::LinkAliasConfig;
+use corten_config::values::LinkFacts;
+use corten_types::names::{LINK_TYPES, number};
+use corten_types::network::{LinkStatus, bytes};
+
+use super::config_layer::Present;
+
+/// Who is called what.
+#[derive(Debug, Default)]
+pub(super) struct Aliases {
+    /// By the link's own name.
+    pub(super) by_link: BTreeMap<String, String>,
+    /// Documents that could not be followed, for a person.
+    pub(super) complaints: Vec<String>,
+}
+
+/// Follows the documents in their order; a link has one alias.
+pub(super) fn aliases(document: &Document, present: &Present) -> Aliases {
+    let mut aliases = Aliases::default();
+    let mut links: Vec<(&String, &LinkStatus)> = present
+        .iter()
+        .filter(|(_, link)| link.is_physical())
+        .collect();
+    links.sort_by_key(|(name, link)| (own_address(link), *name));
+    let facts: Vec<LinkFacts> = links.iter().map(|(_, link)| facts(link)).collect();
+    for config in document.all::<LinkAliasConfig>() {
+        let selected = match config.selector.expression.selected(&facts) {
+            Ok(selected) => selected,
+            Err(why) => {
+                aliases.complain(config, &why);
+                continue;
+            }
+        };
+        let selected = links.iter().zip(selected);
+        let selected: Vec<&str> = selected
+            .filter(|(_, is_selected)| *is_selected)
+            .map(|((name, _), _)| name.as_str())
+            .collect();
+        match config.name.strip_suffix("%d") {
+            Some(start) => {
+                let without = selected
+                    .into_iter()
+                    .filter(|link| !aliases.by_link.contains_key(*link));
+                let without: Vec<&str> = without.collect();
+                for (at, link) in without.into_iter().enumerate() {
+                    aliases.call(config, link, format!("{start}{at}"), present);
+                }
+            }
+            None => aliases.call_the_only(config, &selected, present),
+        }
+    }
+    aliases
+}
+
+impl Aliases {
+    fn call_the_only(&mut self, config: &LinkAliasConfig, selected: &[&str], present: &Present) {
+        match selected {
+            // The device may come yet.
+            [] => {}
+            [link] => self.call(config, link, config.name.to_string(), present),
+            several => {
+                let why = format!("several links are meant: {}", several.join(", "));
+                self.complain(config, &why);
+            }
+        }
+    }
+
+    fn call(&mut self, config: &LinkAliasConfig, link: &str, alias: String, present: &Present) {
+        let is_link = present.iter().any(|(name, status)| {
+            *name != *link && (*name == alias || status.alt_names.contains(&alias))
+        });
+        let taken: BTreeSet<&String> = self.by_link.values().collect();
+        if let Some(other) = self.by_link.get(link) {
+            let why = format!("{link} is called {other} already");
+            self.complain(config, &why);
+        } else if is_link || taken.contains(&alias) {
+            self.complain(config, &format!("another link is called {alias}"));
+        } else {
+            self.by_link.insert(link.to_owned(), alias);
+        }
+    }
+
+    fn complain(&mut self, config: &LinkAliasConfig, why: &str) {
+        let name = &config.name;
+        self.complaints
+            .push(format!("LinkAliasConfig {name}: {why}"));
+    }
+}
+
+/// The address the device was built with, which does not change when it is bonded.
+pub(super) fn own_address(link: &LinkStatus) -> Vec<u8> {
+    if link.permanent_addr.is_empty() {
+        link.mac()
+    } else {
+        bytes(&link.permanent_addr)
+    }
+}
+
+fn facts(link: &LinkStatus) -> LinkFacts {
+    LinkFacts {
+        index: link.index,
+        kind_of_hardware: number(&link.link_type, LINK_TYPES).unwrap_or(0xffff),
+        // In a bond it has the bond's, and would be another link by it.
+        hardware_addr: if link.master_index == 0 {
+            link.mac()
+        } else {
+            own_address(link)
+        },
+        permanent_addr: bytes(&link.permanent_addr),
+        mtu: link.mtu,
+        kind: link.kind.clone(),
+        bus_path: link.bus_path.clone(),
+        pci_id: link.pci_id.clone(),
+        driver: link.driver.clone(),
+        link_state: link.link_state,
+        alt_names: link.alt_names.clone(),
+    }
+}

@@ -1,0 +1,348 @@
+//! What is to be done for a unit, from what is there.
+
+use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use corten_types::prefix::Prefix;
+
+use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units};
+use crate::wireguard;
+
+/// Every unit's name, links before those that need them.
+pub fn in_order(wanted: &Units) -> Vec<&String> {
+    let mut names: Vec<&String> = wanted.keys().collect();
+    names.sort_by_cached_key(|name| depth(wanted, name, 0));
+    names
+}
+
+/// How many links can stand one on the other: the kernel lets no more (linux/netdevice.h, `MAX_NEST_DEV`).
+const DEEPEST: usize = 8;
+
+/// How many links stand before this one. Links that need each other end at the bound, and wait for ever. Each may
+/// need two, so that more than the bound would be a lot of work, and deeper than the stack.
+fn depth(wanted: &Units, name: &str, so_far: usize) -> usize {
+    let Some(link) = wanted.get(name).and_then(|unit| unit.link.as_ref()) else {
+        return so_far;
+    };
+    if so_far >= DEEPEST {
+        return so_far;
+    }
+    let parent = Some(link.parent_name.as_str()).filter(|parent| !parent.is_empty());
+    let needs = [parent, link.master()].into_iter().flatten();
+    let deeper = needs.map(|needed| depth(wanted, needed, so_far + 1));
+    deeper.max().unwrap_or(so_far)
+}
+
+/// All that decides whether a unit's steps succeed, and whether what it `had` is there still.
+pub fn excerpt(name: &str, unit: Option<&Unit>, had: Option<&Unit>, found: &Found) -> Failed {
+    let link = unit.and_then(|unit| unit.link.as_ref());
+    let parent = link.map(|link| link.parent_name.as_str());
+    let names = [Some(name), parent, link.and_then(LinkSpec::master)];
+    let saw = names.into_iter().flatten().filter_map(|name| {
+        let mut link = found.links.get(name)?.clone();
+        // Peers call from where they are; that helps no change.
+        let peers = link.wireguard.iter_mut();
+        for peer in peers.flat_map(|tunnel| &mut tunnel.settings.peers) {
+            peer.endpoint = None;
+        }
+        Some((name.to_owned(), link))
+    });
+    let is_tunnel = link.is_some_and(|link| link.wireguard.is_some());
+    let others = found.links.iter();
+    let others = others.filter(|(other, _)| is_tunnel && **other != name);
+    let ports = others.filter_map(|(_, link)| Some(link.wireguard.as_ref()?.settings.listen_port));
+    let index = found.links.get(name).map(|link| link.index);
+    let addresses = found.addresses.iter();
+    let addresses = addresses.filter(|((link, _), _)| Some(*link) == index);
+    let own = [unit, had].into_iter().flatten();
+    // What leads nowhere is on no link.
+    let link = index.or(name.is_empty().then_some(0));
+    let routes = own.flat_map(|unit| &unit.routes);
+    let mut routes: Vec<FoundRoute> = routes
+        .filter_map(|route| Some(as_found(link?, route)))
+        .filter(|route| found.routes.contains(route))
+        .collect();
+    routes.sort();
+    routes.dedup();
+    Failed {
+        unit: unit.cloned(),
+        saw: saw.collect(),
+        ports: ports.collect(),
+        addresses: addresses
+            .map(|((_, address), usable)| (*address, *usable))
+            .collect(),
+        routes,
+    }
+}
+
+/// What leads from `before`, what was done for the unit, to `wanted`. What cannot be done yet, as a link is
+/// missing, is left out: it comes when the link does. `mtu` is what the link had of itself.
+///
+/// # Errors
+/// When it can never be done; the text says why.
+pub fn steps(
+    name: &str,
+    before: Option<&Unit>,
+    wanted: Option<&Unit>,
+    mtu: Option<u32>,
+    found: &Found,
+) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    let nothing = Unit::default();
+    let had = before.unwrap_or(&nothing);
+    // A link goes with its spec, also when the specs of its addresses are only about to go.
+    let was_made = had.link.as_ref().is_some_and(|spec| spec.logical);
+    let Some(wanted) = wanted.filter(|unit| unit.link.is_some() || !was_made) else {
+        undo(name, had, mtu, found, &mut steps);
+        return Ok(steps);
+    };
+    let mut link = found.links.get(name).cloned();
+    if let Some(spec) = &wanted.link {
+        if spec.logical {
+            link = make(had.link.as_ref(), spec, link, found, &mut steps)?;
+        }
+        if let Some(there) = &mut link {
+            set(had.link.as_ref(), spec, mtu, found, there, &mut steps);
+        }
+    }
+    if name.is_empty() {
+        routes(0, had, wanted, found, &mut steps);
+    } else if let Some(link) = link {
+        addresses(link.index, had, wanted, found, &mut steps);
+        // The kernel has no routes on a link that is off.
+        if link.is_up {
+            routes(link.index, had, wanted, found, &mut steps);
+        }
+    }
+    Ok(steps)
+}
+
+fn undo(name: &str, had: &Unit, mtu: Option<u32>, found: &Found, steps: &mut Vec<Step>) {
+    let nothing = Unit::default();
+    let Some(link) = found.links.get(name) else {
+        return routes(0, had, &nothing, found, steps);
+    };
+    let spec = had.link.as_ref();
+    if spec.is_some_and(|spec| spec.logical && spec.kind == link.kind) {
+        return steps.push(Step::Delete(name.to_owned()));
+    }
+    routes(link.index, had, &nothing, found, steps);
+    addresses(link.index, had, &nothing, found, steps);
+    if spec.and_then(LinkSpec::master).is_some() && link.master != 0 {
+        steps.push(Step::Master(name.to_owned(), None));
+    }
+    let changed = spec.is_some_and(|spec| spec.mtu != 0 && spec.mtu == link.mtu);
+    if let Some(mtu) = mtu.filter(|mtu| changed && *mtu != link.mtu) {
+        steps.push(Step::Mtu(name.to_owned(), mtu));
+    }
+}
+
+/// Makes the link, anew if it is made differently. Returns it as it will be.
+fn make(
+    had: Option<&LinkSpec>,
+    spec: &LinkSpec,
+    link: Option<FoundLink>,
+    found: &Found,
+    steps: &mut Vec<Step>,
+) -> Result<Option<FoundLink>, String> {
+    let ready = spec.parent_name.is_empty() || found.links.contains_key(&spec.parent_name);
+    if let Some(link) = link {
+        if link.kind != spec.kind {
+            let kind = if link.kind.is_empty() {
+                "device's link"
+            } else {
+                &link.kind
+            };
+            return Err(format!(
+                "cannot make the {} {}: there is a {kind} of that name",
+                spec.kind, spec.name
+            ));
+        }
+        if had.is_some_and(|had| is_made_alike(had, spec)) {
+            return Ok(Some(link));
+        }
+        steps.push(Step::Delete(spec.name.clone()));
+    }
+    if !ready {
+        return Ok(None);
+    }
+    steps.push(Step::Make(Box::new(spec.clone())));
+    let hardware_addr = spec.hardware_addr.map(Vec::from).unwrap_or_default();
+    Ok(Some(FoundLink {
+        kind: spec.kind.to_owned(),
+        hardware_addr,
+        // What a new link takes is known only when it is there; a second round looks.
+        takes_multicast: spec.multicast.unwrap_or(true),
+        mtu: spec.mtu,
+        ..FoundLink::default()
+    }))
+}
+
+/// Whether two are the same but for what can be changed in place.
+fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
+    one.kind == other.kind
+        && one.parent_name == other.parent_name
+        && one.vlan == other.vlan
+        && one.bond_master == other.bond_master
+        && one.bridge_master == other.bridge_master
+        && one.vrf_master == other.vrf_master
+        && one.veth == other.veth
+}
+
+/// Sets what can be changed in place, and notes it on the link.
+fn set(
+    had: Option<&LinkSpec>,
+    spec: &LinkSpec,
+    mtu: Option<u32>,
+    found: &Found,
+    link: &mut FoundLink,
+    steps: &mut Vec<Step>,
+) {
+    let name = || spec.name.clone();
+    let switch = |link: &mut FoundLink, on: bool, steps: &mut Vec<Step>| {
+        if link.is_up != on {
+            steps.push(Step::Up(spec.name.clone(), on));
+            link.is_up = on;
+        }
+    };
+    if let Some(address) = spec.hardware_addr.filter(|own| link.hardware_addr != *own) {
+        // Most drivers refuse it on a link that is on.
+        switch(link, false, steps);
+        steps.push(Step::HardwareAddr(name(), address));
+    }
+    let master = spec.master();
+    let index = master.map(|master| found.links.get(master).map(|link| link.index));
+    match index {
+        Some(Some(index)) if link.master != index => {
+            // A bond takes only links that are off.
+            if !spec.bond_name.is_empty() {
+                switch(link, false, steps);
+            }
+            steps.push(Step::Master(name(), master.map(str::to_owned)));
+        }
+        None if link.master != 0 && had.and_then(LinkSpec::master).is_some() => {
+            steps.push(Step::Master(name(), None));
+        }
+        _ => {}
+    }
+    let was_ours = had.is_some_and(|had| had.mtu != 0 && had.mtu == link.mtu);
+    let own = mtu.filter(|_| was_ours).unwrap_or(link.mtu);
+    let size = if spec.mtu == 0 { own } else { spec.mtu };
+    if size != link.mtu {
+        steps.push(Step::Mtu(name(), size));
+    }
+    if let Some(takes) = spec
+        .multicast
+        .filter(|takes| *takes != link.takes_multicast)
+    {
+        steps.push(Step::Multicast(name(), takes));
+    }
+    if let Some(tunnel) = &spec.wireguard {
+        let had = had.and_then(|had| had.wireguard.as_ref());
+        let change = wireguard::change(had, tunnel, link.wireguard.as_ref());
+        steps.extend(change.map(|change| Step::Wireguard(name(), Box::new(change))));
+    }
+    switch(link, spec.up != Some(false), steps);
+}
+
+fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {
+    let is_there = |address: &AddressSpec| found.addresses.contains_key(&(index, address.address));
+    let missing: Vec<&AddressSpec> = wanted
+        .addresses
+        .iter()
+        .filter(|address| !is_there(address))
+        .collect();
+    let is_wanted = |address: Prefix| wanted.addresses.iter().any(|spec| spec.address == address);
+    let surplus: Vec<&AddressSpec> = had
+        .addresses
+        .iter()
+        .filter(|address| is_there(address) && !is_wanted(address.address))
+        .collect();
+    // An address takes those of its network that came after it along (kernel: ip-sysctl,
+    // promote_secondaries), and IPv6 has one address but once; then it must go first.
+    let in_the_way = |old: &&AddressSpec| {
+        missing.iter().any(|new| {
+            new.address.address == old.address.address
+                || new.address.network() == old.address.network()
+        })
+    };
+    let (first, last): (Vec<&AddressSpec>, Vec<&AddressSpec>) =
+        surplus.into_iter().partition(in_the_way);
+    let remove = |address: &AddressSpec| Step::RemoveAddress(address.clone());
+    steps.extend(first.into_iter().map(remove));
+    let add = |address: &AddressSpec| Step::AddAddress(address.clone());
+    steps.extend(missing.into_iter().map(add));
+    steps.extend(last.into_iter().map(remove));
+}
+
+/// As the kernel shows a route through the link of this index.
+fn as_found(index: u32, route: &RouteSpec) -> FoundRoute {
+    FoundRoute {
+        table: route.table,
+        dst: route.dst,
+        gateway: route.gateway,
+        priority: route.priority,
+        link: index,
+    }
+}
+
+fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {
+    let as_found = |route: &RouteSpec| as_found(index, route);
+    let is_there = |route: &RouteSpec| found.routes.contains(&as_found(route));
+    let changed = |route: &RouteSpec| {
+        let same = |old: &&RouteSpec| as_found(old) == as_found(route);
+        let old = had.routes.iter().find(same);
+        old.is_some_and(|old| (old.src, old.mtu) != (route.src, route.mtu))
+    };
+    // Only ours: the kernel's and other programs' routes are theirs.
+    for route in had.routes.iter().filter(|route| is_there(route)) {
+        let stays = |new: &&RouteSpec| as_found(new) == as_found(route) && !changed(new);
+        if !wanted.routes.iter().any(|new| stays(&new)) {
+            steps.push(Step::RemoveRoute(route.clone()));
+        }
+    }
+    // IPv6 takes a source only when no other machine has it, which takes a second to find out.
+    let waits = |route: &RouteSpec| {
+        let source = route.src.filter(std::net::IpAddr::is_ipv6);
+        source.is_some_and(|source| {
+            let own = found.addresses.iter();
+            !own.into_iter()
+                .any(|((_, prefix), usable)| prefix.address == source && *usable)
+        })
+    };
+    let mut missing: Vec<&RouteSpec> = wanted
+        .routes
+        .iter()
+        .filter(|route| (!is_there(route) || changed(route)) && !waits(route))
+        .collect();
+    // A gateway must be reachable by what is there before.
+    missing.sort_by_key(|route| route.gateway.is_some());
+    steps.extend(
+        missing
+            .into_iter()
+            .map(|route| Step::AddRoute(route.clone())),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_types::network_spec::Layer;
+
+    use super::*;
+    use crate::apply::units;
+    use crate::layers::Specs;
+
+    #[test]
+    fn links_that_need_each_other_are_no_deeper_than_the_bound() {
+        let mut specs = Specs::default();
+        let link = specs.link(Layer::Platform, "b");
+        "b".clone_into(&mut link.bond_name);
+        "b".clone_into(&mut link.parent_name);
+        for number in 0..12 {
+            let member = specs.link(Layer::Platform, &format!("a{number}"));
+            "b".clone_into(&mut member.bond_name);
+        }
+        let wanted = units(specs.links.into_iter(), [].into_iter(), [].into_iter());
+        assert_eq!(depth(&wanted, "b", 0), DEEPEST);
+        assert_eq!(depth(&wanted, "a0", 0), DEEPEST);
+        assert_eq!(in_order(&wanted).len(), 13);
+    }
+}

@@ -1,0 +1,454 @@
+//! The engine on a kernel that is a struct, with refusals.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use corten_types::network_spec::{Bond, Layer, Vlan};
+
+use super::*;
+use crate::layers::{Specs, route};
+use crate::wireguard::tests::take;
+
+pub(super) const LAYER: Layer = Layer::Configuration;
+
+/// A kernel's network, and words of steps it refuses.
+#[derive(Debug, Default)]
+pub(super) struct Fake {
+    pub(super) found: Mutex<Found>,
+    refuses: Mutex<Vec<&'static str>>,
+    /// What it refuses, it would take later.
+    is_busy: Mutex<bool>,
+    taken: Mutex<Vec<String>>,
+}
+
+impl Kernel for Fake {
+    async fn look(&self) -> Result<Found, String> {
+        Ok(self.found.lock().unwrap().clone())
+    }
+
+    async fn perform(&self, step: &Step) -> Result<(), Refusal> {
+        let text = step.to_string();
+        if self
+            .refuses
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|word| text.contains(word))
+        {
+            return Err(Refusal {
+                why: "refused".to_owned(),
+                passes: *self.is_busy.lock().unwrap(),
+            });
+        }
+        self.taken.lock().unwrap().push(text);
+        self.take(step);
+        Ok(())
+    }
+}
+
+impl Fake {
+    /// With links of devices.
+    pub(super) fn with(links: &[&str]) -> Fake {
+        let fake = Fake::default();
+        for name in links {
+            fake.add(name, "");
+        }
+        fake
+    }
+
+    fn add(&self, name: &str, kind: &str) {
+        let mut found = self.found.lock().unwrap();
+        let last = found.links.values().map(|link| link.index).max();
+        let link = FoundLink {
+            index: last.unwrap_or(0) + 1,
+            kind: kind.to_owned(),
+            mtu: 1500,
+            takes_multicast: true,
+            ..FoundLink::default()
+        };
+        found.links.insert(name.to_owned(), link);
+    }
+
+    fn take(&self, step: &Step) {
+        if let Step::Make(spec) = step {
+            return self.add(&spec.name, spec.kind);
+        }
+        let mut found = self.found.lock().unwrap();
+        let found = &mut *found;
+        let index = |found: &Found, name: &str| found.links.get(name).map_or(0, |link| link.index);
+        match step {
+            Step::Delete(name) => {
+                let gone = found.links.remove(name).unwrap().index;
+                found.addresses.retain(|(link, _), _| *link != gone);
+                found.routes.retain(|route| route.link != gone);
+            }
+            Step::Up(name, on) => {
+                let link = found.links.get_mut(name).unwrap();
+                link.is_up = *on;
+                let index = link.index;
+                found.routes.retain(|route| *on || route.link != index);
+            }
+            Step::Wireguard(name, change) => {
+                let link = found.links.get_mut(name).unwrap();
+                take(change, link.wireguard.get_or_insert_default());
+            }
+            Step::Mtu(name, mtu) => found.links.get_mut(name).unwrap().mtu = *mtu,
+            Step::Master(name, master) => {
+                let master = master.as_deref().map_or(0, |master| index(found, master));
+                found.links.get_mut(name).unwrap().master = master;
+            }
+            Step::AddAddress(spec) => {
+                let index = index(found, &spec.link_name);
+                found.addresses.insert((index, spec.address), true);
+            }
+            Step::RemoveAddress(spec) => {
+                let gone = index(found, &spec.link_name);
+                found.addresses.remove(&(gone, spec.address));
+            }
+            Step::AddRoute(spec) | Step::RemoveRoute(spec) => {
+                let route = FoundRoute {
+                    table: spec.table,
+                    dst: spec.dst,
+                    gateway: spec.gateway,
+                    priority: spec.priority,
+                    link: index(found, &spec.out_link_name),
+                };
+                found.routes.remove(&route);
+                if matches!(step, Step::AddRoute(_)) {
+                    found.routes.insert(route);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut self.taken.lock().unwrap())
+    }
+
+    pub(super) fn refuse(&self, words: &[&'static str]) {
+        *self.refuses.lock().unwrap() = words.to_vec();
+    }
+}
+
+pub(super) fn prefix(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix {
+        address: address.parse().unwrap(),
+        length: length.parse().unwrap(),
+    }
+}
+
+pub(super) fn all(specs: &Specs) -> Units {
+    units(
+        specs.links.iter().cloned(),
+        specs.addresses.iter().cloned(),
+        specs.routes.iter().cloned(),
+    )
+}
+
+/// A link with an address and a default route.
+fn eth0(address: &str, gateway: &str) -> Units {
+    let mut specs = Specs::default();
+    specs.link(LAYER, "eth0");
+    specs.address(LAYER, "eth0", prefix(address), 0);
+    let gateway = gateway.parse().unwrap();
+    let everywhere = Prefix::everywhere(gateway);
+    specs
+        .routes
+        .push(route(LAYER, "eth0", everywhere, Some(gateway)));
+    all(&specs)
+}
+
+pub(super) async fn apply_to(fake: &Fake, memory: &mut Memory, wanted: &Units) -> Vec<String> {
+    apply(fake, memory, wanted, Instant::now()).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_there_is_left_alone() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let wanted = eth0("10.0.0.2/24", "10.0.0.1");
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    let expected = [
+        "switch eth0 on",
+        "give 10.0.0.2/24 to eth0",
+        "add the route to 0.0.0.0/0",
+    ];
+    assert_eq!(fake.taken(), expected);
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    assert!(fake.taken().is_empty());
+    // A cable, or a person, took the route away.
+    fake.found.lock().unwrap().routes.clear();
+    apply_to(&fake, &mut memory, &wanted).await;
+    assert_eq!(fake.taken(), ["add the route to 0.0.0.0/0"]);
+}
+
+#[tokio::test]
+async fn what_is_not_wanted_any_more_goes_and_others_things_stay() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    fake.found
+        .lock()
+        .unwrap()
+        .addresses
+        .insert((1, prefix("10.9.9.9/32")), true);
+    apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
+    fake.taken();
+    // In the same network the old address must go first.
+    apply_to(&fake, &mut memory, &eth0("10.0.0.3/24", "10.0.0.1")).await;
+    assert_eq!(
+        fake.taken(),
+        ["take 10.0.0.2/24 from eth0", "give 10.0.0.3/24 to eth0"]
+    );
+    // In another the new one comes first.
+    apply_to(&fake, &mut memory, &eth0("10.1.0.3/24", "10.0.0.1")).await;
+    assert_eq!(
+        fake.taken(),
+        ["give 10.1.0.3/24 to eth0", "take 10.0.0.3/24 from eth0"]
+    );
+    apply_to(&fake, &mut memory, &Units::new()).await;
+    let found = fake.look().await.unwrap();
+    assert!(found.routes.is_empty());
+    assert_eq!(
+        found.addresses.into_keys().collect::<Vec<_>>(),
+        [(1, prefix("10.9.9.9/32"))]
+    );
+}
+
+#[tokio::test]
+async fn a_refused_change_goes_back_to_what_worked() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let good = eth0("10.0.0.2/24", "10.0.0.1");
+    apply_to(&fake, &mut memory, &good).await;
+    let before = fake.look().await.unwrap();
+    fake.taken();
+    fake.refuse(&["add the route"]);
+    let bad = eth0("10.5.0.2/24", "10.6.0.1");
+    let complaints = apply_to(&fake, &mut memory, &bad).await;
+    let [complaint] = complaints.as_slice() else {
+        panic!("{complaints:?}");
+    };
+    // The way back needs the old route again: refused as well here, and told.
+    assert!(complaint.starts_with("cannot add the route to 0.0.0.0/0: refused; and to go back"));
+    fake.refuse(&[]);
+    let mut memory = Memory::default();
+    apply_to(&fake, &mut memory, &good).await;
+    fake.refuse(&["give 10.5.0.2"]);
+    let complaints = apply_to(&fake, &mut memory, &bad).await;
+    assert_eq!(
+        complaints,
+        ["cannot give 10.5.0.2/24 to eth0: refused; back to what worked before"]
+    );
+    assert_eq!(fake.look().await.unwrap(), before);
+    // The same would fail again: it is not tried, so that the network is left in peace.
+    fake.taken();
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(fake.taken().is_empty());
+    // Once something about the link is different, it is.
+    fake.refuse(&[]);
+    fake.found
+        .lock()
+        .unwrap()
+        .links
+        .get_mut("eth0")
+        .unwrap()
+        .mtu = 1400;
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(
+        fake.taken()
+            .contains(&"give 10.5.0.2/24 to eth0".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_less_and_less_often() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
+    fake.taken();
+    fake.refuse(&["give 10.5.0.2"]);
+    *fake.is_busy.lock().unwrap() = true;
+    let wanted = eth0("10.5.0.2/24", "10.5.0.1");
+    let mut now = Instant::now();
+    let refused = |pause: u64| {
+        let what = "cannot give 10.5.0.2/24 to eth0: refused; back to what worked before";
+        [format!("{what}; it is tried again in {pause} s")]
+    };
+    let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+    assert_eq!(all, refused(5));
+    for (pause, next) in [
+        (5, 10),
+        (10, 20),
+        (20, 40),
+        (40, 80),
+        (80, 160),
+        (160, 300),
+        (300, 300),
+    ] {
+        let again = memory.again().unwrap();
+        assert_eq!(again, now + Duration::from_secs(pause));
+        let early = again - Duration::from_millis(1);
+        let nothing = apply(&fake, &mut memory, &wanted, early).await.unwrap();
+        assert!(nothing.is_empty() && fake.taken().is_empty());
+        now = again;
+        let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+        assert_eq!(all, refused(next));
+    }
+    fake.refuse(&[]);
+    now += Duration::from_secs(300);
+    let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
+    assert!(all.is_empty() && memory.again().is_none());
+    let gives = "give 10.5.0.2/24 to eth0".to_owned();
+    assert!(fake.taken().contains(&gives));
+}
+
+#[tokio::test]
+async fn a_route_that_somebody_deletes_comes_back_on_a_link_that_failed_too() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
+    fake.refuse(&["give 10.5.0.2"]);
+    let bad = eth0("10.5.0.2/24", "10.6.0.1");
+    assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
+    let before = fake.look().await.unwrap();
+    assert_eq!(before.routes.len(), 1);
+    // Somebody else's comes, which is nothing to this link.
+    fake.taken();
+    let mut others = before.routes.clone();
+    others.extend(before.routes.iter().cloned().map(|mut route| {
+        route.table = 7;
+        route
+    }));
+    fake.found.lock().unwrap().routes = others;
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(fake.taken().is_empty());
+    fake.found.lock().unwrap().routes.clear();
+    assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
+    assert_eq!(fake.look().await.unwrap(), before);
+    fake.taken();
+    assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
+    assert!(fake.taken().is_empty());
+}
+
+#[tokio::test]
+async fn with_nothing_to_go_back_to_half_is_better_than_none() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    fake.refuse(&["add the route"]);
+    let wanted = eth0("10.0.0.2/24", "10.6.0.1");
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await.len(), 1);
+    assert_eq!(fake.look().await.unwrap().addresses.len(), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_away_stays_known_and_is_tried_again() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    fake.refuse(&["add the route"]);
+    let wanted = eth0("10.0.0.2/24", "10.6.0.1");
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await.len(), 1);
+    fake.refuse(&["take 10.0.0.2"]);
+    *fake.is_busy.lock().unwrap() = true;
+    let (nothing, mut now) = (Units::new(), Instant::now());
+    // The second in a row.
+    for pause in [10, 20] {
+        let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
+        let what = "cannot take 10.0.0.2/24 from eth0: refused";
+        assert_eq!(all, [format!("{what}; it is tried again in {pause} s")]);
+        now = memory.again().unwrap();
+    }
+    fake.refuse(&[]);
+    let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
+    assert!(all.is_empty() && memory.again().is_none());
+    assert!(fake.look().await.unwrap().addresses.is_empty());
+}
+
+fn bond(mode: corten_config::kinds::BondMode) -> Units {
+    let mut specs = Specs::default();
+    for member in ["eth0", "eth1"] {
+        "bond0".clone_into(&mut specs.link(LAYER, member).bond_name);
+    }
+    let vlan = specs.link(LAYER, "a-vlan");
+    (vlan.logical, vlan.kind) = (true, "vlan");
+    "bond0".clone_into(&mut vlan.parent_name);
+    let protocol = "802.1q";
+    vlan.vlan = Some(Vlan { id: 5, protocol });
+    let bond = specs.link(LAYER, "bond0");
+    (bond.logical, bond.kind) = (true, "bond");
+    bond.bond_master = Some(Bond {
+        mode,
+        ..Bond::default()
+    });
+    specs.address(LAYER, "bond0", prefix("10.0.0.2/24"), 0);
+    all(&specs)
+}
+
+#[tokio::test]
+async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() {
+    use corten_config::kinds::BondMode;
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let rr = bond(BondMode::BalanceRr);
+    assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
+    let expected = [
+        "make the bond bond0",
+        "switch bond0 on",
+        "give 10.0.0.2/24 to bond0",
+        "make the vlan a-vlan",
+        "switch a-vlan on",
+        "put eth0 into bond0",
+        "switch eth0 on",
+    ];
+    assert_eq!(fake.taken(), expected);
+    // A card that comes later joins.
+    fake.add("eth1", "");
+    assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
+    assert_eq!(fake.taken(), ["put eth1 into bond0", "switch eth1 on"]);
+    // Another mode is another bond; one that the kernel refuses leaves the old one.
+    let lacp = bond(BondMode::Lacp);
+    assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
+    assert_eq!(fake.taken()[..2], ["remove bond0", "make the bond bond0"]);
+    let found = fake.look().await.unwrap();
+    let bond = found.links["bond0"].index;
+    assert_eq!(
+        (found.links["eth0"].master, found.links["eth1"].master),
+        (bond, bond)
+    );
+    // Gone are the links that were made, and only they.
+    apply_to(&fake, &mut memory, &Units::new()).await;
+    let names: Vec<String> = fake.look().await.unwrap().links.into_keys().collect();
+    assert_eq!(names, ["eth0", "eth1"]);
+}
+
+#[tokio::test]
+async fn a_link_goes_before_its_addresses_specs_do() {
+    use corten_config::kinds::BondMode;
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let mut wanted = bond(BondMode::BalanceRr);
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    for unit in wanted.values_mut() {
+        unit.link = None;
+    }
+    assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
+    assert!(apply_to(&fake, &mut memory, &Units::new()).await.is_empty());
+    let names: Vec<String> = fake.look().await.unwrap().links.into_keys().collect();
+    assert_eq!(names, ["eth0"]);
+}
+
+#[tokio::test]
+async fn a_device_is_not_taken_for_a_link_to_be_made() {
+    let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
+    let wanted = bond(corten_config::kinds::BondMode::Lacp);
+    let why = "cannot make the bond bond0: there is a device's link of that name";
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
+    assert!(!fake.taken().iter().any(|step| step.contains("remove")));
+    // Who takes it out of the config and puts it back hears of it again.
+    apply_to(&fake, &mut memory, &Units::new()).await;
+    assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
+}
+
+#[tokio::test]
+async fn the_mtu_goes_back_to_the_links_own() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let mut specs = Specs::default();
+    specs.link(LAYER, "eth0").mtu = 9000;
+    apply_to(&fake, &mut memory, &all(&specs)).await;
+    assert_eq!(fake.look().await.unwrap().links["eth0"].mtu, 9000);
+    specs.link(LAYER, "eth0").mtu = 0;
+    apply_to(&fake, &mut memory, &all(&specs)).await;
+    assert_eq!(fake.look().await.unwrap().links["eth0"].mtu, 1500);
+}

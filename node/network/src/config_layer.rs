@@ -1,0 +1,356 @@
+//! What the machine config says, in its documents with a kind; the old form is in `old_form.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use corten_config::Document;
+use corten_config::Word as _;
+use corten_config::kinds::{
+    BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
+    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, ResolverConfig, RoutingRuleConfig, RuleAction,
+    StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig, WireguardConfig,
+};
+use corten_config::values::LinkName;
+use corten_types::names::NO_HEADER;
+use corten_types::network::LinkStatus;
+use corten_types::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
+use corten_types::network_rule::{RoutingRule, RoutingRuleSpec};
+use corten_types::network_spec::{
+    AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf,
+    family,
+};
+use corten_types::network_wireguard::Wireguard;
+use corten_types::prefix::Prefix;
+
+use super::alias::aliases;
+use super::default_layer::unsaid;
+use super::host_dns::service_addresses;
+use super::layers::{Specs, hostname, metric, prefix, resolver, route, route_from, time_servers};
+use super::{old_form, wireguard};
+
+pub(super) const LAYER: Layer = Layer::Configuration;
+
+/// The links there are, by name.
+pub type Present = BTreeMap<String, LinkStatus>;
+
+/// What a config says of the network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// In resources.
+    pub specs: Specs,
+    /// Links that are left alone.
+    pub ignored: BTreeSet<String>,
+    /// Lines of `/etc/hosts`: addresses by name.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// What links are called, by their own names.
+    pub aliases: BTreeMap<String, String>,
+    /// What of it could not be followed, for a person.
+    pub complaints: Vec<String>,
+}
+
+/// Reads a config. It may mean links by other names they have, or by what they are like.
+#[must_use]
+pub fn said(document: &Document, present: &Present) -> Said {
+    let aliases = aliases(document, present);
+    let mut present = present.clone();
+    for (name, link) in &mut present {
+        // Those it still has of an earlier config do not count.
+        link.alias = aliases.by_link.get(name).cloned().unwrap_or_default();
+    }
+    let present = &present;
+    let mut said = Said {
+        aliases: aliases.by_link,
+        complaints: aliases.complaints,
+        ..Said::default()
+    };
+    for interface in &document.machine.network.interfaces {
+        old_form::interface(interface, present, &mut said);
+    }
+    let specs = &mut said.specs;
+    links(document, present, specs);
+    tunnels(document, specs);
+    for config in document.all::<DHCPv4Config>() {
+        let name = real_name(&config.name, present);
+        let duid = config.duid_raw.as_deref();
+        specs.link(LAYER, name);
+        specs.operators.push(OperatorSpec {
+            operator: "dhcp4",
+            link_name: name.to_owned(),
+            require_up: true,
+            dhcp: Dhcp {
+                route_metric: metric(config.route_metric),
+                skip_hostname: config.ignore_hostname == Some(true),
+                skip_routes: config.ignore_routes == Some(true),
+                client_identifier: identifier("dhcp4", config.client_identifier, duid),
+            },
+            layer: LAYER,
+        });
+    }
+    for config in document.all::<DHCPv6Config>() {
+        let name = real_name(&config.name, present);
+        let duid = config.duid_raw.as_deref();
+        specs.link(LAYER, name);
+        specs.operators.push(OperatorSpec {
+            operator: "dhcp6",
+            link_name: name.to_owned(),
+            require_up: true,
+            dhcp: Dhcp {
+                route_metric: metric(config.route_metric),
+                skip_hostname: config.ignore_hostname == Some(true),
+                skip_routes: false,
+                client_identifier: identifier("dhcp6", config.client_identifier, duid),
+            },
+            layer: LAYER,
+        });
+    }
+    for config in document.all::<BlackholeRouteConfig>() {
+        specs.routes.push(RouteSpec {
+            priority: metric(config.metric),
+            route_type: "blackhole",
+            scope: "global",
+            ..route(LAYER, "", prefix(config.name), None)
+        });
+    }
+    for address in service_addresses(document) {
+        specs.link(LAYER, "lo");
+        specs.addresses.push(AddressSpec {
+            address: Prefix::host(address),
+            link_name: "lo".to_owned(),
+            family: family(address),
+            // Every node has these: they are not how others reach this one.
+            scope: "host",
+            priority: 0,
+            layer: LAYER,
+        });
+    }
+    let rules = document.all();
+    specs.rules = rules
+        .flat_map(|config| routing_rules(config, present))
+        .collect();
+    names(document, &mut said);
+    said
+}
+
+/// A rule without an address is one for each family.
+fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRuleSpec> {
+    let address = config.src.or(config.dst).map(|cidr| cidr.address);
+    let families = match address {
+        Some(address) => vec![family(address)],
+        None => vec!["inet4", "inet6"],
+    };
+    let name = |link: &Option<LinkName>| {
+        let link = link.as_deref().map(|link| real_name(link, present));
+        link.unwrap_or_default().to_owned()
+    };
+    let fw_mark = config.fw_mark.unwrap_or(0);
+    // A mark alone means all of its bits.
+    let all = if fw_mark == 0 { 0 } else { u32::MAX };
+    let unicast = config.action == RuleAction::Unicast;
+    let rule = |family| RoutingRule {
+        family,
+        src: config.src.map(|cidr| prefix(cidr).network()),
+        dst: config.dst.map(|cidr| prefix(cidr).network()),
+        iif_name: name(&config.iif_name),
+        oif_name: name(&config.oif_name),
+        fw_mark,
+        fw_mask: config.fw_mask.unwrap_or(all),
+        // The others look nowhere.
+        table: config.table.filter(|_| unicast).unwrap_or(0),
+        priority: config.priority,
+        action: config.action.word(),
+    };
+    let spec = |family| RoutingRuleSpec {
+        rule: rule(family),
+        layer: LAYER,
+    };
+    families.into_iter().map(spec).collect()
+}
+
+fn links(document: &Document, present: &Present, specs: &mut Specs) {
+    for config in document.all::<LinkConfig>() {
+        common(specs, real_name(&config.name, present), &config.link);
+    }
+    for config in document.all::<DummyLinkConfig>() {
+        specs.make(
+            LAYER,
+            &config.name,
+            "dummy",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<BondConfig>() {
+        specs.make(
+            LAYER,
+            &config.name,
+            "bond",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        specs.link(LAYER, &config.name).bond_master = Some(Bond::from(config));
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.bond_name = config.name.to_string();
+        }
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<BridgeConfig>() {
+        specs.make(
+            LAYER,
+            &config.name,
+            "bridge",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        specs.link(LAYER, &config.name).bridge_master = Some(Bridge {
+            stp: Enabled {
+                enabled: config.stp.enabled,
+            },
+            vlan: Filtering {
+                filtering_enabled: config.vlan.filtering,
+            },
+        });
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.bridge_slave = Some(master(&config.name));
+        }
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<VLANConfig>() {
+        let link = specs.make(LAYER, &config.name, "vlan", None);
+        real_name(&config.parent, present).clone_into(&mut link.parent_name);
+        link.vlan = Some(Vlan {
+            id: config.vlan_id,
+            protocol: config.vlan_mode.word(),
+        });
+        common(specs, &config.name, &config.link);
+    }
+    for config in document.all::<VethConfig>() {
+        specs.make(LAYER, &config.name, "veth", None);
+        let peer_name = config.peer.name.to_string();
+        specs.link(LAYER, &config.name).veth = Some(Veth { peer_name });
+        common(specs, &config.name, &config.link);
+        // It is there when the other one is made.
+        common(specs, &config.peer.name, &config.peer.link);
+    }
+    for config in document.all::<VRFConfig>() {
+        specs.make(
+            LAYER,
+            &config.name,
+            "vrf",
+            config.hardware_addr.map(|mac| mac.0),
+        );
+        let table = config.table;
+        specs.link(LAYER, &config.name).vrf_master = Some(Vrf { table });
+        for member in &config.links {
+            let member = specs.link(LAYER, real_name(member, present));
+            member.vrf_slave = Some(master(&config.name));
+        }
+        common(specs, &config.name, &config.link);
+    }
+}
+
+fn tunnels(document: &Document, specs: &mut Specs) {
+    for config in document.all::<WireguardConfig>() {
+        tunnel(specs, &config.name, Wireguard::from(config));
+        common(specs, &config.name, &config.link);
+    }
+}
+
+pub(super) fn tunnel(specs: &mut Specs, name: &str, tunnel: Wireguard) {
+    let link = specs.make(LAYER, name, wireguard::KIND, None);
+    link.link_type = NO_HEADER;
+    link.wireguard = Some(tunnel);
+}
+
+pub(super) fn master(name: &str) -> Master {
+    Master {
+        master_name: name.to_owned(),
+    }
+}
+
+fn common(specs: &mut Specs, name: &str, config: &Link) {
+    let link = specs.link(LAYER, name);
+    link.up = config.up;
+    link.mtu = config.mtu.unwrap_or(0);
+    link.multicast = config.multicast;
+    for address in &config.addresses {
+        let priority = address.route_priority.unwrap_or(0);
+        specs.address(LAYER, name, prefix(address.address), priority);
+    }
+    for config in &config.routes {
+        specs.routes.extend(route_from(LAYER, name, config));
+    }
+}
+
+/// Who gives a DUID, and not what is to be said, wants that to be said.
+pub(super) fn identifier(
+    operator: &str,
+    kind: Option<Identifier>,
+    duid: Option<&str>,
+) -> ClientIdentifier {
+    let kind = kind.or(duid.map(|_| Identifier::Duid));
+    ClientIdentifier {
+        client_identifier: kind.map_or(unsaid(operator), Identifier::word),
+        duid: duid.unwrap_or_default().replace(':', ""),
+    }
+}
+
+fn names(document: &Document, said: &mut Said) {
+    let network = &document.machine.network;
+    let name = document.hostname();
+    said.specs.hostname = name.map(|name| hostname(LAYER, name));
+
+    let resolvers = || {
+        document
+            .all::<ResolverConfig>()
+            .map(|config| &config.search_domains)
+    };
+    let by_kind = resolvers().flat_map(|search| &search.domains);
+    let domains = network.search_domains.iter().chain(by_kind);
+    said.specs.resolver = resolver(ResolverSpec {
+        dns_servers: document.nameservers(),
+        layer: LAYER,
+        search_domains: domains.map(ToString::to_string).collect(),
+        no_own_domain: network.disable_search_domain
+            || resolvers().any(|search| search.disable_default),
+    });
+
+    let kinds = || document.all::<TimeSyncConfig>();
+    let servers = kinds().filter_map(|config| config.ntp.as_ref());
+    let servers = servers.flat_map(|ntp| ntp.servers.iter().map(ToString::to_string));
+    let devices = kinds().filter_map(|config| config.ptp.as_ref());
+    let devices = devices.flat_map(|ptp| ptp.devices.iter().map(ToString::to_string));
+    let old = document
+        .machine
+        .time
+        .servers
+        .iter()
+        .map(ToString::to_string);
+    let servers = old.chain(servers).chain(devices).collect();
+    said.specs.time_servers = time_servers(LAYER, servers);
+
+    let old = network.extra_host_entries.iter();
+    let old = old.map(|entry| (entry.ip, &entry.aliases));
+    let by_kind = document.all::<StaticHostConfig>();
+    let by_kind = by_kind.map(|host| (host.name, &host.hostnames));
+    for (address, names) in old.chain(by_kind) {
+        for (address, name) in address
+            .iter()
+            .flat_map(|address| names.iter().map(move |name| (address, name)))
+        {
+            let addresses = said.hosts.entry(name.to_string()).or_default();
+            addresses.push(*address);
+        }
+    }
+}
+
+/// The link's own name, where another one of it is given.
+pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
+    if present.contains_key(name) {
+        return name;
+    }
+    let is_called =
+        |link: &LinkStatus| link.alias == name || link.alt_names.iter().any(|other| other == name);
+    let mut links = present.iter();
+    let found = links.find(|(_, link)| is_called(link));
+    found.map_or(name, |(link, _)| link)
+}

@@ -1,0 +1,159 @@
+//! The addresses that links had by DHCPv6, kept in STATE: after a boot a link asks for the one it had.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use corten_base::console;
+use corten_base::durable;
+
+/// A map, in JSON, from links to their addresses.
+const FILE: &str = "dhcp6.json";
+/// Links it has at most: more are no machine's.
+const MOST: usize = 64;
+/// In bytes; names of links and addresses are short.
+const LONGEST: u64 = 16 * 1024;
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Former {
+    mount_point: PathBuf,
+    /// Held from reading to writing: each link has a client of its own.
+    changing: Arc<Mutex<()>>,
+}
+
+impl Former {
+    /// On a volume that is mounted here, now or later; while there is none nothing is kept.
+    #[must_use]
+    pub fn on_volume(mount_point: &Path) -> Former {
+        Former {
+            mount_point: mount_point.to_owned(),
+            changing: Arc::default(),
+        }
+    }
+
+    /// The address that this link had.
+    #[must_use]
+    pub fn address(&self, link: &str) -> Option<Ipv6Addr> {
+        self.is_kept().then(|| self.read().remove(link)).flatten()
+    }
+
+    /// From now on the link had this one. What cannot be kept is told: the lease holds all the same.
+    pub fn keep(&self, link: &str, address: Ipv6Addr) {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_kept() {
+            return;
+        }
+        let mut all = self.read();
+        if all.insert(link.to_owned(), address) == Some(address) {
+            return;
+        }
+        while all.len() > MOST {
+            let other = all.keys().find(|name| *name != link).cloned();
+            all.remove(&other.unwrap_or_default());
+        }
+        let written = serde_json::to_vec(&all)
+            .map_err(io::Error::from)
+            .and_then(|bytes| durable::replace(&self.mount_point, FILE, &bytes));
+        if let Err(error) = written {
+            console::warn(&format!(
+                "network: the address of {link} is not kept for the next boot: {error}"
+            ));
+        }
+    }
+
+    fn is_kept(&self) -> bool {
+        durable::is_volume(&self.mount_point)
+    }
+
+    /// All that there are. A file that is broken, or somebody else's, has none, and is replaced with the next address.
+    fn read(&self) -> BTreeMap<String, Ipv6Addr> {
+        let path = self.mount_point.join(FILE);
+        let mut bytes = Vec::new();
+        let read =
+            File::open(&path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+        let found = match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
+            Err(error) => Err(error.to_string()),
+            Ok(length) if length as u64 > LONGEST => Err(format!("is longer than {LONGEST} bytes")),
+            Ok(_) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+        };
+        found.unwrap_or_else(|why| {
+            console::warn(&format!(
+                "network: {}, with the addresses of earlier boots, is left alone: {why}",
+                path.display()
+            ));
+            BTreeMap::new()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use corten_base::testing::on_a_volume;
+
+    use super::*;
+
+    const OWN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x50);
+
+    #[test]
+    fn an_address_is_there_at_the_next_boot() {
+        on_a_volume("mode=700", |volume| {
+            let former = Former::on_volume(volume);
+            assert_eq!(former.address("eth0"), None);
+            former.keep("eth0", Ipv6Addr::LOCALHOST);
+            former.keep("eth1", Ipv6Addr::LOCALHOST);
+            former.keep("eth0", OWN);
+            let former = Former::on_volume(volume);
+            assert_eq!(former.address("eth0"), Some(OWN));
+            assert_eq!(former.address("eth1"), Some(Ipv6Addr::LOCALHOST));
+            assert_eq!(former.address("eth2"), None);
+        });
+    }
+
+    #[test]
+    fn nothing_is_kept_beside_a_volume() {
+        let directory = tempfile::tempdir().unwrap();
+        let former = Former::on_volume(directory.path());
+        former.keep("eth0", OWN);
+        assert_eq!(former.address("eth0"), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_not_its_own_is_ignored_and_replaced() {
+        on_a_volume("mode=700", |volume| {
+            let former = Former::on_volume(volume);
+            let long = format!("{{\"eth0\":\"{OWN}\"}}{}", " ".repeat(16 * 1024));
+            for text in ["", "[]", "{\"eth0\":\"10.0.0.1\"}", "{\"eth0\":", &long] {
+                fs::write(volume.join(FILE), text).unwrap();
+                assert_eq!(former.address("eth0"), None, "{text}");
+                former.keep("eth0", OWN);
+                assert_eq!(former.address("eth0"), Some(OWN), "{text}");
+            }
+            fs::remove_file(volume.join(FILE)).unwrap();
+            fs::create_dir(volume.join(FILE)).unwrap();
+            former.keep("eth0", OWN);
+            assert_eq!(former.address("eth0"), None);
+        });
+    }
+
+    #[test]
+    fn no_more_links_are_kept_than_a_machine_has() {
+        on_a_volume("mode=700", |volume| {
+            let former = Former::on_volume(volume);
+            for number in 0..MOST + 10 {
+                former.keep(&format!("eth{number}"), OWN);
+            }
+            assert_eq!(former.read().len(), MOST);
+            former.keep("a", OWN);
+            assert_eq!(former.address("a"), Some(OWN));
+            assert!(fs::metadata(volume.join(FILE)).unwrap().len() < LONGEST);
+        });
+    }
+}

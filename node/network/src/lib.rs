@@ -1,0 +1,169 @@
+//! What the network shall be and how it becomes that; the controllers in `controllers/network` call it.
+//!
+//! Layers say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
+//! `lease`, `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in
+//! `dhcp`, `solicit`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and `former` and the files
+//! `kernel.rs` is pure.
+
+mod alias;
+pub mod apply;
+mod bond;
+pub mod cmdline_layer;
+pub mod config_layer;
+pub mod default_layer;
+pub mod dhcp;
+#[cfg(test)]
+mod dhcp_hostile_tests;
+pub mod ethtool;
+pub mod files;
+pub mod firewall;
+pub mod former;
+mod generic;
+pub mod host_dns;
+mod host_dns_tcp;
+#[cfg(test)]
+mod host_dns_tests;
+pub mod identity;
+mod ip_param;
+pub mod layers;
+#[cfg(test)]
+mod layers_tests;
+mod lease;
+mod netlink;
+mod old_form;
+pub mod platform_layer;
+#[cfg(test)]
+mod platform_layer_tests;
+mod refusal;
+pub mod rules;
+pub mod seed;
+mod solicit;
+#[cfg(test)]
+mod tests;
+pub mod wireguard;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use corten_resources::{Pointer, Start, Store};
+use tokio::sync::watch;
+
+use corten_base::cmdline::Cmdline;
+use corten_base::console;
+use corten_base::panics::again;
+use corten_types::network::{HostnameStatus, NodeAddress};
+
+/// What the network starts from; nothing is done before there is one.
+#[derive(Debug)]
+pub struct Setup {
+    /// The kernel's parameters.
+    pub cmdline: Cmdline,
+    /// The node's name while nobody names it.
+    pub default_hostname: String,
+    /// The directory for name files.
+    pub names: PathBuf,
+}
+
+impl Setup {
+    /// Waits for it; `None` when there will be none.
+    pub async fn wait(setup: &mut watch::Receiver<Option<Arc<Setup>>>) -> Option<Arc<Setup>> {
+        setup.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
+
+/// What the network has come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The node's name.
+    pub hostname: String,
+    /// Addresses others can reach it by, IPv4 first.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A handle: cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Network {
+    status: watch::Receiver<Status>,
+}
+
+impl Network {
+    /// Follows what the controllers find, and tells of it on the console.
+    #[must_use]
+    pub fn follow(store: &Store) -> Network {
+        let (publisher, status) = watch::channel(Status::default());
+        // Whoever writes them may come later.
+        let known = store.register::<NodeAddress>();
+        if let Err(error) = known.and_then(|()| store.register::<HostnameStatus>()) {
+            console::error(&format!("network: cannot be followed: {error}"));
+        }
+        let store = store.clone();
+        tokio::spawn(async move { again(|| publish_all(&store, &publisher)).await });
+        Network { status }
+    }
+
+    /// The network now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// Waits until somebody can reach this node.
+    pub async fn reachable(&self) {
+        let _ = self
+            .status
+            .clone()
+            .wait_for(|status| !status.addresses.is_empty())
+            .await;
+    }
+}
+
+async fn publish_all(store: &Store, publisher: &watch::Sender<Status>) {
+    let addresses = Pointer::of::<NodeAddress>(NodeAddress::CURRENT);
+    let name = Pointer::of::<HostnameStatus>(HostnameStatus::ID);
+    loop {
+        let (Ok(mut addresses), Ok(mut name)) = (
+            store.watch(&addresses, Start::Now),
+            store.watch(&name, Start::Now),
+        ) else {
+            return;
+        };
+        publish(publisher, status_in(store));
+        // A watcher that fell behind ends, and is made anew.
+        while tokio::select! {
+            event = addresses.next() => event.is_some(),
+            event = name.next() => event.is_some(),
+        } {
+            publish(publisher, status_in(store));
+        }
+    }
+}
+
+fn status_in(store: &Store) -> Status {
+    let name = store.get_as::<HostnameStatus>(HostnameStatus::ID);
+    let current = store.get_as::<NodeAddress>(NodeAddress::CURRENT);
+    let mut addresses: Vec<IpAddr> = current.iter().flat_map(|current| current.ips()).collect();
+    addresses.dedup();
+    Status {
+        hostname: name.map(|name| name.full()).unwrap_or_default(),
+        addresses,
+    }
+}
+
+fn publish(publisher: &watch::Sender<Status>, status: Status) {
+    publisher.send_if_modified(|old| {
+        for address in &status.addresses {
+            if !old.addresses.contains(address) {
+                console::say(&format!("network: address {address}"));
+            }
+        }
+        for address in &old.addresses {
+            if !status.addresses.contains(address) {
+                console::say(&format!("network: address {address} is gone"));
+            }
+        }
+        let modified = *old != status;
+        *old = status;
+        modified
+    });
+}

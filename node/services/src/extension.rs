@@ -1,0 +1,268 @@
+//! Services that extensions bring, as declarations.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
+use corten_extension::service::{self, Dependency, ROOTS, Service};
+use corten_sys::child::CapabilitySet;
+use uuid::Uuid;
+
+use super::table::{BACKOFF, READY};
+use super::{CONTAINERD, Condition, Container, Id, Mount, Root, Runner, ServiceSpec};
+use crate::supervisor::limits::{Limits, Restart};
+
+/// Where the files are that the machine config gives to them.
+pub const FILES: &str = "/run/extensions";
+
+/// Their cgroups are below it, each by its name in the extension.
+pub const EXTENSIONS_CGROUP: &str = "system/extensions";
+
+/// Namespace of the names of those files (random, ours).
+const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c39e);
+/// The reference's number.
+const OOM_SCORE_ADJ: i32 = -600;
+const STOP: Duration = Duration::from_secs(10);
+const PREFIX: &str = "ext-";
+/// What mount points do that are not said to do otherwise: see the node's later mounts, and show it none.
+const PROPAGATION: &str = "rslave";
+
+/// The service's name in the API.
+#[must_use]
+pub fn id(name: &str) -> Id {
+    format!("{PREFIX}{name}").into()
+}
+
+/// Whether this is the name of an extension's service.
+#[must_use]
+pub fn is_one(id: &str) -> bool {
+    id.starts_with(PREFIX)
+}
+
+/// The declaration of an extension's service, with what the machine config has for it.
+#[must_use]
+pub fn declare(service: &Service, config: Option<&ExtensionServiceConfig>) -> ServiceSpec {
+    let (depends_on, needs) = awaited(service);
+    ServiceSpec {
+        id: id(&service.name),
+        runner: Runner::Container(Box::new(container(service, config))),
+        depends_on,
+        needs,
+        limits: limits(match service.restart {
+            service::Restart::Always => Restart::Always,
+            service::Restart::UntilSuccess => Restart::UntilSuccess,
+            service::Restart::Never => Restart::Never,
+        }),
+        oom_score_adj: OOM_SCORE_ADJ,
+        cgroup: format!("{EXTENSIONS_CGROUP}/{}", service.name),
+    }
+}
+
+/// In place of a declaration that cannot be used, so that the list of services tells of it and why.
+#[must_use]
+pub fn unusable(name: &str, why: String) -> ServiceSpec {
+    ServiceSpec {
+        id: id(name),
+        runner: Runner::Unusable(why),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: limits(Restart::Never),
+        oom_score_adj: OOM_SCORE_ADJ,
+        cgroup: String::new(),
+    }
+}
+
+/// Where a file of the config is. Another content is another name, and so another declaration.
+#[must_use]
+pub fn file_path(name: &str, file: &ExtensionFile) -> PathBuf {
+    let content = file.content.expose().as_bytes();
+    let unique = Uuid::new_v5(&FILE_NAMES, content).simple().to_string();
+    Path::new(FILES).join(name).join(unique)
+}
+
+fn limits(restart: Restart) -> Limits {
+    Limits {
+        ready: Some(READY),
+        // Their declarations have no word for it.
+        health: None,
+        stop: STOP,
+        restart,
+        backoff: BACKOFF,
+    }
+}
+
+fn awaited(service: &Service) -> (Vec<Id>, Vec<Condition>) {
+    let mut depends_on: Vec<Id> = vec![CONTAINERD.into()];
+    let mut needs = Vec::new();
+    for dependency in &service.depends {
+        match dependency {
+            // The reference has two of them.
+            Dependency::Service(id) if id == "cri" => {}
+            Dependency::Service(id) => depends_on.push(id.as_str().into()),
+            Dependency::Path(path) => needs.push(Condition::Path(path.into())),
+            Dependency::Network(parts) => {
+                needs.extend(parts.iter().map(|part| Condition::Network(*part)));
+            }
+            Dependency::Time => needs.push(Condition::Time),
+            Dependency::Configuration => needs.push(Condition::Configuration(service.name.clone())),
+        }
+    }
+    (depends_on, needs)
+}
+
+fn container(service: &Service, config: Option<&ExtensionServiceConfig>) -> Container {
+    let declared = &service.container;
+    let security = &declared.security;
+    let mut mounts: Vec<Mount> = declared.mounts.iter().map(mount).collect();
+    let mut environment = declared.environment.clone();
+    if let Some(config) = config {
+        let files = config.config_files.iter();
+        mounts.extend(files.map(|file| file_mount(&service.name, file)));
+        environment.extend(config.environment.iter().map(ToString::to_string));
+    }
+    let mut args = vec![declared.entrypoint.clone()];
+    args.extend(declared.args.iter().cloned());
+    let file = &declared.environment_file;
+    Container {
+        root: Root::Directory(Path::new(ROOTS).join(&service.name)),
+        writable_root: security.writeable_rootfs,
+        host_processes: false,
+        writable_sysfs: security.writeable_sysfs,
+        args,
+        environment,
+        environment_file: (!file.is_empty()).then(|| file.into()),
+        mounts,
+        masked_paths: security.masked_paths.clone(),
+        readonly_paths: security.readonly_paths.clone(),
+        propagation: match security.rootfs_propagation.as_str() {
+            "" => PROPAGATION.to_owned(),
+            named => named.to_owned(),
+        },
+        uid: 0,
+        // It is part of the image, and may be a driver's other half; what containerd has not, it has not.
+        capabilities: CapabilitySet::all()
+            .difference(CapabilitySet::SYS_MODULE)
+            .difference(CapabilitySet::SYS_BOOT),
+        memory_max: None,
+        log_to_console: service.log_to_console,
+    }
+}
+
+fn mount(mount: &service::Mount) -> Mount {
+    Mount {
+        destination: mount.destination.clone(),
+        source: mount.source.clone(),
+        kind: mount.kind.clone(),
+        options: mount.options.clone(),
+    }
+}
+
+fn file_mount(name: &str, file: &ExtensionFile) -> Mount {
+    Mount {
+        destination: file.mount_path.to_string(),
+        source: file_path(name, file).display().to_string(),
+        kind: "bind".to_owned(),
+        options: ["bind", "ro", "nosuid", "nodev", "noexec"]
+            .map(str::to_owned)
+            .to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_base::sample;
+    use corten_extension::service::NetworkPart;
+
+    use super::*;
+
+    const YAML: &str = "name: ups
+container:
+  entrypoint: /upsmon
+  args: [-F]
+  environment: [A=1]
+  environmentFile: /var/ups.env
+  mounts: [{source: /dev, destination: /dev, type: bind, options: [rbind, rw]}]
+  security: {writeableRootfs: true, maskedPaths: []}
+depends:
+  - service: cri
+  - service: machined
+  - service: udevd
+  - path: /dev/ups
+  - network: [addresses, hostname]
+  - time: true
+  - configuration: true
+restart: untilSuccess
+";
+
+    fn service() -> Service {
+        Service::parse(YAML.as_bytes()).unwrap()
+    }
+
+    fn parts(spec: &ServiceSpec) -> &Container {
+        let Runner::Container(container) = &spec.runner else {
+            panic!("{spec:?}")
+        };
+        container
+    }
+
+    #[test]
+    fn a_file_of_an_extension_becomes_a_declaration() {
+        let spec = declare(&service(), None);
+        assert_eq!(&*spec.id, "ext-ups");
+        assert_eq!(spec.cgroup, "system/extensions/ups");
+        assert_eq!(
+            (spec.oom_score_adj, spec.limits.restart),
+            (-600, Restart::UntilSuccess)
+        );
+        let depends_on: [Id; 3] = ["containerd", "machined", "udevd"].map(Id::from);
+        assert_eq!(spec.depends_on, depends_on);
+        assert_eq!(
+            spec.needs,
+            [
+                Condition::Path("/dev/ups".into()),
+                Condition::Network(NetworkPart::Addresses),
+                Condition::Network(NetworkPart::Hostname),
+                Condition::Time,
+                Condition::Configuration("ups".to_owned()),
+            ]
+        );
+        let container = parts(&spec);
+        let root = Root::Directory("/usr/local/lib/containers/ups".into());
+        assert_eq!(container.root, root);
+        assert_eq!(container.args, ["/upsmon", "-F"]);
+        assert_eq!(
+            container.environment_file.as_deref(),
+            Some(Path::new("/var/ups.env"))
+        );
+        assert!(container.writable_root && !container.writable_sysfs);
+        assert_eq!(
+            (&container.masked_paths, &container.readonly_paths),
+            (&Some(vec![]), &None)
+        );
+        assert_eq!(container.propagation, "rslave");
+        for withheld in [CapabilitySet::SYS_MODULE, CapabilitySet::SYS_BOOT] {
+            assert!(!container.capabilities.contains(withheld));
+        }
+    }
+
+    #[test]
+    fn the_machine_config_adds_files_and_variables_and_changes_the_declaration() {
+        let with = |content: &str| {
+            let document = sample::kind(&format!(
+                "ExtensionServiceConfig\nname: ups\nenvironment: [B=2]\n\
+                 configFiles: [{{content: {content}, mountPath: /etc/ups.conf}}]"
+            ));
+            let config = document.all::<ExtensionServiceConfig>().next().cloned();
+            declare(&service(), config.as_ref())
+        };
+        let spec = with("one");
+        let container = parts(&spec);
+        assert_eq!(container.environment, ["A=1", "B=2"]);
+        let file = container.mounts.last().unwrap();
+        assert_eq!(file.destination, "/etc/ups.conf");
+        assert!(file.source.starts_with("/run/extensions/ups/"), "{file:?}");
+        assert!(file.options.contains(&"ro".to_owned()));
+        assert_eq!(with("one"), spec);
+        assert_ne!(with("two"), spec);
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a service that is up still works: a question that a working one answers. Nobody waits for the answer
+//! but the task that asks, and it no longer than the declaration says.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic_prost::ProstCodec;
+
+use corten_base::unix;
+use corten_resources::controller::with_causes as describe;
+
+/// What a web server answers that is well (RFC 9110, section 15.3.1).
+const OK: &[u8] = b"200";
+/// The method and the answer of gRPC's health service (grpc/health/v1/health.proto).
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const SERVING: i32 = 1;
+/// Until a question is asked again that could not be asked.
+const AGAIN: Duration = Duration::from_secs(1);
+
+type Trouble = Box<dyn Error + Send + Sync>;
+
+/// How a service is asked, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// The question.
+    pub probe: Probe,
+    /// From when the service is up to the first question.
+    pub initial_delay: Duration,
+    /// From an answer, or the lack of one, to the next question.
+    pub interval: Duration,
+    /// For an answer.
+    pub timeout: Duration,
+    /// So many bad answers in a row, and it starts anew; `None`: however many, it is left alone.
+    pub restart_after: Option<u32>,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probe {
+    /// Whoever listens here notices that a caller comes and hangs up. The kernel alone lets callers come, also
+    /// to a program that hangs.
+    Tcp(SocketAddr),
+    /// The same of a socket in the file system.
+    Unix(PathBuf),
+    /// The web server at the address answers 200 to a GET of the path.
+    Http(SocketAddr, &'static str),
+    /// The health service of gRPC behind this socket says that everything serves.
+    Grpc(PathBuf),
+}
+
+impl HealthCheck {
+    /// Asks once.
+    ///
+    /// # Errors
+    /// The service gives no answer in time, or a bad one, for a person.
+    pub async fn run(&self) -> Result<(), String> {
+        loop {
+            match timeout(self.timeout, self.probe.ask()).await {
+                Ok(Ok(())) => return Ok(()),
+                // What machined lacks says nothing of the service.
+                Ok(Err(error)) if cannot_ask(&*error) => sleep(AGAIN).await,
+                Ok(Err(error)) => return Err(describe(&*error)),
+                Err(_) => return Err(format!("no answer within {:?}", self.timeout)),
+            }
+        }
+    }
+}
+
+impl Probe {
+    async fn ask(&self) -> Result<(), Trouble> {
+        match self {
+            Probe::Tcp(address) => hang_up(TcpStream::connect(address).await?).await,
+            Probe::Unix(socket) => hang_up(UnixStream::connect(socket).await?).await,
+            Probe::Http(address, path) => return get(*address, path).await,
+            Probe::Grpc(socket) => return serves(socket).await,
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the other side shows that it has noticed, in whatever way.
+async fn hang_up(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    // An error is its hanging up first.
+    let _ = stream.shutdown().await;
+    let _ = stream.read(&mut [0]).await;
+}
+
+async fn get(address: SocketAddr, path: &str) -> Result<(), Trouble> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    // RFC 9112, section 4: the version, a space, three digits.
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).await?;
+    match start.strip_prefix(b"HTTP/1.1 ") {
+        Some(status) if status == OK => Ok(()),
+        Some(status) => Err(format!("it answers with status {}", status.escape_ascii()).into()),
+        None => Err("it does not speak HTTP".into()),
+    }
+}
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Question {
+    /// Empty: all.
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Answer {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+async fn serves(socket: &Path) -> Result<(), Trouble> {
+    let mut client = Grpc::new(unix::connect(socket).await?);
+    client.ready().await?;
+    let codec = ProstCodec::<Question, Answer>::default();
+    let question = Request::new(Question::default());
+    let path = PathAndQuery::from_static(CHECK);
+    let answer = client.unary(question, path, codec).await?.into_inner();
+    if answer.status == SERVING {
+        return Ok(());
+    }
+    Err(format!("it says that it does not serve (status {})", answer.status).into())
+}
+
+/// Whether it was for want of descriptors or memory.
+fn cannot_ask(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let errno = error.downcast_ref().and_then(Errno::from_io_error);
+        if matches!(
+            errno,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
+        ) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

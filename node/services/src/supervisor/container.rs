@@ -1,0 +1,315 @@
+//! A container of the node's own, which is containerd's child: a task follows it from its start to its end,
+//! also over a restart of containerd, and tells the shell.
+
+use std::fmt;
+use std::fs::DirBuilder;
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use corten_base::panics::caught;
+use corten_base::regular;
+use corten_sys::process::{Exit, Signal};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status};
+
+use super::policy::Event;
+use super::{Places, logs};
+use crate::{Container, Id, ServiceSpec};
+
+/// Until containerd, which does not answer, is asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// For containerd to do what takes it no time when it is well.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where programs of containers are looked for.
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Of a file of variables, in bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// What runs containers. It may be away at any moment, which is an error other than `NOT_FOUND`; what it runs
+/// goes on meanwhile.
+#[async_trait]
+pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// Starts a container, or takes over the one that runs by this very bundle. Whatever else there is of its
+    /// name is ended and removed first.
+    async fn start(&self, id: &str, bundle: &Bundle) -> Result<Started, Status>;
+    /// Waits until the container's first process has ended, and returns its exit code: 128 and the signal's
+    /// number when a signal ended it. `NOT_FOUND`: there is no such container.
+    async fn wait(&self, id: &str) -> Result<i32, Status>;
+    /// Signals the container: its first process, or with SIGKILL all of them.
+    async fn signal(&self, id: &str, signal: Signal) -> Result<(), Status>;
+    /// Ends and removes the container, if there is one. All it said has been passed on then.
+    async fn remove(&self, id: &str) -> Result<(), Status>;
+}
+
+/// Everything a container is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    /// As declared.
+    pub container: Container,
+    /// All it has of `NAME=value`; the last of a name counts.
+    pub environment: Vec<String>,
+    /// `/proc/<pid>/oom_score_adj`.
+    pub oom_score_adj: i32,
+    /// Its cgroup, below the root of the hierarchy.
+    pub cgroup: String,
+    /// A directory over its root, for mount points and what it writes.
+    pub upper: PathBuf,
+    /// An empty directory beside it, for the kernel (overlayfs, "workdir").
+    pub work: PathBuf,
+    /// A FIFO that is read.
+    pub output: PathBuf,
+}
+
+/// A container that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    /// Its first process.
+    pub pid: u32,
+    /// It ran already.
+    pub taken_over: bool,
+}
+
+/// The shell's hold on a container.
+#[derive(Debug)]
+pub(super) struct Handle {
+    signals: mpsc::UnboundedSender<Signal>,
+    pid: Arc<OnceLock<u32>>,
+}
+
+impl Handle {
+    /// Signals it, as soon as containerd can be reached. What is still being started is given up.
+    pub(super) fn signal(&self, signal: Signal) {
+        // It may have ended meanwhile.
+        let _ = self.signals.send(signal);
+    }
+
+    /// Its first process, once it is started.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid.get().copied()
+    }
+}
+
+/// Starts a container; what becomes of it is told.
+pub(super) fn start(
+    spec: &ServiceSpec,
+    container: &Container,
+    places: &Places,
+    logs: &logs::Sender,
+    runtime: Arc<dyn Runtime>,
+    told: mpsc::UnboundedSender<(Id, Event)>,
+) -> Handle {
+    let pid = Arc::new(OnceLock::new());
+    let follower = Follower {
+        id: spec.id.clone(),
+        container: container.clone(),
+        oom_score_adj: spec.oom_score_adj,
+        cgroup: spec.cgroup.clone(),
+        directory: places.containers.join(&*spec.id),
+        logs: logs.clone(),
+        runtime,
+        told,
+        pid: pid.clone(),
+    };
+    let (signals, heard) = mpsc::unbounded_channel();
+    tokio::spawn(follower.run(heard));
+    Handle { signals, pid }
+}
+
+struct Follower {
+    id: Id,
+    container: Container,
+    oom_score_adj: i32,
+    cgroup: String,
+    directory: PathBuf,
+    logs: logs::Sender,
+    runtime: Arc<dyn Runtime>,
+    told: mpsc::UnboundedSender<(Id, Event)>,
+    pid: Arc<OnceLock<u32>>,
+}
+
+impl Follower {
+    async fn run(self, signals: mpsc::UnboundedReceiver<Signal>) {
+        let event = match caught(self.follow(signals)).await {
+            Ok(Ok(exit)) => Event::Exited(exit),
+            Ok(Err(why)) => Event::Failed(why),
+            // The container may run on; the next start takes it over.
+            Err(panicked) => Event::Failed(format!("following it: {panicked}")),
+        };
+        self.tell(event);
+    }
+
+    fn tell(&self, event: Event) {
+        // The shell ends only with machined.
+        let _ = self.told.send((self.id.clone(), event));
+    }
+
+    async fn follow(&self, mut signals: mpsc::UnboundedReceiver<Signal>) -> Result<Exit, String> {
+        let bundle = tokio::select! {
+            bundle = self.bundle() => bundle?,
+            Some(signal) = signals.recv() => return Ok(Exit::Signal(signal.as_raw())),
+        };
+        let writer = self
+            .pump(&bundle.output)
+            .map_err(|error| format!("cannot read its output: {error}"))?;
+        let outcome = tokio::select! {
+            started = self.start(&bundle) => match started {
+                Ok(started) => {
+                    // There is one start to a follower.
+                    let _ = self.pid.set(started.pid);
+                    self.tell(Event::Ready(self.say(started)));
+                    self.until_end(&mut signals).await
+                }
+                Err(status) => Err(status.message().to_owned()),
+            },
+            Some(signal) = signals.recv() => Ok(Exit::Signal(signal.as_raw())),
+        };
+        // What is left when this fails is removed before the next start.
+        let _ = timeout(PATIENCE, self.runtime.remove(&self.id)).await;
+        // Now the output's reader finds its end.
+        drop(writer);
+        outcome
+    }
+
+    /// That containerd is away for a moment says nothing of the container: it may even have started it. The
+    /// policy's patience ends what takes too long.
+    async fn start(&self, bundle: &Bundle) -> Result<Started, Status> {
+        loop {
+            match self.runtime.start(&self.id, bundle).await {
+                Err(status) if status.code() == Code::Unavailable => sleep(AGAIN).await,
+                other => return other,
+            }
+        }
+    }
+
+    fn say(&self, started: Started) -> String {
+        let Started { pid, taken_over } = started;
+        let id = &self.id;
+        let did = if taken_over { "Took over" } else { "Started" };
+        format!("{did} task {id} (PID {pid}) for container {id}")
+    }
+
+    async fn until_end(
+        &self,
+        signals: &mut mpsc::UnboundedReceiver<Signal>,
+    ) -> Result<Exit, String> {
+        let mut unsent = None;
+        loop {
+            if let Some(signal) = unsent {
+                let sent = timeout(PATIENCE, self.runtime.signal(&self.id, signal)).await;
+                if matches!(sent, Ok(Ok(()))) {
+                    unsent = None;
+                }
+            }
+            tokio::select! {
+                ended = self.runtime.wait(&self.id) => match ended {
+                    Ok(code) => return Ok(Exit::Code(code)),
+                    Err(status) if status.code() == Code::NotFound => {
+                        return Err("the container is gone, nobody knows how".to_owned());
+                    }
+                    // The container goes on without containerd, which is started again.
+                    Err(_) => sleep(AGAIN).await,
+                },
+                Some(signal) = signals.recv() => unsent = Some(signal),
+                () = sleep(AGAIN), if unsent.is_some() => {}
+            }
+        }
+    }
+
+    async fn bundle(&self) -> Result<Bundle, String> {
+        let (upper, work) = (self.directory.join("upper"), self.directory.join("work"));
+        let output = self.directory.join("output");
+        make(&self.directory, 0o700)
+            .and_then(|()| make(&upper, 0o755))
+            .and_then(|()| make(&work, 0o700))
+            .and_then(|()| make_fifo(&output))
+            .map_err(|error| format!("{}: {error}", self.directory.display()))?;
+        let mut environment = vec![PATH.to_owned()];
+        environment.extend(self.container.environment.iter().cloned());
+        if let Some(file) = &self.container.environment_file {
+            let path = file.clone();
+            // It may be on a file system that does not answer.
+            let read = spawn_blocking(move || read_environment(&path)).await;
+            let more = read
+                .map_err(io::Error::other)
+                .flatten()
+                .map_err(|error| format!("variables of {}: {error}", file.display()))?;
+            environment.extend(more);
+        }
+        Ok(Bundle {
+            container: self.container.clone(),
+            environment,
+            oom_score_adj: self.oom_score_adj,
+            cgroup: self.cgroup.clone(),
+            upper,
+            work,
+            output,
+        })
+    }
+
+    /// Reads the FIFO until it has no writer: neither the container, nor who holds what this returns.
+    fn pump(&self, fifo: &Path) -> io::Result<pipe::Sender> {
+        let reader = pipe::OpenOptions::new().open_receiver(fifo)?;
+        let writer = pipe::OpenOptions::new().open_sender(fifo)?;
+        let aloud = self.container.log_to_console;
+        tokio::spawn(logs::pump(
+            self.id.clone(),
+            reader,
+            self.logs.clone(),
+            aloud,
+        ));
+        Ok(writer)
+    }
+}
+
+fn make(directory: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(directory)
+}
+
+/// A FIFO that is there may be one a running container writes to.
+pub fn make_fifo(path: &Path) -> io::Result<()> {
+    match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+        Err(Errno::EXIST) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lines `NAME=value`; empty ones and those that begin with `#` are passed over.
+fn read_environment(path: &Path) -> io::Result<Vec<String>> {
+    let mut text = String::new();
+    let mut file = regular::open(path, true)?.take(LARGEST_FILE);
+    file.read_to_string(&mut text)?;
+    // It may grow while it is read, or have no size.
+    if file.limit() == 0 {
+        let what = format!("it has {LARGEST_FILE} bytes or more");
+        return Err(io::Error::other(what));
+    }
+    let mut found = Vec::new();
+    for (number, line) in text.lines().map(str::trim).enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let name = line.split_once('=').map_or("", |(name, _)| name);
+        if name.is_empty() || line.contains('\0') {
+            let what = format!("line {} is not NAME=value", number + 1);
+            return Err(io::Error::other(what));
+        }
+        found.push(line.to_owned());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+#[path = "container_tests.rs"]
+mod tests;

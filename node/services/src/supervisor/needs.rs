@@ -1,0 +1,74 @@
+//! What a service waits for before it starts: other services, and conditions that others of machined tell.
+
+use std::collections::HashMap;
+
+use crate::{Condition, ServiceSpec};
+
+/// What is known of conditions; one that nobody spoke of does not hold.
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<Condition, Result<(), String>>);
+
+impl Known {
+    /// Takes over what was told. Returns whether there is a new reason to wait.
+    pub(super) fn learn(&mut self, condition: Condition, holds: Result<(), String>) -> bool {
+        let waits = holds.is_err();
+        let before = self.0.get(&condition);
+        let news = waits && before != Some(&holds);
+        self.0.insert(condition, holds);
+        news
+    }
+
+    /// What keeps the service from starting, for a person; nothing when it can.
+    pub(super) fn missing(&self, spec: &ServiceSpec, is_up: impl Fn(&str) -> bool) -> Vec<String> {
+        let services = spec.depends_on.iter().filter(|id| !is_up(id));
+        let services = services.map(|id| format!("service {id:?} to be \"up\""));
+        let conditions = spec
+            .needs
+            .iter()
+            .filter_map(|condition| match self.0.get(condition) {
+                Some(Ok(())) => None,
+                Some(Err(why)) => Some(format!("{condition} ({why})")),
+                None => Some(condition.to_string()),
+            });
+        services.chain(conditions).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiMode, trustd};
+
+    #[test]
+    fn a_service_starts_when_everything_is_there_and_tells_what_is_not() {
+        let mut known = Known::default();
+        let spec = ServiceSpec {
+            depends_on: vec!["udevd".into()],
+            ..trustd()
+        };
+        let nobody = |_: &str| false;
+        let all = |_: &str| true;
+        assert_eq!(
+            known.missing(&spec, nobody),
+            ["service \"udevd\" to be \"up\"", "trustd's certificate"]
+        );
+        let condition = Condition::TrustdFiles;
+        assert!(known.learn(condition.clone(), Err("no time".to_owned())));
+        assert_eq!(
+            known.missing(&spec, all),
+            ["trustd's certificate (no time)"]
+        );
+        // The same reason is not news, another one is.
+        assert!(!known.learn(condition.clone(), Err("no time".to_owned())));
+        assert!(known.learn(condition.clone(), Err("no address".to_owned())));
+        assert!(!known.learn(condition.clone(), Ok(())));
+        assert!(known.missing(&spec, all).is_empty());
+        // What holds in one mode does not in the other.
+        known.learn(Condition::ApiFiles(ApiMode::Maintenance), Ok(()));
+        let secure = ServiceSpec {
+            needs: vec![Condition::ApiFiles(ApiMode::Secure)],
+            ..trustd()
+        };
+        assert_eq!(known.missing(&secure, all).len(), 1);
+    }
+}

@@ -1,0 +1,325 @@
+//! What happens to one service, as a pure state machine: no clock, no process, no lock.
+//!
+//! The shell (`supervisor/shell.rs`) tells it what happened, carries out what it answers, and calls it again
+//! at [`State::deadline`].
+
+mod checks;
+mod state;
+
+use std::time::Instant;
+
+use corten_sys::process::Exit;
+
+use super::limits::{Limits, Restart};
+use crate::view::ServiceState;
+use checks::Checks;
+pub use state::{Runs, State};
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It shall run.
+    Start,
+    /// It shall not run.
+    Stop,
+    /// It shall run anew, with its present declaration.
+    Restart,
+    /// Everything it depends on is up.
+    DependenciesUp,
+    /// The answer to [`Act::Spawn`].
+    Spawned(Runs),
+    /// The other answer to [`Act::Spawn`]; of a container also later, when it could not be started or what
+    /// became of it is not known.
+    Failed(String),
+    /// It can be used now; what shall be said of it.
+    Ready(String),
+    /// It ended.
+    Exited(Exit),
+    /// The answer to [`Act::Check`].
+    Checked(Result<(), String>),
+    /// The clock reached [`State::deadline`].
+    Tick,
+}
+
+/// What the shell shall do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Start the process when the dependencies are up (then answer `DependenciesUp`).
+    AwaitDependencies,
+    /// Start the process.
+    Spawn,
+    /// Ask the process group, or the container, to end.
+    Terminate(Runs),
+    /// End it.
+    Kill(Runs),
+    /// Write this into the history, as this state.
+    Note(ServiceState, String),
+    /// Ask whether it works, then tell `Checked`.
+    Check,
+    /// It works, or not, for this reason.
+    Health(Result<(), String>),
+}
+
+/// One step. An event that means nothing in this state changes nothing.
+#[must_use]
+pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    match event {
+        Event::Start => match state {
+            State::Initialized | State::Finished => begin(0, "Starting service"),
+            State::Stopping { runs, kill_at, .. } => (
+                State::Stopping {
+                    runs,
+                    kill_at,
+                    again: true,
+                },
+                vec![],
+            ),
+            _ => (state, vec![]),
+        },
+        Event::Stop => stop(state, now, limits, false),
+        Event::Restart => stop(state, now, limits, true),
+        Event::DependenciesUp => match state {
+            State::Waiting { deaths } => (State::Spawning { deaths }, vec![Act::Spawn]),
+            _ => (state, vec![]),
+        },
+        Event::Spawned(runs) => match state {
+            State::Spawning { deaths } => spawned(runs, deaths, now, limits),
+            _ => (state, vec![Act::Kill(runs)]),
+        },
+        Event::Ready(what) => match state {
+            State::Starting { runs, deaths, .. } => up(runs, deaths, now, limits, &what),
+            _ => (state, vec![]),
+        },
+        Event::Failed(why) => ended(state, &Ending::failed(why), now, limits),
+        Event::Exited(exit) => ended(state, &Ending::of(exit), now, limits),
+        Event::Checked(answer) => checks::answered(state, answer, now, limits),
+        Event::Tick => tick(state, now, limits),
+    }
+}
+
+/// How something ended.
+struct Ending {
+    how: String,
+    succeeded: bool,
+}
+
+impl Ending {
+    fn of(exit: Exit) -> Ending {
+        Ending {
+            how: exit.to_string(),
+            succeeded: exit == Exit::Code(0),
+        }
+    }
+
+    fn failed(why: String) -> Ending {
+        Ending {
+            how: why,
+            succeeded: false,
+        }
+    }
+}
+
+fn begin(deaths: u32, why: &str) -> (State, Vec<Act>) {
+    let acts = vec![
+        Act::Note(ServiceState::Starting, why.to_owned()),
+        Act::AwaitDependencies,
+    ];
+    (State::Waiting { deaths }, acts)
+}
+
+fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    let message = match runs {
+        Runs::Process(pid) => format!("Process started with PID {pid}"),
+        Runs::Container => "Creating the container".to_owned(),
+        Runs::Task => "Starting the task".to_owned(),
+    };
+    match limits.ready {
+        Some(limit) => (
+            State::Starting {
+                runs,
+                give_up: now + limit,
+                deaths,
+            },
+            vec![Act::Note(ServiceState::Starting, message)],
+        ),
+        None => up(runs, deaths, now, limits, &message),
+    }
+}
+
+fn up(runs: Runs, deaths: u32, now: Instant, limits: &Limits, message: &str) -> (State, Vec<Act>) {
+    let acts = vec![
+        Act::Health(Ok(())),
+        Act::Note(ServiceState::Running, message.to_owned()),
+    ];
+    let checks = Checks::begin(now, limits);
+    let since = now;
+    let state = State::Running {
+        runs,
+        since,
+        deaths,
+        checks,
+    };
+    (state, acts)
+}
+
+fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec<Act>) {
+    match state {
+        State::Starting { runs, .. } | State::Running { runs, .. } => (
+            State::Stopping {
+                runs,
+                kill_at: now + limits.stop,
+                again,
+            },
+            vec![
+                not_up(),
+                Act::Note(ServiceState::Stopping, asking(runs)),
+                Act::Terminate(runs),
+            ],
+        ),
+        State::Stopping { runs, kill_at, .. } => (
+            State::Stopping {
+                runs,
+                kill_at,
+                again,
+            },
+            vec![],
+        ),
+        _ if again => begin(0, "Starting service"),
+        State::Initialized | State::Finished => (state, vec![]),
+        // `Spawning` answers within the same turn of the shell, so nothing can be running here.
+        State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => rest(
+            ServiceState::Finished,
+            "Service finished successfully".to_owned(),
+        ),
+    }
+}
+
+fn asking(runs: Runs) -> String {
+    match runs {
+        Runs::Process(_) | Runs::Container => format!("Sending SIGTERM to {runs}"),
+        Runs::Task => format!("Ending {runs}"),
+    }
+}
+
+fn ended(state: State, ending: &Ending, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    let how = &ending.how;
+    let (mut acts, (state, more)) = match state {
+        State::Spawning { deaths } => (
+            vec![],
+            come_back(deaths, "Failed to start", ending, now, limits),
+        ),
+        State::Starting { runs, deaths, .. } => (
+            vec![Act::Kill(runs)],
+            come_back(deaths, "Ended before it was ready", ending, now, limits),
+        ),
+        State::Running {
+            runs,
+            since,
+            deaths,
+            ..
+        } => {
+            let forgiven = now.saturating_duration_since(since) >= limits.backoff.forgiven_after;
+            let deaths = if forgiven { 0 } else { deaths };
+            (
+                vec![Act::Kill(runs), not_up()],
+                come_back(deaths, "Ended", ending, now, limits),
+            )
+        }
+        State::Stopping {
+            runs, again: true, ..
+        } => (vec![Act::Kill(runs)], begin(0, "Starting service again")),
+        State::Stopping {
+            runs, again: false, ..
+        } => (
+            vec![Act::Kill(runs)],
+            rest(ServiceState::Finished, format!("Service finished: {how}")),
+        ),
+        other => (vec![], (other, vec![])),
+    };
+    acts.extend(more);
+    (state, acts)
+}
+
+/// What ended by itself starts again after a pause, or rests.
+fn come_back(
+    deaths: u32,
+    what: &str,
+    ending: &Ending,
+    now: Instant,
+    limits: &Limits,
+) -> (State, Vec<Act>) {
+    let message = format!("{what}: {}", ending.how);
+    let rests = match limits.restart {
+        Restart::Always => false,
+        Restart::UntilSuccess => ending.succeeded,
+        Restart::Never => true,
+    };
+    if rests && ending.succeeded {
+        return rest(ServiceState::Finished, message);
+    }
+    if rests {
+        return rest(ServiceState::Failed, message);
+    }
+    let deaths = deaths.saturating_add(1);
+    let pause = limits.backoff.pause(deaths);
+    let message = format!("{message}; starting again in {} ms", pause.as_millis());
+    (
+        State::Pausing {
+            until: now + pause,
+            deaths,
+        },
+        vec![Act::Note(ServiceState::Waiting, message)],
+    )
+}
+
+fn not_up() -> Act {
+    Act::Health(Err("the service is not up".to_owned()))
+}
+
+fn rest(state: ServiceState, message: String) -> (State, Vec<Act>) {
+    (State::Finished, vec![Act::Note(state, message)])
+}
+
+fn tick(state: State, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
+    match state {
+        State::Pausing { until, deaths } if now >= until => begin(deaths, "Starting service again"),
+        State::Running { .. } => checks::ask(state, now),
+        State::Starting {
+            runs,
+            give_up,
+            deaths,
+        } if now >= give_up => {
+            let seconds = limits.ready.unwrap_or_default().as_secs();
+            let message = format!("Not ready after {seconds} s; killing {runs}");
+            // It stays `Starting` until the kernel reports the death, which then counts as one.
+            (
+                State::Starting {
+                    runs,
+                    give_up: now + limits.stop,
+                    deaths,
+                },
+                vec![Act::Note(ServiceState::Failed, message), Act::Kill(runs)],
+            )
+        }
+        State::Stopping {
+            runs,
+            kill_at,
+            again,
+        } if now >= kill_at => (
+            State::Stopping {
+                runs,
+                kill_at: now + limits.stop,
+                again,
+            },
+            vec![
+                Act::Note(ServiceState::Stopping, format!("Sending SIGKILL to {runs}")),
+                Act::Kill(runs),
+            ],
+        ),
+        other => (other, vec![]),
+    }
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

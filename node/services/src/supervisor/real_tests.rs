@@ -1,0 +1,322 @@
+//! The supervisor with real children, each test in a process of its own: who reaps takes every child there is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corten_base::alone::in_a_process;
+use corten_base::panics;
+use corten_base::testing::skip;
+use corten_sys::child::CapabilitySet;
+use corten_sys::process as sys;
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::{Builder, Handle};
+use tokio::time::{sleep, timeout};
+
+use super::limits::{Backoff, Limits, Restart};
+use super::testing::{Fake, spec};
+use super::*;
+use crate::view::ServiceState;
+use crate::{Process, Runner, SystemCalls, TOOLS_CGROUP, Tool, tool as named};
+
+/// A test that waits for so long waits for what does not come.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Runs a test of this module in a process and a runtime of its own.
+fn alone(test: &str, body: impl AsyncFnOnce()) {
+    if !rustix::process::geteuid().is_root() {
+        return skip("root, to confine children");
+    }
+    in_a_process(&format!("supervisor::real_tests::{test}"), || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(body());
+    });
+}
+
+struct World {
+    supervisor: Supervisor,
+    places: Places,
+    directory: tempfile::TempDir,
+}
+
+fn world(reap: fn() -> std::io::Result<Option<Reaped>>) -> World {
+    let directory = tempfile::tempdir().unwrap();
+    let places = Places {
+        cgroups: directory.path().join("cgroup"),
+        notify: directory.path().join("notify"),
+        stage: directory.path().join("stage"),
+        containers: directory.path().join("containers"),
+    };
+    for cgroup in [TOOLS_CGROUP, "system/x"] {
+        fs::create_dir_all(places.cgroups.join(cgroup)).unwrap();
+        fs::write(places.cgroups.join(cgroup).join("cgroup.procs"), "").unwrap();
+    }
+    let runtime = Arc::new(Fake::default());
+    let outside = Outside { runtime, reap };
+    let (logs, _) = logs::queue();
+    let supervisor =
+        Supervisor::new(Vec::new(), places.clone(), outside, logs, Events::default()).unwrap();
+    World {
+        supervisor,
+        places,
+        directory,
+    }
+}
+
+/// A service "x" that comes back at once, for ever.
+fn service(argv: &[&str]) -> ServiceSpec {
+    ServiceSpec {
+        runner: Runner::Process(Process {
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            uid: 0,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::All,
+            sandbox: None,
+        }),
+        limits: Limits {
+            ready: None,
+            health: None,
+            stop: DEADLINE,
+            restart: Restart::Always,
+            backoff: Backoff {
+                first: Duration::ZERO,
+                longest: Duration::from_millis(10),
+                forgiven_after: Duration::ZERO,
+            },
+        },
+        ..spec("x")
+    }
+}
+
+impl World {
+    async fn until(&self, what: &str, is: impl Fn(&ServiceView) -> bool) {
+        let mut views = self.supervisor.watch();
+        let reached = views.wait_for(|views| views.iter().any(&is));
+        let reached = timeout(DEADLINE, reached).await.map(drop);
+        assert!(reached.is_ok(), "{what}: {:?}", self.supervisor.views());
+    }
+
+    async fn stopped(&self) {
+        self.supervisor.stop("x");
+        let finished = |view: &ServiceView| view.state == ServiceState::Finished;
+        self.until("finished", finished).await;
+    }
+
+    /// Runs a tool that is not of the table.
+    async fn run(&self, tool: Tool, arguments: &[&str]) -> Result<(), String> {
+        let (done, ended) = oneshot::channel();
+        let arguments = arguments.iter().map(|&word| Argument::word(word)).collect();
+        let job = tool::Job {
+            tool,
+            arguments,
+            done,
+        };
+        self.supervisor.orders.send(Order::Run(job)).unwrap();
+        timeout(DEADLINE, ended).await.unwrap().unwrap()
+    }
+}
+
+async fn until(is: impl Fn() -> bool) {
+    let reached = async {
+        while !is() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(DEADLINE, reached).await.unwrap();
+}
+
+/// There is none, dead or alive.
+fn assert_no_child() {
+    let any = waitpid(None, Some(WaitPidFlag::WNOHANG));
+    assert_eq!(any, Err(Errno::ECHILD));
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// All there is below a directory.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(next) = left.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            left.extend(path.is_dir().then(|| path.clone()));
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What this process has open.
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// What it has in memory, in bytes (proc_pid_statm(5)).
+fn memory() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+#[test]
+fn a_thousand_restarts_leave_nothing_behind() {
+    alone("a_thousand_restarts_leave_nothing_behind", async || {
+        let world = world(sys::reap);
+        let starts = world.directory.path().join("starts");
+        let script = format!("echo >> {}", starts.display());
+        let counted = || fs::metadata(&starts).map_or(0, |data| data.len());
+        // The supervisor, and who hears whether the service is ready.
+        let at_rest = || tasks() == 2;
+        world
+            .supervisor
+            .declare(service(&["/bin/sh", "-c", &script]));
+        until(|| counted() >= 100).await;
+        world.stopped().await;
+        until(at_rest).await;
+        let before = (descriptors(), entries(world.directory.path()));
+        let memory_before = memory();
+        world.supervisor.start("x");
+        until(|| counted() >= 1100).await;
+        world.stopped().await;
+        until(at_rest).await;
+        assert_no_child();
+        let after = (descriptors(), entries(world.directory.path()));
+        assert_eq!(after, before);
+        let history = world.supervisor.views()[0].events.len();
+        assert!(history <= 64, "{history}");
+        // Two KiB kept of each start would be more; the allocator itself keeps up to one MiB on a busy host.
+        let grown = memory().saturating_sub(memory_before);
+        assert!(grown < 2 << 20, "{grown} bytes");
+    });
+}
+
+#[test]
+fn a_service_that_cannot_be_started_for_want_of_descriptors_says_so_and_comes_up_later() {
+    let name =
+        "a_service_that_cannot_be_started_for_want_of_descriptors_says_so_and_comes_up_later";
+    alone(name, async || {
+        let world = world(sys::reap);
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        world.supervisor.declare(service(&["/bin/sleep", "1000"]));
+        let told = |view: &ServiceView| {
+            view.events.iter().any(|event| {
+                event.message.contains("Too many open files")
+                    && event.message.contains("starting again in")
+            })
+        };
+        world.until("told", told).await;
+        setrlimit(Resource::Nofile, limit).unwrap();
+        world.until("up", |view| view.healthy == Some(true)).await;
+        world.stopped().await;
+        assert_no_child();
+    });
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_child() {
+    alone("a_start_that_fails_leaves_no_child", async || {
+        let world = world(|| Ok(None));
+        let spec = service(&["/bin/sleep", "1000"]);
+        let Runner::Process(process) = &spec.runner else {
+            panic!("{spec:?}")
+        };
+        let (logs, _queue) = logs::queue();
+        let limit = getrlimit(Resource::Nofile);
+        let mut refused = 0;
+        let pid = loop {
+            // Every descriptor that is needed on the way is once the first there is none for.
+            let fewer = Rlimit {
+                current: Some(3 + refused),
+                ..limit
+            };
+            setrlimit(Resource::Nofile, fewer).unwrap();
+            let started = process::spawn(&spec, process, &world.places, &logs);
+            setrlimit(Resource::Nofile, limit).unwrap();
+            match started {
+                Ok(pid) => break pid,
+                Err(error) => {
+                    let number = error.raw_os_error().or_else(|| {
+                        let emfile = error.to_string().contains("Too many open files");
+                        emfile.then_some(Errno::EMFILE as i32)
+                    });
+                    assert_eq!(number, Some(Errno::EMFILE as i32), "{error}");
+                    assert_no_child();
+                    refused += 1;
+                }
+            }
+        };
+        assert!(refused > 5, "{refused}");
+        sys::signal(pid, sys::Signal::KILL).unwrap();
+        waitpid(None, None).unwrap();
+        assert_no_child();
+    });
+}
+
+#[test]
+fn a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why() {
+    let name = "a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why";
+    alone(name, async || {
+        let world = world(sys::reap);
+        let tool = |program| Tool {
+            program,
+            time: DEADLINE,
+            ..named("mkfs.xfs").unwrap()
+        };
+        world.run(tool("true"), &[]).await.unwrap();
+        let procs = world.places.cgroups.join(TOOLS_CGROUP).join("cgroup.procs");
+        assert_eq!(fs::read_to_string(procs).unwrap(), "0", "its cgroup");
+        let failed = world.run(tool("ls"), &["/no/such"]).await.unwrap_err();
+        let wanted = "ls ended with exit code 2: ";
+        assert!(failed.starts_with(wanted), "{failed}");
+        assert!(failed.contains("/no/such"), "{failed}");
+        let hangs = Tool {
+            time: Duration::from_millis(50),
+            ..tool("sleep")
+        };
+        let killed = world.run(hangs, &["1000"]).await.unwrap_err();
+        let wanted = "sleep was killed, as it had not ended after 0.05 s";
+        assert!(killed.starts_with(wanted), "{killed}");
+        let missing = world.run(tool("no-such-tool"), &[]).await.unwrap_err();
+        assert!(missing.starts_with("cannot run no-such-tool"), "{missing}");
+        let unknown = world.supervisor.run("sh", Vec::new()).await.unwrap_err();
+        assert_eq!(unknown, "sh is not declared");
+        until(|| tasks() == 1).await;
+        assert_no_child();
+    });
+}
+
+#[test]
+fn a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it() {
+    let name = "a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it";
+    alone(name, async || {
+        panics::install_hook();
+        let world = world(|| panic!("a bug"));
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGCHLD).unwrap();
+        let ends = async {
+            world.supervisor.lost().await;
+            let silence = timeout(Duration::from_millis(50), world.supervisor.answers());
+            silence.await.unwrap_err();
+            world.supervisor.stop_all().await;
+            world
+                .supervisor
+                .run("mkfs.xfs", Vec::new())
+                .await
+                .unwrap_err();
+        };
+        timeout(DEADLINE, ends).await.unwrap();
+    });
+}

@@ -1,0 +1,110 @@
+//! One service: its declaration, where it is, and its history.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use corten_api::machine as api;
+use corten_base::console;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::container::Handle;
+use super::policy::{Runs, State};
+use crate::ServiceSpec;
+use crate::view::{ServiceEvent, ServiceState, ServiceView};
+
+/// The API shows so many (the reference's number).
+const HISTORY: usize = 64;
+/// One service and where it is.
+pub(super) struct Service {
+    pub(super) spec: ServiceSpec,
+    /// Who follows its container, while there is one.
+    pub(super) container: Option<Handle>,
+    /// Ends its task, while there is one.
+    pub(super) task: Option<AbortHandle>,
+    /// Hears when its process is ready, from its first start on.
+    pub(super) listening: Option<JoinSet<()>>,
+    pub(super) state: State,
+    /// It is known no longer when it has ended.
+    pub(super) leaves: bool,
+    pub(super) view: ServiceView,
+    history: VecDeque<ServiceEvent>,
+}
+
+impl Service {
+    pub(super) fn new(spec: ServiceSpec) -> Service {
+        let view = ServiceView {
+            id: spec.id.to_string(),
+            state: ServiceState::Initialized,
+            pid: None,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: SystemTime::now(),
+            events: Vec::new(),
+        };
+        Service {
+            spec,
+            container: None,
+            task: None,
+            listening: None,
+            state: State::Initialized,
+            leaves: false,
+            view,
+            history: VecDeque::new(),
+        }
+    }
+
+    /// What the API shows.
+    pub(super) fn shown(&self) -> ServiceView {
+        let pid = match self.state.runs() {
+            Some(Runs::Process(pid)) => Some(pid),
+            Some(Runs::Container) => self.container.as_ref().and_then(Handle::pid),
+            Some(Runs::Task) => Some(std::process::id()),
+            None => None,
+        };
+        ServiceView {
+            pid,
+            ..self.view.clone()
+        }
+    }
+
+    pub(super) fn note(&mut self, state: ServiceState, message: String) {
+        // A service that cannot start repeats itself; its history keeps it, the console need not.
+        let said_before = self
+            .history
+            .iter()
+            .rev()
+            .take(2)
+            .any(|event| event.message == message);
+        if !said_before {
+            console::service(&self.spec.id, &message);
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(ServiceEvent {
+            message,
+            state,
+            at: SystemTime::now(),
+        });
+        self.view.state = state;
+        self.view.events = self.history.iter().cloned().collect();
+    }
+
+    /// What the last entry of its history says, for the API.
+    pub(super) fn event(&self) -> api::ServiceStateEvent {
+        let last = self.history.back();
+        api::ServiceStateEvent {
+            service: self.spec.id.to_string(),
+            action: self.view.state as i32,
+            message: last.map(|event| event.message.clone()).unwrap_or_default(),
+            health: Some((&self.view).into()),
+        }
+    }
+
+    /// It works, or not, for the reason given.
+    pub(super) fn set_health(&mut self, health: Result<(), String>) {
+        self.view.healthy = Some(health.is_ok());
+        self.view.health_message = health.err().unwrap_or_default();
+        self.view.health_changed = SystemTime::now();
+    }
+}

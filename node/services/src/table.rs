@@ -1,0 +1,456 @@
+//! The node's own services.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use corten_api::{IMAGE_CACHE_PORT, PORT, TRUST_PORT};
+use corten_sys::child::CapabilitySet;
+
+use super::{
+    APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
+    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, MODULE_LOADER, NAMES, Part, Process, REGISTRYD,
+    REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls,
+    TRUSTD_PKI, TRUSTD_UID, Task,
+};
+use crate::IMAGE_CACHE;
+use crate::health::{HealthCheck, Probe};
+use crate::supervisor::limits::{Backoff, Limits, Restart};
+
+/// The reference waits 5 s before every restart; a node without its API or its device manager for so
+/// long is worse than the little work a quick first try costs. A crash loop still ends at 5 s.
+pub(super) const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(250),
+    longest: Duration::from_secs(5),
+    forgiven_after: Duration::from_secs(10),
+};
+
+/// Generous: a busy machine without KVM needs half a minute for a daemon that else takes half a second.
+pub(super) const READY: Duration = Duration::from_secs(120);
+/// containerd loads some sixty plug-ins; one that is killed while it does never gets further.
+const CONTAINERD_READY: Duration = Duration::from_secs(300);
+
+/// The reference asks every 5 s and waits for 0.5 s. Nobody waits for what is found here, and a node without KVM
+/// that pulls an image may take seconds.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+/// Bad answers in a row: two to four minutes, as long as a start may take.
+const CHECKS: u32 = 12;
+
+/// Where udevd answers whether it handles events still (`services/udevd/src/daemon.rs`).
+const UDEVD_HEALTH: &str = "/run/udev/health";
+
+/// All of the node that apid sees.
+const APID_SEES: &[Part] = &[
+    Part::reads(APID_PKI),
+    Part::reads(MACHINED_SOCKET),
+    Part::reads(NAMES),
+];
+
+/// All of the node that udevd sees: devices, what the kernel tells of them, its database and rules, those of extensions
+/// that come later included; and for rules `SYSCTL{}`.
+const UDEVD_SEES: &[Part] = &[
+    Part {
+        follows: true,
+        ..Part::runs("/usr")
+    },
+    Part::devices("/dev"),
+    Part::writes("/sys"),
+    Part::writes("/run/udev"),
+    Part::writes("/proc/sys"),
+    Part::reads("/proc/cmdline"),
+    Part::reads("/etc/modprobe.d"),
+];
+
+/// For what may be lost at any time: it starts anew when it works no more.
+fn checked(probe: Probe, limits: Limits) -> Limits {
+    let health = Some(HealthCheck {
+        probe,
+        initial_delay: CHECK_EVERY,
+        interval: CHECK_EVERY,
+        timeout: CHECK_PATIENCE,
+        restart_after: Some(CHECKS),
+    });
+    Limits { health, ..limits }
+}
+
+/// The same for what is not made better by a start.
+fn told_only(limits: Limits) -> Limits {
+    let health = limits.health.map(|health| HealthCheck {
+        restart_after: None,
+        ..health
+    });
+    Limits { health, ..limits }
+}
+
+fn port(port: u16) -> Probe {
+    Probe::Tcp((Ipv4Addr::LOCALHOST, port).into())
+}
+
+const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
+    Limits {
+        ready: Some(ready),
+        health: None,
+        stop: Duration::from_secs(stop_seconds),
+        restart: Restart::Always,
+        backoff: BACKOFF,
+    }
+}
+
+/// Every process service of any node, in an order in which each comes after those it depends on.
+#[must_use]
+pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
+    vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
+}
+
+/// What a node that can sign certificates runs beside those of [`table`].
+#[must_use]
+pub fn trustd() -> ServiceSpec {
+    ServiceSpec {
+        id: "trustd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&["/usr/bin/trustd", "--pki", TRUSTD_PKI]),
+            uid: TRUSTD_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::Server,
+            // Whoever takes it over has the authority, but nothing else of the node.
+            sandbox: sees(const { &[Part::reads(TRUSTD_PKI)] }),
+        }),
+        depends_on: Vec::new(),
+        needs: vec![Condition::TrustdFiles],
+        limits: checked(port(TRUST_PORT), limits(READY, 15)),
+        oom_score_adj: -998,
+        cgroup: "system/trustd".to_owned(),
+    }
+}
+
+/// machined's own API.
+#[must_use]
+pub fn machined(task: Task) -> ServiceSpec {
+    ServiceSpec {
+        id: MACHINED.into(),
+        runner: Runner::Task(task),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: checked(Probe::Unix(MACHINED_SOCKET.into()), limits(READY, 15)),
+        // It is part of process 1.
+        oom_score_adj: 0,
+        cgroup: "init".to_owned(),
+    }
+}
+
+fn udevd() -> ServiceSpec {
+    ServiceSpec {
+        id: "udevd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&["/usr/bin/udevd"]),
+            uid: 0,
+            // Load modules, make and own links and nodes, rename network links; and SYS_ADMIN for attributes that a
+            // rule writes and the kernel keeps for it, such as `provisioning_mode` of a SCSI disk.
+            capabilities: CapabilitySet::SYS_MODULE
+                .union(CapabilitySet::MKNOD)
+                .union(CapabilitySet::CHOWN)
+                .union(CapabilitySet::FOWNER)
+                .union(CapabilitySet::DAC_OVERRIDE)
+                .union(CapabilitySet::NET_ADMIN)
+                .union(CapabilitySet::SYS_ADMIN),
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::ModuleLoader,
+            // It is root to files: the disks' own and secrets of the node are none of those that it sees.
+            sandbox: Some(Sandbox {
+                sees: UDEVD_SEES,
+                ..MODULE_LOADER
+            }),
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        // It is left alone: what holds it up is a device or its driver, and would hold up the next one, too.
+        limits: told_only(checked(Probe::Unix(UDEVD_HEALTH.into()), limits(READY, 10))),
+        oom_score_adj: -998,
+        cgroup: "system/udevd".to_owned(),
+    }
+}
+
+fn syslogd() -> ServiceSpec {
+    ServiceSpec {
+        id: "syslogd".into(),
+        runner: Runner::Process(Process {
+            argv: strings(&[
+                "/usr/bin/syslogd",
+                "--dev-log",
+                DEV_LOG_SOCKET,
+                "--socket",
+                SYSLOGD_SOCKET,
+                "--config",
+                LOGGING_CONFIG,
+            ]),
+            uid: SYSLOGD_UID,
+            // Read the kernel's log (`kernel.dmesg_restrict`).
+            capabilities: CapabilitySet::SYSLOG,
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::Daemon,
+            sandbox: None,
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: checked(Probe::Unix(SYSLOGD_SOCKET.into()), limits(READY, 5)),
+        oom_score_adj: -998,
+        cgroup: "system/syslogd".to_owned(),
+    }
+}
+
+fn apid(mode: ApiMode) -> ServiceSpec {
+    let mut argv = strings(&[
+        "/usr/bin/apid",
+        "--pki",
+        APID_PKI,
+        "--machined",
+        MACHINED_SOCKET,
+    ]);
+    if mode == ApiMode::Maintenance {
+        argv.push("--maintenance".to_owned());
+    }
+    ServiceSpec {
+        id: "apid".into(),
+        runner: Runner::Process(Process {
+            argv,
+            uid: APID_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::Server,
+            // Whoever takes it over may do what those may whose certificates it sees: machined verifies
+            // them (docs/decisions/0005-apid-is-a-process.md).
+            sandbox: Some(Sandbox {
+                sees: APID_SEES,
+                links: &[
+                    ("/etc/hosts", "/run/names/hosts"),
+                    ("/etc/resolv.conf", "/run/names/resolv.conf"),
+                ],
+                empty: &[],
+            }),
+        }),
+        depends_on: Vec::new(),
+        needs: match mode {
+            ApiMode::Maintenance => vec![Condition::ApiFiles(ApiMode::Maintenance)],
+            ApiMode::Secure => vec![Condition::ApiFiles(ApiMode::Secure)],
+        },
+        limits: checked(port(PORT), limits(READY, 15)),
+        oom_score_adj: -998,
+        cgroup: "system/apid".to_owned(),
+    }
+}
+
+fn registryd() -> ServiceSpec {
+    ServiceSpec {
+        id: REGISTRYD.into(),
+        runner: Runner::Process(Process {
+            argv: strings(&["/usr/bin/registryd", "serve", "--root", IMAGE_CACHE]),
+            uid: REGISTRYD_UID,
+            capabilities: CapabilitySet::empty(),
+            no_new_privs: true,
+            env: Vec::new(),
+            system_calls: SystemCalls::Server,
+            // Pods on the host's network reach it too.
+            sandbox: sees(const { &[Part::reads(IMAGE_CACHE)] }),
+        }),
+        depends_on: Vec::new(),
+        needs: Vec::new(),
+        limits: checked(
+            Probe::Http((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT).into(), "/healthz"),
+            limits(READY, 5),
+        ),
+        oom_score_adj: -500,
+        cgroup: "system/registryd".to_owned(),
+    }
+}
+
+/// What runs containers and fetches their images.
+#[must_use]
+pub fn containerd() -> ServiceSpec {
+    // One that is slow is not made faster by what it has to do at a start.
+    let limits = told_only(checked(
+        Probe::Grpc(CONTAINERD_SOCKET.into()),
+        limits(CONTAINERD_READY, 10),
+    ));
+    ServiceSpec {
+        id: CONTAINERD.into(),
+        runner: Runner::Process(Process {
+            argv: strings(&[
+                "/usr/bin/containerd",
+                "--address",
+                CONTAINERD_SOCKET,
+                "--state",
+                "/run/containerd",
+                "--root",
+                "/var/lib/containerd",
+            ]),
+            uid: 0,
+            // What it starts may need anything but these: modules are udevd's, the machine is machined's.
+            capabilities: CapabilitySet::all()
+                .difference(CapabilitySet::SYS_MODULE)
+                .difference(CapabilitySet::SYS_BOOT),
+            // Containers decide for themselves (`allowPrivilegeEscalation`).
+            no_new_privs: false,
+            env: Vec::new(),
+            system_calls: SystemCalls::All,
+            sandbox: None,
+        }),
+        depends_on: vec!["udevd".into()],
+        needs: Vec::new(),
+        limits,
+        oom_score_adj: -999,
+        cgroup: "system/runtime".to_owned(),
+    }
+}
+
+const fn sees(sees: &'static [Part]) -> Option<Sandbox> {
+    Some(Sandbox {
+        sees,
+        links: &[],
+        empty: &[],
+    })
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stop_waves;
+
+    fn process(spec: &ServiceSpec) -> &Process {
+        let Runner::Process(process) = &spec.runner else {
+            panic!("{spec:?}")
+        };
+        process
+    }
+
+    #[test]
+    fn each_service_comes_after_those_it_depends_on() {
+        let specs = table(ApiMode::Secure);
+        for (place, spec) in specs.iter().enumerate() {
+            for needed in &spec.depends_on {
+                let at = specs.iter().position(|other| other.id == *needed);
+                assert!(
+                    at.is_some_and(|at| at < place),
+                    "{} needs {needed}",
+                    spec.id
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn stopping_reverses_the_dependencies() {
+        let mut specs = table(ApiMode::Maintenance);
+        specs.push(trustd());
+        let waves: Vec<String> = stop_waves(&specs)
+            .iter()
+            .map(|wave| wave.join(" "))
+            .collect();
+        assert_eq!(
+            waves,
+            ["registryd containerd trustd", "udevd", "apid", "syslogd"]
+        );
+    }
+
+    #[test]
+    fn services_that_wait_for_each_other_are_stopped_all_the_same() {
+        let waiting_for = |id: &str, other: &str| ServiceSpec {
+            id: id.into(),
+            depends_on: vec![other.into()],
+            ..trustd()
+        };
+        let waves = stop_waves(&[waiting_for("a", "b"), waiting_for("b", "a")]);
+        assert_eq!(waves, [vec!["a".into(), "b".into()]]);
+        // Extensions in a circle, and one they wait for: the node's own services keep their order.
+        let mut specs = table(ApiMode::Secure);
+        for (id, other) in [
+            ("ext-a", "ext-b"),
+            ("ext-b", "ext-a"),
+            ("ext-c", "containerd"),
+        ] {
+            specs.push(waiting_for(id, other));
+        }
+        if let Some(first) = specs.iter_mut().find(|spec| *spec.id == *"ext-a") {
+            first.depends_on.push("ext-c".into());
+        }
+        let waves: Vec<String> = stop_waves(&specs)
+            .iter()
+            .map(|wave| wave.join(" "))
+            .collect();
+        assert_eq!(
+            waves,
+            [
+                "registryd",
+                "ext-a ext-b ext-c",
+                "containerd",
+                "udevd",
+                "apid",
+                "syslogd"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_containerd_may_start_something_stronger_than_itself() {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
+            let process = process(&spec);
+            let is = |id: &str| *spec.id == *id;
+            assert_eq!(process.no_new_privs, !is("containerd"), "{}", spec.id);
+            let holds = |capability| process.capabilities.contains(capability);
+            assert!(!holds(CapabilitySet::SYS_BOOT), "{}", spec.id);
+            assert_eq!(holds(CapabilitySet::SYS_MODULE), is("udevd"), "{}", spec.id);
+            let calls = process.system_calls;
+            assert_eq!(calls == SystemCalls::All, is("containerd"), "{}", spec.id);
+            let loads = calls == SystemCalls::ModuleLoader;
+            assert_eq!(loads, is("udevd"), "{}", spec.id);
+            let is_sealed = calls == SystemCalls::Server || is("udevd");
+            assert_eq!(is_sealed, process.sandbox.is_some(), "{}", spec.id);
+        }
+    }
+
+    #[test]
+    fn what_the_network_talks_to_is_in_a_sandbox() {
+        let specs = table(ApiMode::Secure);
+        let seeing = |spec: &ServiceSpec| {
+            let parts = process(spec).sandbox.map_or(&[][..], |it| it.sees);
+            assert!(parts.iter().all(|part| *part == Part::reads(part.path)));
+            parts.iter().map(|part| part.path).collect::<Vec<_>>()
+        };
+        let of = |id: &str| seeing(specs.iter().find(|spec| *spec.id == *id).unwrap());
+        let all_of_apid = ["/run/apid", "/run/machined/machined.sock", "/run/names"];
+        assert_eq!(of("apid"), all_of_apid);
+        assert_eq!(of("registryd"), [IMAGE_CACHE]);
+        assert_eq!(seeing(&trustd()), ["/run/trustd"]);
+    }
+
+    #[test]
+    fn all_are_asked_whether_they_work_and_all_but_containerd_and_udevd_start_anew() {
+        for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
+            let health = spec.limits.health.unwrap();
+            let restarts = health.restart_after.is_some();
+            let is_left_alone = ["containerd", "udevd"].contains(&&*spec.id);
+            assert_eq!(restarts, !is_left_alone, "{}", spec.id);
+            // As long as a start, so that no busy machine is made busier.
+            let shortest = health.interval * health.restart_after.unwrap_or(CHECKS);
+            assert!(shortest >= READY, "{}", spec.id);
+        }
+    }
+
+    #[test]
+    fn only_a_node_without_config_serves_strangers() {
+        let serves_strangers = |mode| {
+            let argv = process(&apid(mode)).argv.clone();
+            argv.iter().any(|word| word == "--maintenance")
+        };
+        assert!(serves_strangers(ApiMode::Maintenance));
+        assert!(!serves_strangers(ApiMode::Secure));
+    }
+}

@@ -1,0 +1,502 @@
+//! Which disk is the system's, and what its partitions hold.
+
+use std::cell::LazyCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use corten_base::efi;
+use corten_base::mounts;
+use corten_base::sysfs::read;
+use corten_luks::Luks;
+use corten_sys::diskseq;
+use uuid::Uuid;
+
+use super::table::{Extent, Table};
+
+/// A whole disk, as the kernel names it (`vda`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The kernel's name, which another disk has when this one was taken out and that one put in.
+    pub name: String,
+    /// The kernel's number of it, which no other disk gets in this boot; 0: it is not known.
+    pub sequence: u64,
+    sysfs: PathBuf,
+}
+
+impl Disk {
+    /// The disk of this name and this number on this machine.
+    #[must_use]
+    pub fn new(name: &str, sequence: u64) -> Disk {
+        Disk {
+            name: name.to_owned(),
+            sequence,
+            sysfs: "/sys".into(),
+        }
+    }
+
+    fn found(sysfs: &Path, name: &str) -> Disk {
+        let number = read(&sysfs.join("block").join(name).join("diskseq"));
+        Disk {
+            sysfs: sysfs.to_owned(),
+            ..Disk::new(name, number.parse().unwrap_or_default())
+        }
+    }
+
+    /// Opens it to read. As long as it is open, no other disk gets its name.
+    ///
+    /// # Errors
+    /// Another disk has its name by now.
+    pub fn open(&self) -> io::Result<File> {
+        open_on(self.sequence, &self.device(), File::options().read(true))
+    }
+
+    /// Opens it to read and write.
+    ///
+    /// # Errors
+    /// Another disk has its name by now.
+    pub fn open_to_write(&self) -> io::Result<File> {
+        let options = &mut File::options();
+        open_on(
+            self.sequence,
+            &self.device(),
+            options.read(true).write(true),
+        )
+    }
+
+    /// The unit it can be read in, in bytes.
+    #[must_use]
+    pub fn sector(&self) -> u64 {
+        let queue = self.sysfs.join("block").join(&self.name).join("queue");
+        let size = read(&queue.join("logical_block_size"));
+        size.parse().unwrap_or(512)
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    /// Whether nothing can be written to it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        read(&self.sysfs.join("block").join(&self.name).join("ro")) == "1"
+    }
+
+    /// The device of the partition with this name, as the table on the disk has it: of one that was added
+    /// since the kernel read the table, the kernel knows no name.
+    ///
+    /// # Errors
+    /// It has none, or its table cannot be read.
+    pub fn named(&self, name: &str) -> io::Result<PathBuf> {
+        let table = Table::read(&mut self.open()?)?;
+        let found = table
+            .find(name)
+            .ok_or_else(|| io::Error::other(format!("{} has no partition {name}", self.name)))?;
+        self.partition(found.number)
+    }
+
+    /// The device of one of its partitions.
+    ///
+    /// # Errors
+    /// The kernel knows no partition of this number.
+    pub fn partition(&self, number: u32) -> io::Result<PathBuf> {
+        let found = partitions(&self.sysfs, &self.name)?
+            .into_iter()
+            .find(|(_, path)| read(&path.join("partition")) == number.to_string());
+        let (name, _) = found
+            .ok_or_else(|| io::Error::other(format!("{} has no partition {number}", self.name)))?;
+        Ok(Path::new("/dev").join(name))
+    }
+}
+
+/// Opens a device, if it is the disk of this number, or a partition of it; of 0, whichever it is.
+///
+/// # Errors
+/// It is on another disk.
+pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(device)?;
+    if sequence == 0 || diskseq::of(&file)? == sequence {
+        return Ok(file);
+    }
+    let shown = device.display();
+    Err(io::Error::other(format!(
+        "{shown} is another disk by now than the one that was chosen"
+    )))
+}
+
+/// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
+/// another node's, or a copy.
+static CHOSEN: Mutex<Option<Disk>> = Mutex::new(None);
+
+fn chosen() -> MutexGuard<'static, Option<Disk>> {
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The disk that carries the node, now and as long as it runs; `None` when there is no such disk.
+///
+/// # Errors
+/// There are several, and nothing says which of them it is: that must not be a guess.
+pub fn system_disk() -> io::Result<Option<Disk>> {
+    let found = likely_system_disk()?;
+    if found.is_some() {
+        chosen().clone_from(&found);
+    }
+    Ok(found)
+}
+
+/// The same for those who only show it: while disks are coming still, the first one that could be it need not be it.
+///
+/// # Errors
+/// As [`system_disk`].
+pub fn likely_system_disk() -> io::Result<Option<Disk>> {
+    let sysfs = Path::new("/sys");
+    // Few machines ever ask for it, and asking the firmware takes its time.
+    let started_from = LazyCell::new(|| {
+        mounts::mount_early(mounts::EFI_VARIABLES);
+        started_from(sysfs)
+    });
+    let is_started_from = |disk: &Disk| {
+        started_from.is_some_and(|partition| {
+            let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+            table.is_ok_and(|table| table.find_id(partition).is_some())
+        })
+    };
+    // A disk may take its time to answer, or for ever, and only who asks that one waits for it.
+    let before = chosen().clone();
+    choose(before.as_ref(), sysfs, is_started_from)
+}
+
+/// The disk with a partition named META, as the images make it: the one that was chosen before, or the only one, or
+/// that which the firmware started the node from.
+pub(super) fn choose(
+    before: Option<&Disk>,
+    sysfs: &Path,
+    is_started_from: impl Fn(&Disk) -> bool,
+) -> io::Result<Option<Disk>> {
+    let found = with_meta(sysfs)?;
+    match (before, found.as_slice()) {
+        (_, []) => Ok(None),
+        (Some(before), found) if found.contains(before) => Ok(Some(before.clone())),
+        (None, [only]) => Ok(Some(only.clone())),
+        (before, found) => {
+            let mut started_from = found.iter().filter(|disk| is_started_from(disk));
+            match (started_from.next(), started_from.next()) {
+                // Also when it was pulled out and put in again.
+                (Some(only), None) => Ok(Some(only.clone())),
+                _ => Err(ambiguous(before, found)),
+            }
+        }
+    }
+}
+
+fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
+    let names: Vec<_> = found.iter().map(|disk| disk.name.as_str()).collect();
+    let names = names.join(", ");
+    io::Error::other(match before {
+        None => format!(
+            "the disks {names} all have a META partition, and the firmware does not say which of them the node was \
+             started from; take out or wipe all but one"
+        ),
+        Some(before) => format!(
+            "{}, which carries the node, is gone, and nothing says that it is {names} by now; put it back and restart \
+             the node",
+            before.name
+        ),
+    })
+}
+
+/// The disks with a partition named META, by name.
+fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let all = partitions(sysfs, &name).unwrap_or_default();
+        let is_meant = |(_, path): &(String, PathBuf)| label(path).as_deref() == Some("META");
+        if all.iter().any(is_meant) {
+            found.push(Disk::found(sysfs, &name));
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The id of the partition that the node was started from, as the boot loader or the stub of the unified kernel image
+/// noted it (systemd: Boot Loader Interface); nobody does so on BIOS, over the network and on a CD. Disks made from
+/// one release have the same, so that it is no more than a hint.
+fn started_from(sysfs: &Path) -> Option<Uuid> {
+    let read = |name: &str| Uuid::parse_str(&efi::variable(sysfs, name)?).ok();
+    read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))
+}
+
+/// The disk that the node was started from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartDisk {
+    /// Nothing names it: only UEFI boot loaders do, and only of disks.
+    Unnamed,
+    /// It is named, and no disk has that partition yet.
+    Missing,
+    /// It is there.
+    There,
+}
+
+/// Whether the disk that the node was started from is there. Reads the partition table of every disk.
+#[must_use]
+pub fn start_disk() -> StartDisk {
+    mounts::mount_early(mounts::EFI_VARIABLES);
+    let sysfs = Path::new("/sys");
+    match started_from(sysfs) {
+        None => StartDisk::Unnamed,
+        Some(partition) if is_there(partition, &all(sysfs)) => StartDisk::There,
+        Some(_) => StartDisk::Missing,
+    }
+}
+
+fn is_there(partition: Uuid, disks: &[Disk]) -> bool {
+    let has_it = |disk: &Disk| {
+        let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+        table.is_ok_and(|table| table.find_id(partition).is_some())
+    };
+    disks.iter().any(has_it)
+}
+
+fn all(sysfs: &Path) -> Vec<Disk> {
+    let entries = fs::read_dir(sysfs.join("block"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.map(|name| Disk::found(sysfs, &name)).collect()
+}
+
+/// Name and sysfs directory of each partition of a disk.
+fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
+    Ok(fs::read_dir(sysfs.join("block").join(disk))?
+        .flatten()
+        .filter(|entry| entry.path().join("partition").is_file())
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, entry.path())
+        })
+        .collect())
+}
+
+/// A disk's partitions, as far as the kernel knows them.
+pub(super) fn extents(sysfs: &Path, disk: &str) -> Vec<Extent> {
+    let all = partitions(sysfs, disk).unwrap_or_default();
+    let extent = |path: &Path| {
+        // Whatever the disk's own unit is (Documentation/ABI/stable/sysfs-block).
+        let bytes = |name| Some(read(&path.join(name)).parse::<u64>().ok()? * 512);
+        Some(Extent {
+            number: read(&path.join("partition")).parse().ok()?,
+            start: bytes("start")?,
+            length: bytes("size")?,
+        })
+    };
+    all.iter().filter_map(|(_, path)| extent(path)).collect()
+}
+
+/// The name of a partition in the partition table.
+fn label(partition: &Path) -> Option<String> {
+    let uevent = fs::read_to_string(partition.join("uevent")).ok()?;
+    let line = uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("PARTNAME="))?;
+    Some(line.to_owned())
+}
+
+/// What a partition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing yet, or a file system that was not finished.
+    Nothing,
+    /// XFS.
+    Xfs,
+    /// LUKS, one that can be opened or a damaged one.
+    Luks,
+    /// Something else, which is not ours to overwrite.
+    Foreign,
+}
+
+/// What a partition holds, by its first sectors (XFS: `struct xfs_dsb`, big-endian, at offset 0; the magic,
+/// and at 126 whether `mkfs` is still at work). Of a LUKS header whose first copy was never written there is
+/// the second.
+///
+/// # Errors
+/// The device cannot be read.
+pub fn content(device: &Path) -> io::Result<Content> {
+    let mut start = [0; 4096];
+    let mut file = File::open(device)?;
+    file.read_exact(&mut start)?;
+    if start.starts_with(b"LUKS\xba\xbe") {
+        return Ok(Content::Luks);
+    }
+    if start.iter().all(|byte| *byte == 0) {
+        return match Luks::read(&file) {
+            Ok(None) => Ok(Content::Nothing),
+            Err(corten_luks::LuksError::Device(error)) => Err(error),
+            // Opening it says what is wrong.
+            Ok(Some(_)) | Err(_) => Ok(Content::Luks),
+        };
+    }
+    if !start.starts_with(b"XFSB") {
+        return Ok(Content::Foreign);
+    }
+    let in_progress = start.get(126).is_some_and(|byte| *byte != 0);
+    Ok(if in_progress {
+        Content::Nothing
+    } else {
+        Content::Xfs
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(sysfs: &Path, disk: &str, number: u32, label: &str) {
+        let dir = sysfs.join(format!("block/{disk}/{disk}{number}"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("partition"), format!("{number}\n")).unwrap();
+        let uevent = format!("MAJOR=254\nDEVTYPE=partition\nPARTN={number}\nPARTNAME={label}\n");
+        fs::write(dir.join("uevent"), uevent).unwrap();
+        fs::write(dir.join("start"), format!("{}\n", number * 2048)).unwrap();
+        fs::write(dir.join("size"), "4096\n").unwrap();
+    }
+
+    #[test]
+    fn the_system_disk_is_the_one_with_meta() {
+        let sysfs = tempfile::tempdir().unwrap();
+        fs::create_dir_all(sysfs.path().join("block/sr0/queue")).unwrap();
+        let nothing_known = |_: &Disk| false;
+        let system_disk = |sysfs: &Path| choose(None, sysfs, nothing_known);
+        assert_eq!(system_disk(sysfs.path()).unwrap(), None);
+        partition(sysfs.path(), "sda", 1, "EFI");
+        assert_eq!(system_disk(sysfs.path()).unwrap(), None);
+        partition(sysfs.path(), "vda", 1, "EFI");
+        partition(sysfs.path(), "vda", 3, "META");
+        let disk = system_disk(sysfs.path()).unwrap().unwrap();
+        assert_eq!(disk.device(), Path::new("/dev/vda"));
+        assert_eq!(disk.sequence, 0);
+        fs::write(sysfs.path().join("block/vda/diskseq"), "9\n").unwrap();
+        let disk = system_disk(sysfs.path()).unwrap().unwrap();
+        assert_eq!(disk.sequence, 9);
+        assert_eq!(disk.partition(3).unwrap(), Path::new("/dev/vda3"));
+        disk.partition(2).unwrap_err();
+        let mut known = extents(sysfs.path(), "vda");
+        known.sort_by_key(|extent| extent.number);
+        let known: Vec<_> = known
+            .iter()
+            .map(|extent| (extent.number, extent.start, extent.length))
+            .collect();
+        assert_eq!(known, [(1, 1 << 20, 2 << 20), (3, 3 << 20, 2 << 20)]);
+        assert!(!disk.is_read_only());
+        fs::write(sysfs.path().join("block/vda/ro"), "1\n").unwrap();
+        assert!(disk.is_read_only());
+        partition(sysfs.path(), "sda", 2, "META");
+        let error = system_disk(sysfs.path()).unwrap_err().to_string();
+        assert!(error.contains("sda, vda"), "{error}");
+        let from = |name: &'static str| move |disk: &Disk| disk.name == name;
+        let started = choose(None, sysfs.path(), from("sda")).unwrap();
+        assert_eq!(started.unwrap().name, "sda");
+        // Copies of one disk cannot be told from each other.
+        choose(None, sysfs.path(), |_| true).unwrap_err();
+    }
+
+    #[test]
+    fn a_disk_with_meta_that_comes_later_is_not_the_systems() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let sequence = |disk: &str, number: &str| {
+            fs::write(sysfs.path().join(format!("block/{disk}/diskseq")), number).unwrap();
+        };
+        partition(sysfs.path(), "vda", 3, "META");
+        sequence("vda", "3\n");
+        let mut before = None;
+        let mut chosen = |started_from: &str| {
+            let found = choose(before.as_ref(), sysfs.path(), |disk| {
+                disk.name == started_from
+            });
+            let found = found.map_err(|error| error.to_string())?;
+            if found.is_some() {
+                before.clone_from(&found);
+            }
+            Ok::<_, String>(found.map(|disk| (disk.name, disk.sequence)))
+        };
+        let own = || Ok(Some(("vda".to_owned(), 3)));
+        assert_eq!(chosen(""), own());
+        partition(sysfs.path(), "sdb", 1, "META");
+        sequence("sdb", "7\n");
+        assert_eq!(chosen(""), own());
+        assert_eq!(chosen("sdb"), own());
+        // Another disk has its name by now.
+        sequence("vda", "9\n");
+        let why = chosen("").unwrap_err();
+        assert!(why.contains("vda, which carries the node, is gone") && why.contains("sdb, vda"));
+        fs::remove_dir_all(sysfs.path().join("block/sdb")).unwrap();
+        chosen("").unwrap_err();
+        // It is the same disk: the firmware started the node from it.
+        assert_eq!(chosen("vda"), Ok(Some(("vda".to_owned(), 9))));
+        fs::remove_dir_all(sysfs.path().join("block/vda")).unwrap();
+        assert_eq!(chosen("vda"), Ok(None));
+    }
+
+    #[test]
+    fn the_boot_loader_says_what_the_node_was_started_from() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let variables = sysfs.path().join("firmware/efi/efivars");
+        assert_eq!(started_from(sysfs.path()), None);
+        fs::create_dir_all(&variables).unwrap();
+        let set = |name: &str, value: &str| {
+            let mut bytes = vec![6, 0, 0, 0];
+            bytes.extend(value.encode_utf16().flat_map(u16::to_le_bytes));
+            let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+            fs::write(variables.join(name), bytes).unwrap();
+        };
+        set(
+            "StubDevicePartUUID",
+            "00000000-0000-0000-0000-00000000000A\0",
+        );
+        assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(10)));
+        set(
+            "LoaderDevicePartUUID",
+            "00000000-0000-0000-0000-00000000000B\0",
+        );
+        assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(11)));
+        for nonsense in ["", "\0", "vda1\0", "\u{fffe}"] {
+            set("LoaderDevicePartUUID", nonsense);
+            assert_eq!(started_from(sysfs.path()), Some(Uuid::from_u128(10)));
+        }
+    }
+
+    #[test]
+    fn a_disk_is_opened_when_it_is_the_one_that_is_meant() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = |number| open_on(number, file.path(), File::options().read(true));
+        open(0).unwrap();
+        // It is none at all.
+        open(9).unwrap_err();
+    }
+
+    #[test]
+    fn content_is_told_by_the_first_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let is = |bytes: &[u8]| {
+            fs::write(file.path(), bytes).unwrap();
+            content(file.path())
+        };
+        let mut block = vec![0; 4096];
+        assert_eq!(is(&block).unwrap(), Content::Nothing);
+        block[4095] = 1;
+        assert_eq!(is(&block).unwrap(), Content::Foreign);
+        block[..4].copy_from_slice(b"XFSB");
+        assert_eq!(is(&block).unwrap(), Content::Xfs);
+        block[126] = 1;
+        assert_eq!(is(&block).unwrap(), Content::Nothing);
+        // Version 1 is no volume of ours, and not to be overwritten either.
+        block[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
+        assert_eq!(is(&block).unwrap(), Content::Luks);
+        is(&[0; 100]).unwrap_err();
+    }
+}

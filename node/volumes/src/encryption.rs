@@ -1,0 +1,297 @@
+//! Volumes under LUKS2: made in an empty partition, opened at every later boot, their key slots kept as the
+//! config says.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use corten_base::durable::remove_if_there;
+use corten_config::Word as _;
+use corten_config::kinds::Encryption;
+use corten_luks::{Cost, Luks, VolumeKey};
+use corten_sys::dm::{self, Target};
+use rustix::io::Errno;
+use zeroize::Zeroizing;
+
+use super::judge::REMEDY;
+use super::partitions::wipe_start;
+use super::slots::{Key, Keys, with_slots};
+use super::{BUSY_PAUSE, WIPED, while_busy};
+
+/// Bits of a volume's key when the config does not say: two of AES-256.
+const KEY_SIZE: u32 = 512;
+/// Bytes of a sector when the config does not say.
+const SECTOR_SIZE: u64 = 512;
+const NO_KEY: &str = "cannot be encrypted: no key of its config can be used";
+const MAPPER: &str = "/dev/mapper";
+/// What the machine is known by: the UUID its firmware tells.
+const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
+
+/// What the names of opened volumes begin with in the device mapper.
+const PREFIX: &str = "luks2-";
+
+/// The name of an opened volume in the device mapper, and the label of its header: the file system in it may have a
+/// label of its own, and `/dev/disk/by-label` leads to one of them by each.
+pub(super) fn mapping(volume: &str) -> String {
+    format!("{PREFIX}{volume}")
+}
+
+/// The volumes that are open.
+pub(super) fn opened() -> Vec<String> {
+    let names = fs::read_dir(MAPPER).into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix(PREFIX).map(str::to_owned))
+        .collect()
+}
+
+/// The device of an opened volume.
+pub(super) fn mapped(volume: &str) -> PathBuf {
+    Path::new(MAPPER).join(mapping(volume))
+}
+
+/// Takes the opened device away, and with it the kernel's copy of the key; that there is none is no error.
+pub(super) fn close(volume: &str) -> io::Result<()> {
+    gone(while_busy(BUSY_PAUSE, || dm::remove(&mapping(volume))))
+}
+
+/// What is not there needs no removing.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Ok(()),
+        // A kernel without a device mapper.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// An encrypted volume that is open.
+#[derive(Debug)]
+pub(super) struct Decrypted {
+    /// The device of what is in it.
+    pub(super) device: PathBuf,
+    /// How it is encrypted, with those keys of the config alone that are known to be in their slots.
+    pub(super) by: Encryption,
+    /// Nothing is in it yet.
+    pub(super) is_new: bool,
+}
+
+/// Whether a volume can be encrypted by a key of its config.
+pub(super) fn check_keys(volume: &str, wanted: &Encryption) -> Result<(), String> {
+    match Keys::of(volume, wanted, &machine()).usable.as_slice() {
+        [] => Err(NO_KEY.to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Encrypts an empty partition; what is in it is empty too.
+///
+/// The header is written last. A power cut before leaves a partition that is empty still.
+pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
+    let cannot = |error: corten_luks::LuksError| format!("cannot be encrypted: {error}");
+    let file = open_device(device)?;
+    let keys = Keys::of(volume, wanted, &machine());
+    keys.complain(volume);
+    if keys.usable.is_empty() {
+        return Err(NO_KEY.to_owned());
+    }
+    let (mut luks, key) = new_header(volume, wanted).map_err(cannot)?;
+    for Key {
+        slot, passphrase, ..
+    } in &keys.usable
+    {
+        luks.set_key(&file, *slot, &key, passphrase, Cost::DEFAULT)
+            .map_err(cannot)?;
+    }
+    let path = map(volume, device, &file, &luks, &key, wanted)?;
+    // What decrypting an empty disk gives is not empty.
+    let emptied = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut inner| {
+            wipe_start(&mut inner, 0, WIPED)?;
+            inner.sync_all()
+        })
+        .map_err(|error| format!("cannot write {}: {error}", path.display()));
+    let written = emptied.and_then(|()| luks.write(&file).map_err(cannot));
+    if let Err(why) = written {
+        let _ = dm::remove(&mapping(volume));
+        return Err(why);
+    }
+    Ok(Decrypted {
+        device: path,
+        by: with_slots(wanted, &keys.slots()),
+        is_new: true,
+    })
+}
+
+/// Opens an encrypted partition.
+pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
+    let file = open_device(device)?;
+    let keys = Keys::of(volume, wanted, &machine());
+    let (mut luks, key, opener) = unlock(&keys, device, &file, wanted)?;
+    let path = map(volume, device, &file, &luks, &key, wanted)?;
+    keys.complain(volume);
+    let slots = keys.settle(volume, &mut luks, &file, &key, opener, Cost::DEFAULT);
+    Ok(Decrypted {
+        device: path,
+        by: with_slots(wanted, &slots),
+        is_new: false,
+    })
+}
+
+/// Whether one of these keys opens a partition, which stays as it is.
+pub(super) fn check_opens(volume: &str, device: &Path, wanted: &Encryption) -> Result<(), String> {
+    let keys = Keys::of(volume, wanted, &machine());
+    unlock(&keys, device, &open_device(device)?, wanted).map(drop)
+}
+
+/// The header, the volume's key, and the slot that had it. Nothing signs the header: what encrypts the data is what the
+/// config says, so that whoever has had the disk cannot have it written with a cipher that is none.
+fn unlock(
+    keys: &Keys,
+    device: &Path,
+    file: &File,
+    wanted: &Encryption,
+) -> Result<(Luks, VolumeKey, u8), String> {
+    let shown = device.display();
+    let luks = Luks::read(file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
+    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let segment = luks.segment().map_err(|error| error.to_string())?;
+    let cipher = wanted.cipher.word();
+    if segment.encryption != cipher {
+        return Err(format!(
+            "{shown} cannot be opened: its LUKS header says the cipher {}, and the config {cipher}: the header was \
+             changed, or another tool has made it; {REMEDY}",
+            segment.encryption
+        ));
+    }
+    luks.limit_memory(spare_memory());
+    let (key, opener) = keys
+        .find(&luks, file)
+        .map_err(|why| format!("{shown} {why}"))?;
+    Ok((luks, key, opener))
+}
+
+fn open_device(device: &Path) -> Result<File, String> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(device)
+        .map_err(|error| format!("cannot open {}: {error}", device.display()))
+}
+
+fn machine() -> String {
+    fs::read_to_string(MACHINE).unwrap_or_default()
+}
+
+/// What may be spent on trying a passphrase, in KiB: half of what there is.
+fn spare_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let value = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    value.map_or(u64::MAX, |available| available / 2)
+}
+
+fn new_header(
+    volume: &str,
+    wanted: &Encryption,
+) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
+    let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
+    let sector = wanted.block_size.unwrap_or(SECTOR_SIZE);
+    // The config knows no other sizes; 0 is refused as one that cannot be.
+    let (mut luks, key) = Luks::new(
+        usize::try_from(bytes).unwrap_or_default(),
+        u32::try_from(sector).unwrap_or_default(),
+    )?;
+    luks.set_label(&mapping(volume))?;
+    Ok((luks, key))
+}
+
+/// Makes the device of what is in the partition.
+fn map(
+    volume: &str,
+    device: &Path,
+    file: &File,
+    luks: &Luks,
+    key: &VolumeKey,
+    wanted: &Encryption,
+) -> Result<PathBuf, String> {
+    let cannot = |error: io::Error| format!("cannot map {}: {error}", device.display());
+    let length = io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(cannot)?;
+    let (sectors, parameters) = table(device, length, luks, key, wanted)?;
+    let name = mapping(volume);
+    let uuid = format!("CRYPT-LUKS2-{}-{name}", luks.uuid().replace('-', ""));
+    let target = Target {
+        sectors,
+        kind: "crypt",
+        parameters: &parameters,
+    };
+    let made = dm::create(&name, &uuid, target).map_err(cannot)?;
+    link(&mapped(volume), &made).map_err(|error| {
+        let _ = dm::remove(&name);
+        cannot(error)
+    })?;
+    Ok(mapped(volume))
+}
+
+/// The link udevd makes too, once it runs, and in one step as it does: neither is in the other's way.
+fn link(path: &Path, made: &Path) -> io::Result<()> {
+    let number = made.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}"));
+    remove_if_there(&new)?;
+    symlink(Path::new("..").join(number), &new)?;
+    fs::rename(new, path)
+}
+
+/// Length in sectors, and the words of the target `crypt` (kernel:
+/// Documentation/admin-guide/device-mapper/dm-crypt.rst), the key among them.
+fn table(
+    device: &Path,
+    length: u64,
+    luks: &Luks,
+    key: &VolumeKey,
+    wanted: &Encryption,
+) -> Result<(u64, Zeroizing<String>), String> {
+    let segment = luks.segment().map_err(|error| error.to_string())?;
+    let behind = length.checked_sub(segment.offset);
+    let size = segment.size.or(behind).unwrap_or_default();
+    let size = size - size % u64::from(segment.sector_size);
+    if size == 0 || Some(size) > behind {
+        return Err(format!(
+            "{} is too short for what its LUKS header says",
+            device.display()
+        ));
+    }
+    let mut options: Vec<String> = wanted.options.clone();
+    options.extend(wanted.allow_discards.then(|| "allow_discards".to_owned()));
+    let odd = u64::from(segment.sector_size) != SECTOR_SIZE;
+    options.extend(odd.then(|| format!("sector_size:{}", segment.sector_size)));
+    let hex = Zeroizing::new(data_encoding::HEXLOWER.encode(key.bytes()));
+    // With room for all, so that no copy of the key is left where it grew.
+    let mut words = Zeroizing::new(String::with_capacity(1024));
+    let written = write!(
+        words,
+        "{} {} {} {} {}",
+        wanted.cipher.word(),
+        *hex,
+        segment.iv_tweak,
+        device.display(),
+        segment.offset / dm::SECTOR
+    );
+    written.map_err(|error| error.to_string())?;
+    if !options.is_empty() {
+        let options = format!(" {} {}", options.len(), options.join(" "));
+        words.push_str(&options);
+    }
+    Ok((size / dm::SECTOR, words))
+}
+
+#[cfg(test)]
+#[path = "encryption_tests.rs"]
+mod tests;

@@ -1,0 +1,318 @@
+//! Which disk or file system a selector means, among those there are.
+
+use corten_config::values::{DiskFacts, Expression, VolumeFacts};
+use corten_types::block::{DiscoveredVolume, Disk};
+
+use super::Trouble;
+use super::world::known_as;
+use crate::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};
+
+/// What kinds of file systems can be mounted that the node did not make.
+const MOUNTABLE: [&str; 5] = ["xfs", "ext4", "vfat", "iso9660", "squashfs"];
+
+/// The disks of the machine and what is on them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// By the kernel's name.
+    pub disks: Vec<Disk>,
+    /// Disks and partitions, by the kernel's name.
+    pub volumes: Vec<DiscoveredVolume>,
+    /// The device of the disk that carries the node.
+    pub system_disk: String,
+}
+
+impl Facts {
+    /// The disks that are meant, by name; those that nothing can be written to are none.
+    pub(super) fn disks_for(&self, selector: &Expression) -> Result<Vec<&Disk>, Trouble> {
+        let usable = self
+            .disks
+            .iter()
+            .filter(|disk| !disk.readonly && !disk.cdrom);
+        let usable: Vec<&Disk> = usable.collect();
+        let facts: Vec<DiskFacts> = usable.iter().map(|disk| self.of_disk(disk)).collect();
+        let selected = selector
+            .selected(&facts)
+            .map_err(|why| Trouble::Failed(format!("its diskSelector fails: {why}")))?;
+        let meant: Vec<&Disk> = chosen(usable, selected).collect();
+        if meant.is_empty() {
+            let text = "no disk is like its diskSelector says";
+            return Err(Trouble::Missing(text.to_owned()));
+        }
+        Ok(meant)
+    }
+
+    /// Why a disk cannot be a volume as a whole; `None`: by what is told of it, it is empty.
+    pub(super) fn not_whole(&self, disk: &Disk) -> Option<String> {
+        let remedy = "wipe it if it is to be used";
+        let device = disk.dev_path.as_str();
+        let of_it = |other: &&DiscoveredVolume| self.disk_of(other) == Some(device);
+        let mut others = self.volumes.iter().filter(of_it);
+        if device == self.system_disk {
+            return Some("it carries the node".to_owned());
+        }
+        match self.on(device).map_or("", |found| &found.name) {
+            "" if others.any(|other| other.dev_path != device) => {
+                Some(format!("it has partitions; {remedy}"))
+            }
+            "" => None,
+            holds => Some(format!("it holds something ({holds}); {remedy}")),
+        }
+    }
+
+    /// The one file system that is meant. What the node keeps for itself is none.
+    pub(super) fn volume_for(&self, selector: &Expression) -> Result<&DiscoveredVolume, Trouble> {
+        let usable = self.volumes.iter().filter(|volume| !self.is_own(volume));
+        let usable: Vec<&DiscoveredVolume> = usable.collect();
+        let facts: Vec<VolumeFacts> = usable.iter().map(|one| self.of_volume(one)).collect();
+        let selected = selector
+            .selected(&facts)
+            .map_err(|why| Trouble::Failed(format!("its volumeSelector fails: {why}")))?;
+        let meant: Vec<&DiscoveredVolume> = chosen(usable, selected).collect();
+        match meant.as_slice() {
+            [] => {
+                let text = "no volume is like its volumeSelector says";
+                Err(Trouble::Missing(text.to_owned()))
+            }
+            [one] if MOUNTABLE.contains(&one.name.as_str()) => Ok(one),
+            [one] => Err(Trouble::Failed(format!(
+                "{} holds {}, and what can be mounted is {}",
+                one.dev_path,
+                if one.name.is_empty() {
+                    "nothing that is known"
+                } else {
+                    one.name.as_str()
+                },
+                MOUNTABLE.join(", ")
+            ))),
+            several => {
+                let names = several.iter().map(|volume| volume.dev_path.as_str());
+                let names: Vec<&str> = names.collect();
+                Err(Trouble::Failed(format!(
+                    "its volumeSelector means several, {}; make it mean one",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// What was found on a disk or partition.
+    #[must_use]
+    pub fn on(&self, device: &str) -> Option<&DiscoveredVolume> {
+        self.volumes.iter().find(|one| one.dev_path == device)
+    }
+
+    /// The disk with this device.
+    pub(super) fn disk(&self, device: &str) -> Option<crate::Disk> {
+        let disk = self.disks.iter().find(|disk| disk.dev_path == device);
+        disk.map(known_as)
+    }
+
+    /// Whether it is a partition of the node's own: its data, or what it starts from.
+    fn is_own(&self, volume: &DiscoveredVolume) -> bool {
+        let on_system_disk = self.disk_of(volume) == Some(self.system_disk.as_str());
+        let label = volume.partition_label.as_str();
+        let own = WIPEABLE.iter().chain(&STARTED_FROM).chain(&[IMAGE_CACHE]);
+        on_system_disk && own.into_iter().any(|name| *name == label)
+    }
+
+    /// The device of the disk it lies on.
+    pub(super) fn disk_of<'a>(&'a self, volume: &'a DiscoveredVolume) -> Option<&'a str> {
+        if volume.parent.is_empty() {
+            return Some(&volume.dev_path);
+        }
+        let parent = Some(volume.parent.as_str());
+        let mut devices = self.disks.iter().map(|disk| disk.dev_path.as_str());
+        devices.find(|device| device.strip_prefix("/dev/") == parent)
+    }
+
+    fn of_disk(&self, disk: &Disk) -> DiskFacts {
+        DiskFacts {
+            dev_path: disk.dev_path.clone(),
+            size: disk.size,
+            pretty_size: disk.pretty_size.clone(),
+            io_size: disk.io_size,
+            sector_size: disk.sector_size,
+            readonly: disk.readonly,
+            cdrom: disk.cdrom,
+            model: disk.model.clone(),
+            serial: disk.serial.clone(),
+            modalias: disk.modalias.clone(),
+            wwid: disk.wwid.clone(),
+            bus_path: disk.bus_path.clone(),
+            sub_system: disk.sub_system.clone(),
+            transport: disk.transport.clone(),
+            rotational: disk.rotational,
+            symlinks: disk.symlinks.clone(),
+            is_system: disk.dev_path == self.system_disk,
+        }
+    }
+
+    fn of_volume(&self, volume: &DiscoveredVolume) -> VolumeFacts {
+        let device = self.disk_of(volume);
+        let disk = self
+            .disks
+            .iter()
+            .find(|disk| Some(&*disk.dev_path) == device);
+        VolumeFacts {
+            dev_path: volume.dev_path.clone(),
+            kind: volume.kind.to_owned(),
+            parent: volume.parent.clone(),
+            size: volume.size,
+            pretty_size: volume.pretty_size.clone(),
+            name: volume.name.clone(),
+            uuid: volume.uuid.clone(),
+            label: volume.label.clone(),
+            partition_uuid: volume.partition_uuid.clone(),
+            partition_type: volume.partition_type.clone(),
+            partition_label: volume.partition_label.clone(),
+            partition_index: volume.partition_index,
+            disk: disk.map(|disk| self.of_disk(disk)).unwrap_or_default(),
+        }
+    }
+}
+
+fn chosen<T>(all: Vec<T>, selected: Vec<bool>) -> impl Iterator<Item = T> {
+    let pairs = all.into_iter().zip(selected);
+    pairs.filter_map(|(one, is_selected)| is_selected.then_some(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_base::sample;
+
+    use super::super::{Kind, Partition, WholeDisk, wanted};
+    use super::*;
+
+    fn disk(name: &str, transport: &str) -> Disk {
+        Disk {
+            dev_path: format!("/dev/{name}"),
+            size: 8 << 30,
+            transport: transport.to_owned(),
+            ..Disk::default()
+        }
+    }
+
+    fn volume(disk: &str, number: u64, name: &str, label: &str) -> DiscoveredVolume {
+        let (kind, parent, device) = if number == 0 {
+            ("disk", String::new(), disk.to_owned())
+        } else {
+            ("partition", disk.to_owned(), format!("{disk}{number}"))
+        };
+        DiscoveredVolume {
+            dev_path: format!("/dev/{device}"),
+            kind,
+            parent,
+            name: name.to_owned(),
+            partition_label: label.to_owned(),
+            partition_index: number,
+            ..DiscoveredVolume::default()
+        }
+    }
+
+    fn facts() -> Facts {
+        let cd = Disk {
+            cdrom: true,
+            ..disk("sr0", "sata")
+        };
+        Facts {
+            disks: vec![
+                disk("sda", "sata"),
+                disk("sdb", "usb"),
+                cd,
+                disk("vda", "virtio"),
+            ],
+            volumes: vec![
+                volume("sda", 0, "gpt", ""),
+                volume("sda", 1, "ext4", "old"),
+                volume("sdb", 0, "btrfs", ""),
+                volume("vda", 0, "gpt", ""),
+                volume("vda", 1, "vfat", "EFI"),
+                volume("vda", 4, "xfs", "STATE"),
+            ],
+            system_disk: "/dev/vda".to_owned(),
+        }
+    }
+
+    fn selector(kind: &str, field: &str, text: &str) -> Expression {
+        let document = sample::kind(&format!(
+            "{kind}\nname: a\n{field}: {{match: \"{text}\"}}}}"
+        ));
+        match wanted(&document).remove(0).kind {
+            Kind::Partition(Partition { selector, .. })
+            | Kind::Disk(WholeDisk { selector, .. })
+            | Kind::Existing(selector) => selector,
+            Kind::Directory => panic!("a directory"),
+        }
+    }
+
+    fn disks(text: &str) -> Result<Vec<String>, Trouble> {
+        let selector = selector("RawVolumeConfig", "provisioning: {diskSelector", text);
+        let facts = facts();
+        let found = facts.disks_for(&selector)?;
+        Ok(found.iter().map(|disk| disk.dev_path.clone()).collect())
+    }
+
+    fn existing(text: &str) -> Result<String, Trouble> {
+        let field = "discovery: {volumeSelector";
+        let selector = selector("ExistingVolumeConfig", field, text);
+        let facts = facts();
+        facts.volume_for(&selector).map(|one| one.dev_path.clone())
+    }
+
+    #[test]
+    fn disks_are_chosen_in_order() {
+        assert_eq!(disks("!system_disk").unwrap(), ["/dev/sda", "/dev/sdb"]);
+        assert_eq!(disks("disk.transport == 'usb'").unwrap(), ["/dev/sdb"]);
+        assert_eq!(disks("system_disk").unwrap(), ["/dev/vda"]);
+        let none = disks("disk.size > 1u * TB").unwrap_err();
+        assert!(matches!(none, Trouble::Missing(_)), "{none:?}");
+        // Nothing is written to a CD.
+        disks("disk.cdrom").unwrap_err();
+        let broken = disks("1 / size(disk.symlinks) == 1").unwrap_err();
+        assert!(matches!(broken, Trouble::Failed(_)), "{broken:?}");
+    }
+
+    #[test]
+    fn a_whole_disk_is_empty_and_not_the_nodes() {
+        let mut facts = facts();
+        let partitioned = volume("sdd", 1, "", "u-data");
+        facts
+            .volumes
+            .extend([volume("sdc", 0, "", ""), partitioned]);
+        facts.disks.extend([disk("sdc", "usb"), disk("sdd", "usb")]);
+        let why = |name: &str| {
+            let device = format!("/dev/{name}");
+            let disk = facts.disks.iter().find(|disk| disk.dev_path == device);
+            facts.not_whole(disk.unwrap()).unwrap_or_default()
+        };
+        assert_eq!(why("sdc"), "");
+        for (disk, reason) in [
+            ("vda", "it carries the node"),
+            ("sda", "it holds something (gpt)"),
+            ("sdb", "it holds something (btrfs)"),
+            ("sdd", "it has partitions; wipe it"),
+        ] {
+            assert!(why(disk).starts_with(reason), "{disk}: {}", why(disk));
+        }
+    }
+
+    #[test]
+    fn one_file_system_is_chosen_and_never_the_nodes() {
+        assert_eq!(existing("volume.name == 'ext4'").unwrap(), "/dev/sda1");
+        let on_sata = "disk.transport == 'sata' && volume.partition_label == 'old'";
+        assert_eq!(existing(on_sata).unwrap(), "/dev/sda1");
+        for own in ["STATE", "EFI"] {
+            let refused = existing(&format!("volume.partition_label == '{own}'")).unwrap_err();
+            assert!(matches!(refused, Trouble::Missing(_)), "{refused:?}");
+        }
+        for (text, why) in [
+            ("volume.name == 'btrfs'", "/dev/sdb holds btrfs"),
+            ("volume.name == 'gpt'", "means several, /dev/sda, /dev/vda"),
+        ] {
+            let Err(Trouble::Failed(found)) = existing(text) else {
+                panic!("{text}");
+            };
+            assert!(found.contains(why), "{found}");
+        }
+    }
+}

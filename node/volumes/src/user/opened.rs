@@ -1,0 +1,111 @@
+//! Which keys open the encrypted volumes of users: as of the node's own (`keys.rs`), those that are in their slots,
+//! and not those that a config wishes there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use corten_config::Document;
+use corten_config::kinds::Encryption;
+
+use super::{UserVolume, wanted};
+use crate::keys::check_kept;
+
+/// The volumes that were opened in this boot, by id, with those keys of the config that are in their slots.
+#[derive(Debug, Clone, Default)]
+pub struct OpenedVolumes(Arc<Mutex<BTreeMap<String, Encryption>>>);
+
+impl OpenedVolumes {
+    /// What a volume was opened by.
+    pub(super) fn remember(&self, volume: &str, by: Encryption) {
+        self.lock().insert(volume.to_owned(), by);
+    }
+
+    /// Forgets the volumes that are wanted no more.
+    pub(super) fn forget_others(&self, wanted: &[UserVolume]) {
+        self.lock()
+            .retain(|volume, _| wanted.iter().any(|one| one.id == *volume));
+    }
+
+    /// Whether the next config can open what is encrypted: it must keep a key of each volume, by which the others get
+    /// into their slots. Of one that was not opened yet, what the config `before` says is all that is known.
+    ///
+    /// # Errors
+    /// The text names the volume.
+    pub fn check(&self, before: Option<&Document>, next: &Document) -> Result<(), String> {
+        let before = before.map(wanted).unwrap_or_default();
+        let opened = self.lock();
+        for volume in wanted(next) {
+            let id = &volume.id;
+            let next = volume.encryption();
+            if let Some(by) = opened.get(id) {
+                check_kept(id, by, next)?;
+                continue;
+            }
+            let same = before.iter().find(|other| other.id == *id);
+            // It may have been made before its encryption was asked for, and is used as it is.
+            if let (Some(by), Some(_)) = (same.and_then(UserVolume::encryption), next) {
+                check_kept(id, by, next)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Encryption>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_base::sample;
+
+    use super::*;
+
+    const DATA: &str =
+        "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}";
+    const BOTH: &str = "{static: {passphrase: a}}, {slot: 1, nodeID: {}}";
+
+    fn with(keys: &str) -> Document {
+        let encryption = format!("encryption: {{provider: luks2, keys: [{keys}]}}");
+        sample::kind(&format!("{DATA}\n{encryption}"))
+    }
+
+    fn keys(keys: &str) -> Encryption {
+        wanted(&with(keys))[0].encryption().unwrap().clone()
+    }
+
+    #[test]
+    fn a_key_of_a_volume_that_was_not_opened_yet_is_kept() {
+        let (none, before) = (OpenedVolumes::default(), with(BOTH));
+        let check = |next: &Document| none.check(Some(&before), next);
+        check(&before).unwrap();
+        check(&with("{slot: 1, nodeID: {}}")).unwrap();
+        let why = check(&with("{slot: 2, nodeID: {}}")).unwrap_err();
+        assert!(why.contains("u-data must keep one of its keys"), "{why}");
+        check(&sample::kind(DATA)).unwrap();
+        check(&sample::kind(
+            "SysctlConfig\nparams: {vm.max_map_count: '262144'}",
+        ))
+        .unwrap();
+        none.check(None, &with("{slot: 2, nodeID: {}}")).unwrap();
+    }
+
+    #[test]
+    fn a_key_that_is_in_its_slot_is_kept_whatever_the_config_wishes() {
+        let (opened, before) = (OpenedVolumes::default(), with(BOTH));
+        // The other one of them is not in its slot yet.
+        opened.remember("u-data", keys("{static: {passphrase: a}}"));
+        let check = |next: &Document| opened.check(Some(&before), next);
+        check(&with("{static: {passphrase: a}}, {slot: 2, nodeID: {}}")).unwrap();
+        let why = check(&with("{slot: 1, nodeID: {}}")).unwrap_err();
+        assert!(why.contains("u-data must keep one of its keys"), "{why}");
+        check(&sample::kind(DATA)).unwrap_err();
+
+        opened.remember("u-data", keys(BOTH));
+        check(&with("{slot: 1, nodeID: {}}")).unwrap();
+        opened.forget_others(&wanted(&before));
+        check(&sample::kind(DATA)).unwrap_err();
+        opened.forget_others(&[]);
+        check(&sample::kind(DATA)).unwrap();
+    }
+}

@@ -1,0 +1,476 @@
+//! What is done to disks for a user volume.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use corten_base::console;
+use corten_base::durable;
+use corten_config::kinds::Encryption;
+use corten_services::supervisor::Supervisor;
+use corten_sys::blkpg;
+use corten_types::block;
+use tokio::task::{block_in_place, spawn_blocking};
+use uuid::Uuid;
+
+use super::known::{self, Seen};
+use super::mounts::Target;
+use super::opened::OpenedVolumes;
+use super::partition::{Change, Plan, Wish, ids, is_zero};
+use super::{
+    Facts, Kind, Partition, Place, Purpose, Signature, Trouble, UserVolume, WholeDisk, mounts,
+    swap, whole_disk,
+};
+use crate::alone::{Alone, alone};
+use crate::attach::{Site, attach, content, encrypt_by, grow};
+use crate::disk::{Content, Disk};
+use crate::encryption::Decrypted;
+use crate::judge::judge;
+use crate::table::Marks;
+use crate::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made, wipe};
+
+/// What the partition of a volume may hold already, as udevd names it.
+const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
+/// What a disk may hold already, as udevd names it: members of an array may have a table besides.
+const TABLES: [&str; 2] = ["", "gpt"];
+
+/// This machine.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// Runs the programs that make file systems; without it there are none.
+    pub supervisor: Option<Supervisor>,
+    /// What encrypted volumes were opened by.
+    pub opened: OpenedVolumes,
+}
+
+impl World {
+    /// Makes what is missing of a volume, and mounts it.
+    ///
+    /// # Errors
+    /// Why it is not there; then nothing of it is mounted or open.
+    pub async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
+        let done = match &volume.kind {
+            Kind::Directory => {
+                let target = volume.mounting.as_ref().map(|one| &one.target);
+                let made = target.map_or(Ok(()), |target| Target::make(target).map(drop));
+                made.map(|()| Place::default())
+            }
+            Kind::Existing(selector) => {
+                let found = facts.volume_for(selector)?;
+                let device = &found.dev_path;
+                let disk = facts.disk_of(found).and_then(|disk| facts.disk(disk));
+                let mounted = block_in_place(|| {
+                    // Mounting it writes to it, too.
+                    let held = disk.as_ref().map(Disk::open).transpose();
+                    let _held = held.map_err(|error| error.to_string())?;
+                    mounts::mount_existing(volume, device, &found.name)
+                });
+                mounted.map(|()| Place {
+                    device: device.clone(),
+                    opened: device.clone(),
+                    sequence: disk.map(|disk| disk.sequence),
+                })
+            }
+            Kind::Partition(partition) => {
+                // Held until it is mounted.
+                let found = self.partition(volume, partition, facts).await?;
+                let give_up = || found.give_up();
+                let site = Site {
+                    device: &found.device,
+                    marks: block_in_place(|| found.marks_of(volume)),
+                    give_up: &give_up,
+                };
+                let opened = self.open(volume, &site, facts).await;
+                if opened.is_ok() {
+                    block_in_place(|| found.remember(volume));
+                }
+                opened.map(|opened| found.held.place(&found.device, opened))
+            }
+            Kind::Disk(disk) => {
+                let held = self.whole_disk(volume, disk, facts).await?;
+                let device = held.disk.device();
+                let give_up = || whole_disk::give_up(&held.disk, &disk.label);
+                let site = Site {
+                    device: &device,
+                    marks: block_in_place(|| used(&volume.key(), &held)),
+                    give_up: &give_up,
+                };
+                let opened = self.open(volume, &site, facts).await;
+                if opened.is_ok() {
+                    block_in_place(|| whole_disk::remember(&volume.key(), &held));
+                }
+                opened.map(|opened| held.place(&device, opened))
+            }
+        };
+        match done {
+            Ok(place) => Ok(place),
+            Err(why) => {
+                let id = volume.id.clone();
+                let _ = spawn_blocking(move || encryption::close(&id)).await;
+                Err(Trouble::Failed(why))
+            }
+        }
+    }
+
+    /// Takes it out of the tree; what is in it stays.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
+        let (volume, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || mounts::release(&volume, &place))
+            .await
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    /// Takes out of the tree what is left of one whose disk is gone, in use or not.
+    ///
+    /// # Errors
+    /// Somebody uses it still: until they end, it cannot come back.
+    pub async fn abandon(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
+        let (volume, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || mounts::abandon(&volume, &place))
+            .await
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+    }
+
+    /// Whether one that was mounted there is so still; of what is not mounted nothing is missing.
+    #[must_use]
+    pub fn is_mounted(&self, volume: &UserVolume, place: &Place) -> bool {
+        mounts::is_mounted(volume, place)
+    }
+
+    /// Forgets which partitions and disks are those of other volumes than these, which may be gone, and their keys.
+    pub async fn forget_others(&self, wanted: &[UserVolume]) {
+        self.opened.forget_others(wanted);
+        let wanted = wanted.to_vec();
+        let forget = move || known::forget_others(Path::new(STATE.target), &wanted);
+        let _ = spawn_blocking(forget).await;
+    }
+
+    async fn partition(
+        &self,
+        volume: &UserVolume,
+        partition: &Partition,
+        facts: &Facts,
+    ) -> Result<FoundPartition, Trouble> {
+        let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
+        spawn_blocking(move || find_or_make(&id, &wanted, &facts))
+            .await
+            .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
+    }
+
+    async fn whole_disk(
+        &self,
+        volume: &UserVolume,
+        disk: &WholeDisk,
+        facts: &Facts,
+    ) -> Result<Held, Trouble> {
+        let (volume, wanted, facts) = (volume.clone(), disk.clone(), facts.clone());
+        spawn_blocking(move || whole_disk::find_or_take(&volume, &wanted, &facts))
+            .await
+            .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
+    }
+
+    /// Decrypts, formats and mounts; the device that is mounted, or would be.
+    async fn open(
+        &self,
+        volume: &UserVolume,
+        site: &Site<'_>,
+        facts: &Facts,
+    ) -> Result<String, String> {
+        let (encryption, device) = (volume.encryption(), site.device);
+        let Some(made) = volume.volume() else {
+            let opened = match encryption {
+                Some(wanted) => {
+                    let opened = open_raw(&volume.id, site, wanted).await?;
+                    self.opened.remember(&volume.id, opened.by);
+                    opened.device.display().to_string()
+                }
+                None => {
+                    check_raw(site)?;
+                    device.display().to_string()
+                }
+            };
+            if mounts::is_swap(volume) {
+                block_in_place(|| swap::start(Path::new(&opened)))?;
+            }
+            return Ok(opened);
+        };
+        let found = facts.on(&device.display().to_string());
+        if let Some(other) = found.filter(|found| !OURS.contains(&found.name.as_str())) {
+            return Err(format!(
+                "{} holds {}; wipe it to have the volume made anew",
+                other.dev_path, other.name
+            ));
+        }
+        let supervisor = self
+            .supervisor
+            .as_ref()
+            .ok_or("nobody makes file systems here")?;
+        let target = Target::make(made.target)?;
+        let there = Volume {
+            target: &target.path(),
+            ..made
+        };
+        let mut by = None;
+        let attached = attach(supervisor, &there, site, encryption, &mut by).await;
+        let is_encrypted = by.is_some();
+        // Also of what could not be mounted.
+        if let Some(by) = by {
+            self.opened.remember(&volume.id, by);
+        }
+        attached?;
+        // One that fills its partition or disk is left as it is.
+        if volume.grows()
+            && let Err(why) = grow(Path::new(made.target))
+        {
+            console::warn(&format!("{} does not grow: {why}", volume.id));
+        }
+        Ok(if is_encrypted {
+            encryption::mapped(&volume.id).display().to_string()
+        } else {
+            device.display().to_string()
+        })
+    }
+}
+
+/// The partition of a volume.
+struct FoundPartition {
+    /// Its disk.
+    held: Held,
+    device: PathBuf,
+    number: u32,
+    id: Uuid,
+    /// What is written down of it on its disk.
+    marks: Marks,
+}
+
+impl FoundPartition {
+    /// What is written down of it, on its disk and on STATE.
+    fn marks_of(&self, volume: &UserVolume) -> Marks {
+        let state = Path::new(STATE.target);
+        Marks {
+            is_made: self.marks.is_made && volume.lasts(),
+            is_encrypted: self.marks.is_encrypted || known::was_encrypted(state, &volume.key()),
+        }
+    }
+
+    /// Writes down that it could be used, and that it is encrypted.
+    fn remember(&self, volume: &UserVolume) {
+        let is_encrypted = volume.encryption().is_some();
+        if volume.lasts() || is_encrypted {
+            made::remember(&volume.id, &self.held.disk, self.number, is_encrypted);
+        }
+        let state = Path::new(STATE.target);
+        if is_encrypted && durable::is_volume(state) {
+            known::remember_encrypted(state, &volume.key(), self.id);
+        }
+    }
+
+    fn give_up(&self) -> io::Result<()> {
+        let disk = &self.held.disk;
+        made::forget(disk, |_, extent| extent.number == self.number)?;
+        wipe::partition(disk.sequence, &self.device, false, &|| ())
+    }
+}
+
+/// The partition of a volume: where there is one of its name, or else the first that can have it.
+fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPartition, Trouble> {
+    let state = Path::new(STATE.target);
+    let wish = Wish {
+        label: id,
+        id: known::id(state, id),
+        kind: match wanted.purpose {
+            Purpose::FileSystem | Purpose::Raw => TYPE_LINUX,
+            Purpose::Swap => TYPE_SWAP,
+        },
+        least: wanted.least,
+        most: wanted.most,
+        grow: wanted.grow,
+    };
+    let carry_out = |held: Held, plan: &Plan| {
+        let device = held.carry_out(plan)?;
+        // In memory it would be no more than what the disks say.
+        if durable::is_volume(state) {
+            known::remember(state, id, plan.id);
+        }
+        Ok(FoundPartition {
+            held,
+            device,
+            number: plan.extent.number,
+            id: plan.id,
+            marks: plan.marks,
+        })
+    };
+    let seen = look(facts, |mut file| ids(&mut file, id));
+    if let Some(name) = known::disk_of(id, wish.id, &seen)? {
+        let disk = named(name, facts);
+        let alone = have(&disk)?;
+        let found = Held::plan(disk, alone, &wish).and_then(|(held, plan)| {
+            if plan.change == Change::New {
+                return Err(io::Error::other("its table has just changed"));
+            }
+            carry_out(held, &plan)
+        });
+        return found.map_err(|error| failed(name, error));
+    }
+    let mut why = Vec::new();
+    for candidate in facts.disks_for(&wanted.selector)? {
+        let disk = known_as(candidate);
+        let name = disk.name.clone();
+        let holds = facts
+            .on(&candidate.dev_path)
+            .map_or("", |found| &found.name);
+        if !TABLES.contains(&holds) {
+            let what = "wipe it if it is to be used";
+            why.push(format!("{name}: it holds something ({holds}); {what}"));
+            continue;
+        }
+        let alone = have(&disk)?;
+        match Held::plan(disk, alone, &wish) {
+            // A failure after this is none of choice: another disk would make a second volume of this name.
+            Ok((held, plan)) => {
+                return carry_out(held, &plan).map_err(|error| failed(&name, error));
+            }
+            Err(error) => why.push(format!("{name}: {error}")),
+        }
+    }
+    Err(Trouble::Failed(format!(
+        "no disk can have it: {}",
+        why.join("; ")
+    )))
+}
+
+/// What is wrong with a disk.
+pub(super) fn failed(disk: &str, why: impl Display) -> Trouble {
+    Trouble::Failed(format!("{disk}: {why}"))
+}
+
+/// What the disks themselves say; of a partition that was added in this boot the kernel knows no name. A drive
+/// without a medium has nothing.
+pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -> Vec<Seen> {
+    let disks = facts.disks.iter();
+    disks
+        .filter(|disk| !disk.cdrom && disk.size > 0)
+        .map(|disk| {
+            let disk = known_as(disk);
+            Seen::of(&disk.name, disk.open().and_then(&ids))
+        })
+        .collect()
+}
+
+/// The disk of this name, the one that was looked at if that is known.
+pub(super) fn named(name: &str, facts: &Facts) -> Disk {
+    let disk = facts.disk(&format!("/dev/{name}"));
+    disk.unwrap_or_else(|| Disk::new(name, 0))
+}
+
+/// The disk that was chosen, and no other one that has its name by now.
+pub(super) fn known_as(disk: &block::Disk) -> Disk {
+    Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
+}
+
+pub(super) fn have(disk: &Disk) -> Result<Alone, Trouble> {
+    alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
+}
+
+/// A disk that a volume is made on: nobody else changes it, and as long as it is open no other one gets its name.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) disk: Disk,
+    /// To read.
+    pub(super) open: File,
+    _alone: Alone,
+}
+
+impl Held {
+    pub(super) fn of(disk: Disk, alone: Alone) -> io::Result<Held> {
+        Ok(Held {
+            open: disk.open()?,
+            disk,
+            _alone: alone,
+        })
+    }
+
+    /// Where a volume is whose device is this one, and is open as that one.
+    fn place(&self, device: &Path, opened: String) -> Place {
+        Place {
+            device: device.display().to_string(),
+            opened,
+            sequence: Some(self.disk.sequence),
+        }
+    }
+
+    /// What is to be written to a disk, which is held from now on.
+    fn plan(disk: Disk, alone: Alone, wish: &Wish<'_>) -> io::Result<(Held, Plan)> {
+        let held = Held::of(disk, alone)?;
+        let plan = Plan::on(&mut &held.open, held.disk.sector(), wish)?;
+        Ok((held, plan))
+    }
+
+    /// Writes the table, and tells the kernel of the partition, whose device this is.
+    fn carry_out(&self, plan: &Plan) -> io::Result<PathBuf> {
+        let (disk, extent) = (&self.disk, plan.extent);
+        let known = disk.partition(extent.number);
+        if !plan.writes() && known.is_ok() {
+            return known;
+        }
+        let mut device = disk.open_to_write()?;
+        if plan.writes() {
+            plan.carry_out(&mut device, |device| device.sync_all())?;
+        }
+        match (plan.change, known) {
+            (Change::Grown, Ok(_)) => {
+                blkpg::resize(&device, extent.number, extent.start, extent.length)?;
+            }
+            (Change::None, Ok(_)) => {}
+            (_, _) => blkpg::add(&device, extent.number, extent.start, extent.length)?,
+        }
+        disk.partition(extent.number)
+    }
+}
+
+/// Whether the volume of this key was on this disk before, and could be used: then STATE knows the id of what is there.
+fn used(key: &str, held: &Held) -> Marks {
+    let state = Path::new(STATE.target);
+    let known = known::id(state, key);
+    let found = Signature::of(&held.open).ok().flatten();
+    Marks {
+        is_made: found.is_some_and(|found| known == Some(found.id)),
+        is_encrypted: known::was_encrypted(state, key),
+    }
+}
+
+/// An encrypted partition without a file system, open.
+async fn open_raw(id: &str, site: &Site<'_>, wanted: &Encryption) -> Result<Decrypted, String> {
+    let shown = site.device.display().to_string();
+    let found = content(site.device)?;
+    let found = match found {
+        Content::Luks => found,
+        Content::Nothing if is_blank(site.device).await => found,
+        // Whoever uses it as it is may have left its first page empty, and anything in it.
+        Content::Nothing | Content::Xfs | Content::Foreign => Content::Xfs,
+    };
+    let step = judge(found, site.marks, Some(wanted), &shown)?;
+    let opened = encrypt_by(step, id, site, Some(wanted)).await?;
+    opened.ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+}
+
+/// Whether all of a partition reads as zeros that is wiped to be taken for empty.
+async fn is_blank(device: &Path) -> bool {
+    let device = device.to_owned();
+    let read = spawn_blocking(move || is_zero(&mut File::open(device)?, 0, WIPED)).await;
+    read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
+}
+
+/// Whether a partition may be used as it is. One that was encrypted and is given up by its config is what it was: its
+/// users see what is encrypted.
+fn check_raw(site: &Site<'_>) -> Result<(), String> {
+    if site.marks.is_encrypted && content(site.device)? != Content::Luks {
+        let shown = site.device.display().to_string();
+        judge(Content::Foreign, site.marks, None, &shown)?;
+    }
+    Ok(())
+}
