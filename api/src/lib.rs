@@ -75,6 +75,8 @@ pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 /// Metadata keys with a meaning in the API, and how much apid hands on with a call, in bytes as HTTP/2 counts
 /// metadata (RFC 9113, section 10.5.1).
 pub mod metadata {
+    /// Begins the message of a refusal that holds for a forwarded call alone: asked itself, the node may answer.
+    pub const NOT_FORWARDED: &str = "not through another node";
     /// What it hands on of the caller's own, beside the nodes and certificates.
     pub const LARGEST_OWN: usize = 8 * 1024;
     /// What it hands on of the caller's certificates ([`CERTIFICATE`]), keys not counted; one has some 600.
@@ -94,6 +96,9 @@ pub mod metadata {
     pub const PREVIOUS_BOOT: &str = "previous-boot";
     /// Who calls, in the words of apid's audit log; set by apid on the calls that have a line there.
     pub const CALLER: &str = "corten-caller";
+    /// The certificates of the node that handed the call on, in the form of [`CERTIFICATE`]; set by the apid that got
+    /// it for its own machined, and believed of nobody else.
+    pub const FORWARDER: &str = "corten-forwarder-bin";
     /// Set on a call one apid makes to another: answer it here.
     pub const PROXY_FROM: &str = "proxyfrom";
 }

@@ -6,10 +6,11 @@
 use std::future::Future;
 use std::time::Duration;
 
+use corten_api::metadata::NOT_FORWARDED;
 use tonic::{Code, Request, Response, Status};
 
 use crate::clients::Service;
-use crate::connect::Route;
+use crate::connect::{Route, Session};
 use crate::failure::Failure;
 use crate::messages::{Message, Reply};
 use crate::stream::sessions;
@@ -137,14 +138,37 @@ where
 {
     let mut answers = Answers::default();
     let unreached = sessions(routes, async |name, session, _| {
-        let mut request = session.request(body.clone());
-        if let Some(limit) = limit {
-            request.set_timeout(limit);
-        }
-        let reply = call(session.client(), request).await?.into_inner();
+        let ask = async |session: &Session| {
+            let mut request = session.request(body.clone());
+            if let Some(limit) = limit {
+                request.set_timeout(limit);
+            }
+            call(session.client(), request)
+                .await
+                .map(Response::into_inner)
+        };
+        let reply = ask(session).await?;
         let nodes = session.nodes.iter();
         let asked: Vec<&str> = nodes.map(|(node, _)| node.as_str()).collect();
-        answers.add(reply.messages(), name, &asked);
+        let mut through = Answers::default();
+        through.add(reply.messages(), name, &asked);
+        answers.good.append(&mut through.good);
+        for (node, why) in through.failed {
+            let is_refused = why.contains(NOT_FORWARDED) && asked.contains(&&*node);
+            match if is_refused {
+                session.directly(&node).await
+            } else {
+                None
+            } {
+                Some(direct) => match ask(&direct).await {
+                    Ok(reply) => answers.add(reply.messages(), &node, &[]),
+                    Err(status) => answers
+                        .failed
+                        .push((node, explain(&status, &session.roles))),
+                },
+                None => answers.failed.push((node, why)),
+            }
+        }
         Ok(())
     })
     .await?;

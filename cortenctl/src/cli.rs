@@ -16,6 +16,7 @@ use clap::{
     ArgMatches, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
 };
 
+use crate::clientconfig::ForwardThrough;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::output::Format;
@@ -90,6 +91,9 @@ pub(crate) struct Global {
     /// The context of the client config
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
+    /// Endpoints that may hand the call on to other nodes [default: the context's, or control-plane]
+    #[arg(long, global = true, value_name = "WHICH", value_enum)]
+    pub(crate) forward_through: Option<ForwardThrough>,
     /// Talk to a node that has no config yet, or that is locked: verify no certificate
     #[arg(long, global = true)]
     pub(crate) insecure: bool,

@@ -36,6 +36,17 @@ pub(crate) struct ClientConfig {
 /// Fields that mean nothing here.
 pub(crate) type Other = BTreeMap<String, serde_json::Value>;
 
+/// Which endpoints may hand calls on to other nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ForwardThrough {
+    /// Those whose certificate carries the mark of a control plane node
+    #[default]
+    ControlPlane,
+    /// Any with a certificate of the cluster: nodes of the reference carry no mark
+    Any,
+}
+
 /// One cluster and one identity. `Debug` shows no credentials.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Context {
@@ -43,6 +54,13 @@ pub(crate) struct Context {
     pub(crate) endpoints: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<String>,
+    /// Ours; other clients leave it alone.
+    #[serde(
+        default,
+        rename = "forward-through",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) forward_through: Option<ForwardThrough>,
     /// Base64 of PEM, as are the next two.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) ca: String,

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncBufReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,7 +19,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint as Http, Uri};
 
 use crate::cli::Global;
-use crate::clientconfig::{Identity, Search};
+use crate::clientconfig::{ForwardThrough, Identity, Search};
 use crate::clients::Service;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -49,11 +50,25 @@ pub(crate) struct Session {
     pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
     /// Our roles, for messages.
     pub(crate) roles: Vec<String>,
+    /// How nodes behind the endpoint are reached without it.
+    pub(crate) direct: Option<Direct>,
 }
 
 impl Session {
     pub(crate) fn client<C: Service>(&self) -> C {
         C::over(self.channel.clone())
+    }
+
+    /// A session with one of the nodes itself; `None`: it cannot be reached from here, which is no news where the
+    /// endpoint is the only way.
+    pub(crate) async fn directly(&self, node: &str) -> Option<Session> {
+        let channel = self.direct.as_ref()?.open(node).await.ok()?;
+        Some(Session {
+            channel,
+            nodes: Vec::new(),
+            roles: self.roles.clone(),
+            direct: None,
+        })
     }
 
     /// A request to every node of the session.
@@ -64,6 +79,23 @@ impl Session {
             metadata.append(corten_api::metadata::NODES, node.clone());
         }
         request
+    }
+}
+
+/// The way to a node that is named, by its own address.
+#[derive(Debug, Clone)]
+pub(crate) struct Direct(Arc<ClientConfig>);
+
+impl Direct {
+    /// A connection to the node, whose certificate is verified as an endpoint's.
+    ///
+    /// # Errors
+    /// Why there is none, a sentence.
+    pub(crate) async fn open(&self, node: &str) -> Result<Channel, String> {
+        let endpoint: Endpoint = node
+            .parse()
+            .map_err(|error: crate::endpoint::BadEndpoint| error.to_string())?;
+        open(&endpoint, &self.0).await.map(|(channel, _)| channel)
     }
 }
 
@@ -147,6 +179,8 @@ pub(crate) struct Target {
     /// Who answers; empty: the endpoint itself.
     pub(crate) nodes: Vec<String>,
     pub(crate) identity: Identity,
+    /// Which endpoints may hand the call on.
+    pub(crate) forward_through: ForwardThrough,
 }
 
 impl Target {
@@ -195,6 +229,10 @@ impl Target {
             endpoints,
             nodes: nodes.clone(),
             identity: context.identity()?,
+            forward_through: global
+                .forward_through
+                .or(context.forward_through)
+                .unwrap_or_default(),
         })
     }
 
@@ -207,7 +245,8 @@ impl Target {
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let roles = tls::roles(&self.identity);
         let tls = Arc::new(tls::mutual(&self.identity, SystemTime::now())?);
-        let (endpoint, channel) = first(&self.endpoints, &tls).await?;
+        let may_carry = |endpoint: &Endpoint, leaf: &CertificateDer<'_>| self.check(endpoint, leaf);
+        let (endpoint, channel) = first(&self.endpoints, &tls, may_carry).await?;
         let name = match self.nodes.as_slice() {
             [] => endpoint.host().to_owned(),
             some => some.join(","),
@@ -218,8 +257,30 @@ impl Target {
                 channel,
                 nodes,
                 roles,
+                direct: Some(Direct(tls)),
             }),
         }])
+    }
+
+    /// Refuses an endpoint that could be an impostor among the cluster's nodes, as a node behind it would be given
+    /// what is meant for another.
+    fn check(&self, endpoint: &Endpoint, leaf: &CertificateDer<'_>) -> Result<(), String> {
+        let is_itself = |node: &String| {
+            node.eq_ignore_ascii_case(endpoint.host())
+                || corten_pki::is_for(leaf, node).unwrap_or(false)
+        };
+        if self.forward_through == ForwardThrough::Any
+            || self.nodes.iter().all(is_itself)
+            || corten_pki::is_control_planes(leaf).unwrap_or(false)
+        {
+            return Ok(());
+        }
+        Err(
+            "its certificate does not carry the mark of a control plane node, so calls for other nodes do not go \
+             through it; use a control plane node as endpoint, or, for nodes of the reference and older ones of Corten, \
+             --forward-through any (forward-through: any in the context)"
+                .to_owned(),
+        )
     }
 }
 
@@ -245,6 +306,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
         channel,
         nodes: Vec::new(),
         roles: owner.as_ref().map(tls::roles).unwrap_or_default(),
+        direct: None,
     };
     if global.nodes.is_empty() {
         if global.endpoints.is_empty() {
@@ -252,7 +314,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
                 "--insecure needs the node's address: -n ADDRESS",
             ));
         }
-        let (endpoint, channel) = first(&global.endpoints, &tls).await?;
+        let (endpoint, channel) = first(&global.endpoints, &tls, |_, _| Ok(())).await?;
         let name = endpoint.host().to_owned();
         return Ok(vec![Route {
             name,
@@ -267,7 +329,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
         let opened = open(&endpoint, &tls).await;
         routes.push(Route {
             name: node.clone(),
-            session: opened.map(session),
+            session: opened.map(|(channel, _)| session(channel)),
         });
     }
     Ok(routes)
@@ -282,17 +344,23 @@ pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), F
         .ok_or_else(|| Failure::usage(format!("{node:?} is not a node's name or address")))
 }
 
-/// The first endpoint that answers.
+/// The first endpoint that answers and whose certificate may carry the call.
 ///
 /// # Errors
 /// [`Unreached`] when none does.
 async fn first<'a>(
     endpoints: &'a [Endpoint],
     tls: &Arc<ClientConfig>,
+    may_carry: impl Fn(&Endpoint, &CertificateDer<'_>) -> Result<(), String>,
 ) -> anyhow::Result<(&'a Endpoint, Channel)> {
     let mut failures = Vec::new();
     for endpoint in endpoints {
-        match open(endpoint, tls).await {
+        let opened = open(endpoint, tls).await;
+        let opened = opened.and_then(|(channel, leaf)| {
+            may_carry(endpoint, &leaf)?;
+            Ok(channel)
+        });
+        match opened {
             Ok(channel) => return Ok((endpoint, channel)),
             Err(why) => failures.push((endpoint.clone(), why)),
         }
@@ -300,11 +368,19 @@ async fn first<'a>(
     Err(Unreached(failures).into())
 }
 
-async fn open(endpoint: &Endpoint, tls: &Arc<ClientConfig>) -> Result<Channel, String> {
+/// A connection, and the certificate of who answers there.
+async fn open(
+    endpoint: &Endpoint,
+    tls: &Arc<ClientConfig>,
+) -> Result<(Channel, CertificateDer<'static>), String> {
     let stream = dial(endpoint, tls).await?;
-    channel(endpoint, stream)
+    let shown = stream.get_ref().1.peer_certificates();
+    let leaf = shown.and_then(|chain| chain.first().cloned());
+    let leaf = leaf.ok_or("it shows no certificate")?;
+    let channel = channel(endpoint, stream)
         .await
-        .map_err(|error| tls::chain(&error))
+        .map_err(|error| tls::chain(&error))?;
+    Ok((channel, leaf))
 }
 
 async fn dial(
@@ -427,6 +503,45 @@ mod tests {
         ] {
             let told = refused(&kind.into());
             assert!(told.starts_with(sentence), "{told}");
+        }
+    }
+
+    #[test]
+    fn calls_for_others_go_through_marked_endpoints_alone() {
+        use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
+        let now = SystemTime::now();
+        let ca = Ca::generate(Algorithm::Ed25519, "talos", "", now).unwrap();
+        let names = ["10.0.0.1", "node1"].map(str::to_owned);
+        let leaf = |pem: &str| certificates_from_pem(pem.as_bytes()).unwrap().remove(0);
+        let plain = leaf(&ca.server("", &names, now, NODE_LIFETIME).unwrap().crt);
+        let marked = ca.control_plane_server("", &names, now, NODE_LIFETIME);
+        let marked = leaf(&marked.unwrap().crt);
+        let endpoint: Endpoint = "node.example:50001".parse().unwrap();
+        let check = |nodes: &[&str], forward_through, leaf: &CertificateDer<'_>| {
+            let target = Target {
+                context: String::new(),
+                usual_nodes: Vec::new(),
+                endpoints: Vec::new(),
+                nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+                identity: Identity {
+                    ca: String::new(),
+                    crt: String::new(),
+                    key: String::new(),
+                },
+                forward_through,
+            };
+            target.check(&endpoint, leaf)
+        };
+        let careful = ForwardThrough::default();
+        for nodes in [&["10.0.0.2"][..], &["node1", "node2"]] {
+            let why = check(nodes, careful, &plain).unwrap_err();
+            assert!(why.contains("--forward-through any"), "{why}");
+            check(nodes, careful, &marked).unwrap();
+            check(nodes, ForwardThrough::Any, &plain).unwrap();
+        }
+        // The endpoint itself, by any of its names.
+        for nodes in [&[][..], &["NODE.example", "10.0.0.1", "Node1"]] {
+            check(nodes, careful, &plain).unwrap();
         }
     }
 }

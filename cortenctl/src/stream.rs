@@ -4,13 +4,14 @@ use std::future::Future;
 use std::io;
 
 use corten_api::common::Data;
+use corten_api::metadata::NOT_FORWARDED;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::answers::{DEADLINE, explain, failure_of, node_of};
 use crate::clients::Service;
-use crate::connect::{Route, Session, count};
+use crate::connect::{Direct, Route, Session, count};
 use crate::failure::Failure;
 use crate::messages::Message;
 
@@ -52,6 +53,8 @@ pub(crate) struct Node {
     channel: Channel,
     /// Asked through the endpoint; without it the endpoint answers itself.
     asked: Option<MetadataValue<Ascii>>,
+    /// The way to it without the endpoint.
+    direct: Option<Direct>,
 }
 
 impl Node {
@@ -60,6 +63,7 @@ impl Node {
             name: name.to_owned(),
             channel: session.channel.clone(),
             asked,
+            direct: session.direct.clone(),
         };
         if session.nodes.is_empty() {
             return vec![one(name, None)];
@@ -68,6 +72,32 @@ impl Node {
         nodes
             .map(|(name, value)| one(name, Some(value.clone())))
             .collect()
+    }
+
+    /// The same node at the end of a connection of its own; `None`: it cannot be reached, or there is nothing between.
+    async fn itself(&self) -> Option<Node> {
+        self.asked.as_ref()?;
+        let channel = self.direct.as_ref()?.open(&self.name).await.ok()?;
+        Some(Node {
+            name: self.name.clone(),
+            channel,
+            asked: None,
+            direct: None,
+        })
+    }
+
+    /// Does what a node may refuse to do for a call through another one: then once more with the node itself.
+    pub(crate) async fn or_itself<T>(
+        &self,
+        mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        match work(self).await {
+            Err(Trouble::Call(status)) if is_not_forwarded(&status) => match self.itself().await {
+                Some(node) => work(&node).await,
+                None => Err(status.into()),
+            },
+            done => done,
+        }
     }
 
     pub(crate) fn client<C: Service>(&self) -> C {
@@ -110,6 +140,11 @@ pub(crate) async fn sessions(
     Ok(failed)
 }
 
+/// Whether a node refuses because another one has handed the call on.
+fn is_not_forwarded(status: &Status) -> bool {
+    status.code() == Code::PermissionDenied && status.message().contains(NOT_FORWARDED)
+}
+
 fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
     match trouble {
         Trouble::Call(status) => Ok(explain(&status, roles)),
@@ -126,7 +161,7 @@ pub(crate) async fn each(
 ) -> Result<Failed, Failure> {
     sessions(routes, async |name, session, failed| {
         for node in Node::all(name, session) {
-            if let Err(trouble) = work(&node).await {
+            if let Err(trouble) = node.or_itself(&mut work).await {
                 failed.push((node.name, told(trouble, &session.roles)?));
             }
         }

@@ -17,6 +17,9 @@ use tonic::{Request, Response, Status};
 
 use crate::support::{cortenctl, generate, identity};
 
+const REFUSAL: &str = "not through another node: the file may hold keys";
+const MADE: &str = "context: mine\ncontexts: {mine: {endpoints: [], ca: '', crt: '', key: ''}}\n";
+
 /// Answers for itself, and for the nodes it is asked to forward to, of which
 /// `down` is unreachable.
 struct Node;
@@ -92,6 +95,43 @@ impl MachineService for Node {
         };
         Ok(Response::new(api::ApplyConfigurationResponse {
             messages: vec![message],
+        }))
+    }
+
+    /// What it gives to callers themselves alone.
+    async fn read(
+        &self,
+        request: Request<api::ReadRequest>,
+    ) -> Result<Response<BoxStream<Data>>, Status> {
+        if request.metadata().contains_key("node") {
+            return Err(Status::permission_denied(REFUSAL));
+        }
+        let frame = Ok(Data {
+            metadata: None,
+            bytes: b"a key\n".into(),
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter([frame]))))
+    }
+
+    async fn generate_client_configuration(
+        &self,
+        request: Request<api::GenerateClientConfigurationRequest>,
+    ) -> Result<Response<api::GenerateClientConfigurationResponse>, Status> {
+        let message = |metadata: Option<Metadata>| {
+            let is_forwarded = metadata.is_some();
+            let metadata = metadata.map(|metadata| Metadata {
+                error: REFUSAL.to_owned(),
+                ..metadata
+            });
+            let made = if is_forwarded { "" } else { MADE };
+            api::GenerateClientConfiguration {
+                metadata,
+                talosconfig: made.into(),
+                ..Default::default()
+            }
+        };
+        Ok(Response::new(api::GenerateClientConfigurationResponse {
+            messages: asked(&request).into_iter().map(message).collect(),
         }))
     }
 
@@ -200,6 +240,33 @@ node1   512     384    128    0        0         0       0
         err.starts_with("error: 127.0.0.1: this node does not offer the call"),
         "{err}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_gives_secrets_to_callers_alone_is_called_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let endpoint = configured(directory.path(), &["127.0.0.1"]).await;
+    let node = configured(directory.path(), &["127.0.0.1"]).await;
+    let another = tempfile::tempdir().unwrap();
+    generate(another.path());
+    let impostor = configured(another.path(), &["127.0.0.1"]).await;
+    let config = directory.path().join("cortenconfig");
+    let flags = format!("--cortenconfig {} -e {endpoint}", config.display());
+
+    let (code, out, err) = run(format!("{flags} -n {node} read /etc/key")).await;
+    assert_eq!((code, out.as_str()), (Some(0), "a key\n"), "{err}");
+    let (code, out, err) = run(format!("{flags} -n {node} config new -")).await;
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("context: mine"), "{out}");
+    // Out of reach, or not a node of the cluster: the node's own words are told.
+    for away in ["127.0.0.1:1".to_owned(), impostor.to_string()] {
+        for verb in ["read /etc/key", "config new -"] {
+            let (code, out, err) = run(format!("{flags} -n {away} {verb}")).await;
+            assert_eq!((code, out.as_str()), (Some(1), ""));
+            assert!(err.contains(REFUSAL), "{err}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

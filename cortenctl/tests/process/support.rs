@@ -52,7 +52,7 @@ pub(crate) fn certificate(directory: &Path, names: &[&str]) -> (Ca, CertificateA
     let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let server = authority
-        .server("node", &names, SystemTime::now(), NODE_LIFETIME)
+        .control_plane_server("node", &names, SystemTime::now(), NODE_LIFETIME)
         .unwrap();
     (authority, server)
 }

@@ -179,6 +179,43 @@ impl Ca {
         self.issue(params, now, lifetime)
     }
 
+    /// The same for a control plane node: it carries [the mark](crate::is_control_planes).
+    ///
+    /// # Errors
+    /// As [`Ca::server`].
+    pub fn control_plane_server(
+        &self,
+        common_name: &str,
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(&[], common_name)?;
+        params.subject_alt_names = name::alternatives(names)?;
+        params.subject_alt_names.push(name::mark()?);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(params, now, lifetime)
+    }
+
+    /// A certificate with which a control plane node calls others in the name of its callers: it has one role and
+    /// carries [the mark](crate::is_control_planes).
+    ///
+    /// # Errors
+    /// As [`Ca::client`].
+    pub fn control_plane_client(
+        &self,
+        role: &str,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<CertificateAndKey, PkiError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name::subject(&[role], "")?;
+        params.subject_alt_names = vec![name::mark()?];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params, now, lifetime)
+    }
+
     /// A certificate to call the API with: the roles are its organizations.
     /// Ed25519, `clientAuth` only.
     ///

@@ -12,6 +12,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::PkiError;
+use crate::name::MARK;
 
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>, PkiError> {
     match X509Certificate::from_der(der) {
@@ -133,6 +134,22 @@ pub fn names(der: &[u8]) -> Result<Vec<String>, PkiError> {
         .iter()
         .flat_map(|found| &found.value.general_names);
     Ok(names.filter_map(text).collect())
+}
+
+/// Whether a certificate carries the mark of a control plane node: the URI `urn:corten:control-plane` among its
+/// alternative names. Who has the authority's key sets it; what is signed on request never has it.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for bytes that are none.
+pub fn is_control_planes(der: &[u8]) -> Result<bool, PkiError> {
+    let certificate = parse(der)?;
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(|_| PkiError::NotACertificate)?;
+    let mut names = extension
+        .iter()
+        .flat_map(|found| &found.value.general_names);
+    Ok(names.any(|name| matches!(name, GeneralName::URI(uri) if *uri == MARK)))
 }
 
 /// The public key's bytes, without its algorithm.

@@ -32,6 +32,15 @@ pub(crate) fn subject(organizations: &[&str], common: &str) -> Result<Distinguis
     Ok(name)
 }
 
+/// The URI of [`crate::is_control_planes`].
+pub(crate) const MARK: &str = "urn:corten:control-plane";
+
+/// The mark as an alternative name.
+pub(crate) fn mark() -> Result<SanType, PkiError> {
+    let uri = Ia5String::try_from(MARK).map_err(|_| PkiError::BadName(MARK.to_owned()))?;
+    Ok(SanType::URI(uri))
+}
+
 /// Alternative names: addresses as addresses, the rest as DNS names.
 pub(crate) fn alternatives(names: &[String]) -> Result<Vec<SanType>, PkiError> {
     names.iter().map(|name| alternative(name)).collect()

@@ -153,7 +153,7 @@ fn what_must_not_be_signed_is_not() {
             foreign(ed, |params| {
                 params
                     .subject_alt_names
-                    .push(SanType::URI("spiffe://a/b".try_into().unwrap()));
+                    .push(SanType::URI("urn:corten:control-plane".try_into().unwrap()));
             }),
             "neither an address nor a DNS name",
         ),

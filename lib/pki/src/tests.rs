@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Algorithm, Ca, NODE_LIFETIME, PkiError, certificates_from_pem, fingerprint, is_for,
-    maintenance, organizations, private_key_from_pem, serial, validity, verify_client,
+    Algorithm, Ca, NODE_LIFETIME, PkiError, certificates_from_pem, fingerprint, is_control_planes,
+    is_for, maintenance, organizations, private_key_from_pem, serial, validity, verify_client,
 };
 use rustls_pki_types::CertificateDer;
 
@@ -157,4 +157,32 @@ fn a_server_certificate_says_whom_it_is_for_and_which_it_is() {
     assert_ne!(first, second);
     assert!(first.len() % 2 == 0 && first.chars().all(|c| c.is_ascii_hexdigit()));
     serial(b"nothing").unwrap_err();
+}
+
+#[test]
+fn only_what_is_made_for_a_control_plane_node_carries_its_mark() {
+    let ca = ca();
+    let names = ["10.0.2.15".into(), "cp-1".into()];
+    let marked = |pem: &str| is_control_planes(&der(pem)[0]).unwrap();
+    let server = ca
+        .control_plane_server("cp-1", &names, now(), NODE_LIFETIME)
+        .unwrap();
+    assert!(marked(&server.crt));
+    assert_eq!(crate::names(&der(&server.crt)[0]).unwrap(), names);
+    assert!(is_for(&der(&server.crt)[0], "10.0.2.15").unwrap());
+    let client = ca
+        .control_plane_client("os:impersonator", now(), NODE_LIFETIME)
+        .unwrap();
+    assert!(marked(&client.crt));
+    let roles = verify_client(&der(&client.crt), &der(&ca.pem().crt), now()).unwrap();
+    assert_eq!(roles, ["os:impersonator"]);
+    let server = ca.server("cp-1", &names, now(), NODE_LIFETIME).unwrap();
+    let client = ca.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
+    for pem in [&server.crt, &client.crt, &ca.pem().crt] {
+        assert!(!marked(pem));
+    }
+    // A request that has it gets no server's certificate: it would be left out in any case.
+    let named = ["urn:corten:control-plane".to_owned()];
+    crate::server_request("cp-1", &named).unwrap_err();
+    is_control_planes(b"nothing").unwrap_err();
 }

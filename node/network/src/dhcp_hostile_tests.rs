@@ -8,6 +8,7 @@ use std::sync::mpsc as channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use corten_base::testing::{Neighbour, alone, cable, give, kernel, on_a_volume};
 use corten_corpus::{hostile, sample};
 use corten_types::network_names::Dhcp;
 use futures_util::TryStreamExt as _;
@@ -24,7 +25,6 @@ use super::former::Former;
 use super::identity::{duid, iaid};
 use super::layers::Specs;
 use super::lease::{is_name, of_v4};
-use corten_base::testing::{Neighbour, alone, cable, give, kernel, on_a_volume};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The address that the kernel makes of it (RFC 4291, appendix A).

@@ -21,6 +21,8 @@ pub(crate) struct Forward {
     from: HeaderValue,
     /// Who calls, for machined, of a call that is in the audit log.
     who: Option<HeaderValue>,
+    /// The certificates of the node that handed the call on to this one, for machined.
+    by: Vec<HeaderValue>,
 }
 
 impl Forward {
@@ -37,6 +39,10 @@ impl Forward {
         Ok(Forward {
             path: head.uri.path().to_owned(),
             who: who.and_then(|who| HeaderValue::from_str(who).ok()),
+            by: match caller.roles.contains(&Role::Impersonator) {
+                true => caller.shown.clone(),
+                false => Vec::new(),
+            },
             headers: forwarded(&head.headers, roles, caller)?,
             from: from.unwrap_or_else(|_| HeaderValue::from_static("apid")),
         })
@@ -61,6 +67,12 @@ impl Forward {
             Answerer::Node(..) => (metadata::PROXY_FROM, Some(&self.from)),
             Answerer::Here => (metadata::CALLER, self.who.as_ref()),
         };
+        if matches!(answerer, Answerer::Here) {
+            for value in &self.by {
+                let name = HeaderName::from_static(metadata::FORWARDER);
+                request.headers_mut().append(name, value.clone());
+            }
+        }
         if let Some(value) = value {
             let name = HeaderName::from_static(name);
             request.headers_mut().insert(name, value.clone());
@@ -80,8 +92,9 @@ fn authority(node: &str) -> String {
 }
 
 /// Headers of a call that are for us.
-const OWN: [&str; 7] = [
+const OWN: [&str; 8] = [
     metadata::ROLE,
+    metadata::FORWARDER,
     metadata::CALLER,
     metadata::NODE,
     metadata::NODES,
@@ -147,6 +160,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use bytes::Bytes;
+    use http_body_util::BodyExt as _;
     use tonic::metadata::MetadataMap;
 
     use super::*;
@@ -223,5 +237,30 @@ mod tests {
         let long = HeaderValue::from_bytes(&[b'A'; LARGEST_CHAIN + 1]).unwrap();
         headers.append(metadata::CERTIFICATE, long);
         forwarded(&headers, &[Role::Reader], &speaker).unwrap_err();
+    }
+
+    #[test]
+    fn machined_is_told_which_node_handed_a_call_on_and_nobody_else_says_so() {
+        let mut head = Request::new(()).into_parts().0;
+        let forged = HeaderValue::from_static("Zm9yZ2Vk");
+        head.headers.append(metadata::FORWARDER, forged);
+        head.headers
+            .append(metadata::CERTIFICATE, HeaderValue::from_static("Y2FsbGVy"));
+        let told = |roles: &[&str], answerer: &Answerer| {
+            let caller = caller(roles);
+            let forward = Forward::of(&head, &[Role::Reader], &caller, None).unwrap();
+            let body = http_body_util::Empty::new().map_err(|never| match never {});
+            let request = forward.request(answerer, body.boxed_unsync()).unwrap();
+            let told = request
+                .headers()
+                .get_all(metadata::FORWARDER)
+                .iter()
+                .cloned();
+            (told.collect::<Vec<_>>(), caller.shown)
+        };
+        let (told_of_node, shown) = told(&["os:impersonator"], &Answerer::Here);
+        assert_eq!(told_of_node, shown);
+        assert_eq!(told_of_node.len(), 1);
+        assert!(told(&["os:admin"], &Answerer::Here).0.is_empty());
     }
 }

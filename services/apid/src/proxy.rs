@@ -186,6 +186,12 @@ fn answerer(
     if local::is_this_node(node, caller.reached, authority) {
         return Ok(Answerer::Here);
     }
+    // With our certificate, another node could not tell who handed it on first.
+    if caller.roles.contains(&Role::Impersonator) {
+        return Err(Status::permission_denied(
+            "a call that another node has handed on is not handed on again",
+        ));
+    }
     if let Some(config) = &current.client {
         return Ok(Answerer::Node(node.to_owned(), config.clone()));
     }

@@ -67,6 +67,7 @@ fn write_pki(directory: &Path) {
     for (name, text) in [
         ("ca.crt", ca.pem().crt.clone()),
         ("ca.key", ca.pem().key.clone()),
+        ("names", String::new()),
         ("token", "abcdef.0123456789abcdef".to_owned()),
         ("server.key", server.key),
         ("server.crt", server.crt),

@@ -57,6 +57,7 @@ fn write(directory: &Path, ca: &Ca, accepted: &str) {
         ("ca.crt", format!("{}\n{accepted}", ca.pem().crt)),
         ("ca.key", ca.pem().key.clone()),
         ("token", TOKEN.to_owned()),
+        ("names", "network 10.0.0.1/24\n".to_owned()),
         ("server.key", server.key),
         ("server.crt", server.crt),
     ] {

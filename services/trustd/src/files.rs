@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +11,16 @@ use rustls::crypto::ring;
 use rustls::{ServerConfig, version};
 use subtle::ConstantTimeEq as _;
 
-const NAMES: [&str; 5] = ["ca.crt", "ca.key", "token", "server.crt", "server.key"];
+use crate::names::Names;
+
+const NAMES: [&str; 6] = [
+    "ca.crt",
+    "ca.key",
+    "names",
+    "token",
+    "server.crt",
+    "server.key",
+];
 
 /// What the files say.
 #[derive(Debug)]
@@ -25,8 +33,8 @@ pub(crate) struct Trust {
     pub(crate) authorities: String,
     /// What a node must show.
     pub(crate) token: Token,
-    /// The names of this control plane node, which nobody else gets a certificate for here.
-    pub(crate) own_names: Vec<String>,
+    /// What names a request may have.
+    pub(crate) names: Names,
 }
 
 /// The secret of nodes that may join.
@@ -55,6 +63,8 @@ pub(crate) enum FilesError {
     },
     #[error("{}: {source}", path.display())]
     Pki { path: PathBuf, source: PkiError },
+    #[error("{}: {why}", path.display())]
+    Names { path: PathBuf, why: String },
     #[error("the certificate and its key cannot be used: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -95,6 +105,9 @@ fn read(directory: &Path) -> Result<Trust, FilesError> {
     let own_names = leaf
         .and_then(|leaf| corten_pki::names(leaf))
         .map_err(pki("server.crt"))?;
+    let path = directory.join("names");
+    let names =
+        Names::parse(&file("names")?, &own_names).map_err(|why| FilesError::Names { path, why })?;
 
     let mut tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])?
@@ -108,17 +121,8 @@ fn read(directory: &Path) -> Result<Trust, FilesError> {
         ca,
         authorities,
         token,
-        own_names: own_names
-            .into_iter()
-            .filter(|name| !is_loopback(name))
-            .collect(),
+        names,
     })
-}
-
-/// Every node has these names; with them nobody reaches another machine.
-fn is_loopback(name: &str) -> bool {
-    name.parse::<IpAddr>()
-        .map_or(name == "localhost", |address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -139,15 +143,5 @@ mod tests {
         }
         assert!(!Token(Vec::new()).is(b""));
         assert!(!format!("{token:?}").contains("abcdef"));
-    }
-
-    #[test]
-    fn loopback_names_are_everybodys() {
-        for name in ["127.0.0.1", "::1", "localhost"] {
-            assert!(is_loopback(name), "{name}");
-        }
-        for name in ["10.0.0.1", "fd00::1", "cp-1"] {
-            assert!(!is_loopback(name), "{name}");
-        }
     }
 }

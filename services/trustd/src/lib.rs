@@ -7,14 +7,15 @@
 //! Talks to: nodes that have no certificate of their own (`securityapi.SecurityService`, gRPC over TLS 1.3;
 //! they show no certificate, for they have none).
 //!
-//! machined writes `ca.crt` (who signs first, then whom else the cluster believes), `ca.key`, `token`,
-//! `server.crt` and `server.key` into one directory and may replace them at any time: they are read again
-//! when they change, and open connections go on.
+//! machined writes `ca.crt` (who signs first, then whom else the cluster believes), `ca.key`, `token`, `names` (which
+//! are the control plane's, and this node's networks), `server.crt` and `server.key` into one directory and may replace
+//! them at any time: they are read again when they change, and open connections go on.
 //!
 //! On a laptop, without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
 
 mod files;
 mod limits;
+mod names;
 mod server;
 mod sign;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use server::Server;
 #[derive(Debug, Parser)]
 #[command(name = "trustd", version = corten_api::VERSION)]
 struct Options {
-    /// Directory of ca.crt, ca.key, token, server.crt and server.key.
+    /// Directory of ca.crt, ca.key, names, token, server.crt and server.key.
     #[arg(long, default_value = "/run/trustd")]
     pki: PathBuf,
     /// Where to listen: all addresses of both families unless given.

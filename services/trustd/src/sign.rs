@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use crate::files::Trust;
 use crate::limits::{Limits, Verdict};
+use crate::names::Why;
 
 /// The metadata key of the token.
 const TOKEN: &str = "token";
@@ -69,13 +70,18 @@ impl Signer {
 
     fn sign(&self, csr: &[u8], now: SystemTime) -> Result<String, PkiError> {
         let request = corten_pki::ServerRequest::from_pem(csr)?;
-        let (names, left_out): (Vec<String>, Vec<String>) = request
-            .names
-            .iter()
-            .cloned()
-            .partition(|name| !self.is_own(name));
+        let mut names = Vec::new();
+        let mut left_out: Vec<(&String, Why)> = Vec::new();
+        for name in &request.names {
+            match self.trust.names.left_out(name, self.peer) {
+                None => names.push(name.clone()),
+                Some(why) => left_out.push((name, why)),
+            }
+        }
         if names.is_empty() {
-            return Err(PkiError::BadRequest("has only names of the control plane"));
+            return Err(PkiError::BadRequest(
+                "has only names of the control plane, or addresses of elsewhere",
+            ));
         }
         let crt = self
             .trust
@@ -83,25 +89,15 @@ impl Signer {
             .sign_server(&request, &names, now, NODE_LIFETIME)?;
         // Debug output: what others wrote cannot begin a new line.
         let mut line = format!("certificate for {:?}, names {names:?}", request.common_name);
-        if !left_out.is_empty() {
-            let _ = write!(line, ", left out as the control plane's own: {left_out:?}");
+        for why in [Why::ControlPlane, Why::Elsewhere] {
+            let names = left_out.iter().filter(|(_, reason)| *reason == why);
+            let names: Vec<&&String> = names.map(|(name, _)| name).collect();
+            if !names.is_empty() {
+                let _ = write!(line, ", left out as {}: {names:?}", why.text());
+            }
         }
         println!("trustd: {}: {line}", self.peer.to_canonical());
         Ok(crt)
-    }
-
-    /// A node that joins must not be able to pass for the one of the control plane that signs: this one. The
-    /// names of the others it does not know; they are as safe as the token is.
-    fn is_own(&self, name: &str) -> bool {
-        // Clients of another language take an IPv4 address and its IPv6 form for one.
-        let plain = |name: &str| match name.parse::<IpAddr>() {
-            Ok(address) => address.to_canonical().to_string(),
-            Err(_) => name.trim_end_matches('.').to_ascii_lowercase(),
-        };
-        self.trust
-            .own_names
-            .iter()
-            .any(|own| plain(own) == plain(name))
     }
 
     fn tell_refusal(&self, why: &str) {

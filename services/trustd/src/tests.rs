@@ -21,6 +21,9 @@ use crate::limits::{Limits, Rate};
 use crate::server::Server;
 
 const TOKEN_TEXT: &str = "abcdef.0123456789abcdef";
+/// Another control plane node, the cluster's endpoint and a network of this node.
+const NAMES_TEXT: &str =
+    "control-plane 10.0.0.2\ncontrol-plane cluster.example.com\nnetwork 10.0.0.1/24\n";
 /// Shorter than a connection may last, once there was a call on it.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -44,6 +47,7 @@ fn write(directory: &Path, ca: &Ca, accepted: &str, token: &str) {
         ("ca.crt", format!("{}\n{accepted}", ca.pem().crt)),
         ("ca.key", ca.pem().key.clone()),
         ("token", token.to_owned()),
+        ("names", NAMES_TEXT.to_owned()),
         ("server.key", server.key),
         ("server.crt", server.crt),
     ] {
@@ -199,6 +203,49 @@ async fn nobody_gets_a_certificate_for_the_names_of_the_node_that_is_asked() {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn nobody_gets_a_certificate_for_another_control_plane_node_or_an_address_of_elsewhere() {
+    let world = world(Limits::default()).await;
+    let mut client = world.connect_from(9, &world.ca).await.unwrap();
+    let (csr_text, _) = csr(&[
+        "worker-1",
+        "10.0.0.7",
+        "127.0.0.9",
+        "10.0.0.2",
+        "::ffff:10.0.0.2",
+        "Cluster.example.com",
+        "192.0.2.7",
+        "fd00::7",
+    ]);
+    let answer = ask(&mut client, Some(TOKEN_TEXT), csr_text.as_bytes())
+        .await
+        .unwrap();
+    let leaf = &certificates_from_pem(&answer.crt).unwrap()[0];
+    assert_eq!(
+        corten_pki::names(leaf).unwrap(),
+        ["worker-1", "10.0.0.7", "127.0.0.9"]
+    );
+    for names in [&["10.0.0.2"][..], &["192.0.2.7"]] {
+        let (csr_text, _) = csr(names);
+        let refused = ask(&mut client, Some(TOKEN_TEXT), csr_text.as_bytes()).await;
+        assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+    }
+}
+
+#[test]
+fn without_the_list_of_names_nothing_is_signed() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &new_ca(), "", TOKEN_TEXT);
+    Files::load(directory.path().to_owned()).unwrap();
+    let path = directory.path().join("names");
+    fs::write(&path, "network everywhere\n").unwrap();
+    let error = Files::load(directory.path().to_owned()).unwrap_err();
+    assert!(error.to_string().contains("has no network"), "{error}");
+    fs::remove_file(path).unwrap();
+    let error = Files::load(directory.path().to_owned()).unwrap_err();
+    assert!(error.to_string().contains("names"), "{error}");
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ pub(super) async fn node(
     sources.put("events.log", event_lines(node)).await?;
     sources.put("processes.txt", process_table(node)).await?;
     sources.put("mounts.txt", mount_table(node)).await?;
-    sources.put("machineconfig.yaml", config(node)).await?;
+    let config = node.or_itself(config);
+    sources.put("machineconfig.yaml", config).await?;
     match limited(logs(node)).await {
         Ok(ids) => {
             for id in ids {

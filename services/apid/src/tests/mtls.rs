@@ -128,6 +128,19 @@ async fn an_impersonator_speaks_for_others() {
 }
 
 #[tokio::test]
+async fn what_another_node_hands_on_is_not_handed_on_again() {
+    let world = world(false).await;
+    let mut apid = world.with_roles(&["os:impersonator"]).await;
+    let again = with(&[("talos-role", "os:operator"), ("node", "192.0.2.9")]);
+    let refused = apid.hostname(again).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(
+        refused.message().contains("not handed on again"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
 async fn strangers_do_not_come_in() {
     let world = world(false).await;
     let stranger = new_ca()

@@ -25,6 +25,7 @@ use tower::{Layer, Service};
 
 use super::audit::Entry;
 use super::callers::Callers;
+use super::forwarded::{self, Withheld};
 use super::{absent, bug, request};
 use crate::node::{Node, Stage};
 
@@ -151,20 +152,32 @@ where
             });
         let maintenance = self.node.stage() == Stage::Maintenance;
         let path = request.uri().path().to_owned();
-        let vouched = || self.callers.caller(self.node.store(), request.headers());
+        let config = || self.node.config();
+        let vouched = || {
+            self.callers
+                .caller(self.node.store(), request.headers(), config)
+        };
         // Here a panic would end the connection, and so every call of apid's.
         let checked = caught_here(|| {
             let caller = caller(peer, self.local, request.headers(), vouched)?;
-            may_call(&caller, &path, maintenance).map(|()| caller)
+            may_call(&caller, &path, maintenance)?;
+            let withheld = Withheld::by(request.headers(), config);
+            if withheld {
+                forwarded::check_method(&path)?;
+            }
+            Ok((caller, withheld))
         });
-        let caller = match checked.unwrap_or_else(|_| Err(bug())) {
-            Ok(caller) => caller,
+        let (caller, withheld) = match checked.unwrap_or_else(|_| Err(bug())) {
+            Ok(checked) => checked,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
         let is_local = peer.is_some_and(|peer| self.local.is(peer));
         let entry = (!is_local && needs_more_than_reader(&path))
             .then(|| Entry::begin(self.node.clone(), &path, &caller, request.headers()));
         request.extensions_mut().insert(caller);
+        if withheld {
+            request.extensions_mut().insert(Withheld);
+        }
         let request = request.map(|body| request::bounded(body, &path));
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -361,7 +374,7 @@ mod tests {
         for role in ["os:reader", "os:admin"] {
             call.append(metadata::ROLE, HeaderValue::from_static(role));
         }
-        let vouched = || callers.caller(&store, &call);
+        let vouched = || callers.caller(&store, &call, || None);
         let caller = check(APIDS, &call, vouched, VERSION, false).unwrap();
         let leaf = &corten_pki::certificates_from_pem(reader.crt.as_bytes()).unwrap()[0];
         let serial = Some(corten_pki::serial(leaf).unwrap());

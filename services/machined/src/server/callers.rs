@@ -9,19 +9,28 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use corten_api::metadata::{CERTIFICATE, LARGEST_CHAIN};
+use corten_api::metadata::{CERTIFICATE, FORWARDER, LARGEST_CHAIN};
 use corten_api::roles::Role;
-use corten_pki::{certificate_from_der, certificates_from_pem, serial, validity, verify_client};
+use corten_config::Document;
+use corten_config::kinds::Forwarding;
+use corten_pki::{
+    certificate_from_der, certificates_from_pem, is_control_planes, serial, validity, verify_client,
+};
 use corten_resources::Store;
 use corten_types::secrets::{ApiCertificates, Pem, joined};
 use http::{HeaderMap, HeaderValue};
 
 use super::access::Caller;
+use super::forwarded;
 
 /// Callers whose certificates are not verified again with each call.
 const KEPT: usize = 256;
 /// For so long: the clock may be set, and what signed them may expire.
 const GOOD_FOR: Duration = Duration::from_secs(30);
+
+/// Said of a node that hands calls on without the mark of the control plane.
+const UNMARKED: &str = "the node that handed the call on shows no certificate of a control plane node of Corten; update \
+    it, or, if it is one of the reference, give this node a ForwardingConfig with referenceNodes: accept";
 
 /// Certificates that were verified.
 #[derive(Default)]
@@ -34,18 +43,27 @@ struct Verified {
     of: HashMap<Vec<u8>, Known>,
 }
 
+#[derive(Clone)]
 struct Known {
     caller: Caller,
+    /// Whether it is a certificate of a control plane node.
+    is_marked: bool,
     until: SystemTime,
     at: Instant,
 }
 
 impl Callers {
-    /// The caller whose certificate is in the metadata; a reader while nobody can have one.
+    /// The caller whose certificate is in the metadata; a reader while nobody can have one. A call that another node
+    /// has handed on must come from the control plane.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn caller(&self, store: &Store, headers: &HeaderMap) -> Result<Caller, String> {
+    pub(super) fn caller(
+        &self,
+        store: &Store,
+        headers: &HeaderMap,
+        config: impl FnOnce() -> Option<Document>,
+    ) -> Result<Caller, String> {
         let accepted = store.get_as::<ApiCertificates>(ApiCertificates::ID);
         let accepted = accepted.ok_or("the node has no authority yet")?;
         if accepted.skip_verifying_client_cert {
@@ -54,7 +72,37 @@ impl Callers {
                 serial: None,
             });
         }
-        let shown = headers.get_all(CERTIFICATE).iter();
+        if headers.contains_key(FORWARDER) {
+            let by = self.known(&accepted, headers, FORWARDER)?;
+            if !by.caller.roles.contains(&Role::Impersonator) {
+                return Err("who handed the call on is no node".to_owned());
+            }
+            if !by.is_marked {
+                let config = forwarded::config(config().as_ref());
+                if config.reference_nodes == Forwarding::Refuse {
+                    return Err(UNMARKED.to_owned());
+                }
+                if !headers.contains_key(CERTIFICATE) {
+                    // It says the roles, and nobody proves them: that is the price.
+                    let mut roles = Role::ALL.to_vec();
+                    roles.retain(|role| *role != Role::Impersonator);
+                    let serial = by.caller.serial;
+                    return Ok(Caller { roles, serial });
+                }
+            }
+        }
+        let known = self.known(&accepted, headers, CERTIFICATE)?;
+        Ok(known.caller)
+    }
+
+    /// Whose certificate is in the metadata under `name`.
+    fn known(
+        &self,
+        accepted: &ApiCertificates,
+        headers: &HeaderMap,
+        name: &str,
+    ) -> Result<Known, String> {
+        let shown = headers.get_all(name).iter();
         let shown: Vec<&[u8]> = shown.map(HeaderValue::as_bytes).collect();
         if shown.is_empty() {
             return Err("it came without the caller's certificate".to_owned());
@@ -75,16 +123,15 @@ impl Callers {
             && now <= known.until
             && at.saturating_duration_since(known.at) < GOOD_FOR
         {
-            return Ok(known.caller.clone());
+            return Ok(known.clone());
         }
         let known = verify(&shown, &verified.by, now, at)?;
-        let caller = known.caller.clone();
         // Who has that many callers at once verifies some of them once more.
         if verified.of.len() >= KEPT {
             verified.of.clear();
         }
-        verified.of.insert(key, known);
-        Ok(caller)
+        verified.of.insert(key, known.clone());
+        Ok(known)
     }
 }
 
@@ -108,7 +155,12 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
         roles: names.iter().filter_map(|name| Role::parse(name)).collect(),
         serial: Some(serial(leaf).map_err(why)?),
     };
-    Ok(Known { caller, until, at })
+    Ok(Known {
+        caller,
+        is_marked: is_control_planes(leaf).map_err(why)?,
+        until,
+        at,
+    })
 }
 
 #[cfg(test)]
@@ -171,8 +223,11 @@ pub(super) mod tests {
         let (ca, other) = (new_ca(), new_ca());
         let store = Store::new();
         let callers = Callers::default();
-        let roles =
-            |headers: &HeaderMap| callers.caller(&store, headers).map(|caller| caller.roles);
+        let roles = |headers: &HeaderMap| {
+            callers
+                .caller(&store, headers, || None)
+                .map(|caller| caller.roles)
+        };
         let admin = client(&ca, &["os:admin"]);
         roles(&admin).unwrap_err();
         accepting(&store, &[&ca]);
@@ -225,7 +280,7 @@ pub(super) mod tests {
             (value(&[b'A'; LARGEST_CHAIN + 1]), "more than"),
             (long, "more than"),
         ] {
-            let why = callers.caller(&store, &headers).unwrap_err();
+            let why = callers.caller(&store, &headers, || None).unwrap_err();
             assert!(why.contains(word), "{why}");
         }
         assert!(callers.0.lock().unwrap().of.is_empty());
@@ -239,7 +294,7 @@ pub(super) mod tests {
         let callers = Callers::default();
         for _ in 0..KEPT + 10 {
             callers
-                .caller(&store, &client(&ca, &["os:reader"]))
+                .caller(&store, &client(&ca, &["os:reader"]), || None)
                 .unwrap();
         }
         let kept = callers.0.lock().unwrap().of.len();
@@ -250,11 +305,64 @@ pub(super) mod tests {
     fn a_node_without_a_config_has_readers_only() {
         let store = Store::new();
         accepting(&store, &[]);
-        let caller = Callers::default().caller(&store, &HeaderMap::new());
+        let caller = Callers::default().caller(&store, &HeaderMap::new(), || None);
         let reader = Caller {
             roles: vec![Role::Reader],
             serial: None,
         };
         assert_eq!(caller.unwrap(), reader);
+    }
+
+    fn forwarded(by: &CertificateAndKey, mut headers: HeaderMap) -> HeaderMap {
+        for value in shown(by).get_all(CERTIFICATE) {
+            headers.append(FORWARDER, value.clone());
+        }
+        headers
+    }
+
+    fn config(forwarding: &str) -> Option<Document> {
+        let text = format!(
+            "{}---\napiVersion: v1alpha1\nkind: ForwardingConfig\n{forwarding}\n",
+            crate::server::tests::config_text()
+        );
+        Some(Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}")))
+    }
+
+    #[test]
+    fn only_control_plane_nodes_hand_calls_on() {
+        let (ca, other) = (new_ca(), new_ca());
+        let store = Store::new();
+        accepting(&store, &[&ca]);
+        let callers = Callers::default();
+        let now = SystemTime::now();
+        let node = |ca: &Ca| {
+            ca.control_plane_client("os:impersonator", now, HOUR)
+                .unwrap()
+        };
+        let unmarked = ca.client(&["os:impersonator"], now, HOUR).unwrap();
+        let admin = ca.client(&["os:admin"], now, HOUR).unwrap();
+        let call = client(&ca, &["os:admin"]);
+        let roles = |headers: &HeaderMap, document: Option<Document>| {
+            let caller = callers.caller(&store, headers, || document);
+            caller.map(|caller| caller.roles)
+        };
+        let by_node = forwarded(&node(&ca), call.clone());
+        assert_eq!(roles(&by_node, None).unwrap(), [Role::Admin]);
+        // It still brings its caller's certificate.
+        let alone = forwarded(&node(&ca), HeaderMap::new());
+        let open = || config("referenceNodes: accept");
+        roles(&alone, None).unwrap_err();
+        roles(&alone, open()).unwrap_err();
+        for hostile in [&admin, &node(&other)] {
+            roles(&forwarded(hostile, call.clone()), open()).unwrap_err();
+        }
+        let by_reference = forwarded(&unmarked, HeaderMap::new());
+        for document in [None, config("secrets: accept")] {
+            let why = roles(&by_reference, document.clone()).unwrap_err();
+            assert!(why.contains("referenceNodes: accept"), "{why}");
+            roles(&forwarded(&unmarked, call.clone()), document).unwrap_err();
+        }
+        let said = roles(&by_reference, open()).unwrap();
+        assert!(said.contains(&Role::Admin) && !said.contains(&Role::Impersonator));
     }
 }

@@ -21,6 +21,7 @@ mod etcd;
 mod events;
 mod file_systems;
 mod files;
+mod forwarded;
 mod frequency;
 mod health_check;
 mod images;
@@ -83,9 +84,9 @@ use resources::Resources;
 /// that hangs holds its streams no longer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Metadata of one call, in bytes: what apid hands on, the keys of up to 256 certificates, and what it says itself
-/// of the caller and the call.
-const HEADERS: usize = LARGEST_OWN + LARGEST_CHAIN + 16 * 1024;
+/// Metadata of one call, in bytes: what apid hands on, the certificates of a node that did so before, the keys of up to
+/// 256 certificates, and what apid says itself of the caller and the call.
+const HEADERS: usize = LARGEST_OWN + 2 * LARGEST_CHAIN + 16 * 1024;
 /// Calls on one connection at a time. apid has one connection for all callers.
 const STREAMS: u32 = 512;
 

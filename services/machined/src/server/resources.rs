@@ -20,6 +20,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Extensions, Request, Response, Status, async_trait};
 
 use super::access::Caller;
+use super::forwarded::{self, Withheld};
 
 /// Events in one frame, for callers that take several.
 const AGGREGATED: usize = 64;
@@ -132,7 +133,13 @@ impl Resources {
         let definition = self.store.definition(pointer.type_name);
         let is_open = definition
             .is_some_and(|definition| definition.sensitivity == Sensitivity::NonSensitive);
-        if is_open || Caller::is_admin(extensions) {
+        if is_open {
+            return Ok(pointer);
+        }
+        if Withheld::is_with(extensions) {
+            return Err(refusal_of_secrets(type_name));
+        }
+        if Caller::is_admin(extensions) {
             return Ok(pointer);
         }
         Err(Status::permission_denied(format!(
@@ -140,6 +147,10 @@ impl Resources {
             Role::Admin.name()
         )))
     }
+}
+
+fn refusal_of_secrets(type_name: &str) -> Status {
+    forwarded::refusal(&format!("resource type {type_name:?} holds secrets"))
 }
 
 fn read_only() -> Status {

@@ -8,6 +8,7 @@ use corten_types::runtime::LastStop;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
+use super::forwarded::Withheld;
 use super::machine::{Answer, Machine, asks_for_previous};
 use super::{
     actions, apply, capture, containers, cpu, devices, dmesg, etcd, events, files, frequency,
@@ -218,14 +219,16 @@ impl MachineService for Machine {
 
     async fn read(&self, request: Request<api::ReadRequest>) -> Answer<BoxStream<Data>> {
         let place = self.streams.enter(request.extensions())?;
+        let withheld = Withheld::is_with(request.extensions());
         let request = request.into_inner();
-        stream::stream(place, move |sink| files::read(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::read(&request, withheld, sink)).map(Response::new)
     }
 
     async fn copy(&self, request: Request<api::CopyRequest>) -> Answer<BoxStream<Data>> {
         let place = self.streams.enter(request.extensions())?;
+        let withheld = Withheld::is_with(request.extensions());
         let request = request.into_inner();
-        stream::stream(place, move |sink| files::copy(&request, sink)).map(Response::new)
+        stream::stream(place, move |sink| files::copy(&request, withheld, sink)).map(Response::new)
     }
 
     async fn apply_configuration(

@@ -157,7 +157,9 @@ fn write_pki(directory: &Path, ca: &Ca) {
     let server = ca
         .server("node", &["127.0.0.1".into()], now, NODE_LIFETIME)
         .unwrap();
-    let client = ca.client(&["os:impersonator"], now, NODE_LIFETIME).unwrap();
+    let client = ca
+        .control_plane_client("os:impersonator", now, NODE_LIFETIME)
+        .unwrap();
     write("ca.crt", &ca.pem().crt);
     write("server.crt", &server.crt);
     write("server.key", &server.key);

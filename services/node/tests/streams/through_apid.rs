@@ -71,7 +71,9 @@ fn node(ca: &Ca, machined: &Path) -> Node {
     let now = SystemTime::now();
     let names = [address.ip().to_string(), name(address)];
     let server = ca.server("node", &names, now, NODE_LIFETIME).unwrap();
-    let client = ca.client(&["os:impersonator"], now, NODE_LIFETIME).unwrap();
+    let client = ca
+        .control_plane_client("os:impersonator", now, NODE_LIFETIME)
+        .unwrap();
     for (name, text) in [
         ("ca.crt", &ca.pem().crt),
         ("server.crt", &server.crt),

@@ -216,10 +216,10 @@ impl<O: Outside> Api<O> {
                 let ca = Ca::from_pem(&root.issuing_ca.crt, root.issuing_ca.key.expose())
                     .map_err(text)?;
                 let server = ca
-                    .server(&sans.fqdn, &sans.names(), now, NODE_LIFETIME)
+                    .control_plane_server(&sans.fqdn, &sans.names(), now, NODE_LIFETIME)
                     .map_err(text)?;
                 let own = ca
-                    .client(&[IMPERSONATOR], now, NODE_LIFETIME)
+                    .control_plane_client(IMPERSONATOR, now, NODE_LIFETIME)
                     .map_err(text)?;
                 client = Some(PemPair::from(&own));
                 (server, root.accepted_cas.clone(), "machine.ca".to_owned())

@@ -1,11 +1,15 @@
 //! Certificates as the files their daemons read. Each daemon sees its own directory and nothing else of this.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::supervisor::Conditions;
 use corten_services::{ApiMode, Condition};
-use corten_types::secrets::{ApiCertificates, OsRoot, TrustdCertificates, joined};
+use corten_types::network::NodeAddress;
+use corten_types::secrets::{
+    ApiCertificates, CertSans, Endpoint, OsRoot, TrustdCertificates, joined,
+};
 
 use crate::certificates::write_files;
 
@@ -74,6 +78,9 @@ impl Controller for TrustdFiles {
         vec![
             Input::of::<TrustdCertificates>(Dependency::Weak).with_id(TrustdCertificates::ID),
             Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
+            Input::of::<Endpoint>(Dependency::Weak),
+            Input::of::<CertSans>(Dependency::Weak).with_id(CertSans::ID),
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::ROUTED),
         ]
     }
 
@@ -82,6 +89,7 @@ impl Controller for TrustdFiles {
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut written = None;
         loop {
             context.event().await;
             let root = context
@@ -91,8 +99,16 @@ impl Controller for TrustdFiles {
             let (Some(root), Some(certificates)) = (root, certificates) else {
                 continue;
             };
+            let names = trustd_names(context)?;
+            let current = ((*root).clone(), (*certificates).clone(), names);
+            // trustd reads them again when one of them was replaced.
+            if written.as_ref() == Some(&current) {
+                continue;
+            }
+            let (root, certificates, names) = &current;
             let ca = root.authorities();
             let files = [
+                ("names", Some(names.as_str())),
                 ("token", Some(root.token.expose())),
                 ("ca.key", Some(root.issuing_ca.key.expose())),
                 ("ca.crt", Some(ca.as_str())),
@@ -101,6 +117,30 @@ impl Controller for TrustdFiles {
             ];
             write_files(&self.directory, self.uid, &files)?;
             self.conditions.set(Condition::TrustdFiles, Ok(()));
+            written = Some(current);
         }
     }
+}
+
+/// What trustd signs no certificate for, and the networks whose addresses it signs: a name or a network a line
+/// (`services/trustd/src/names.rs`).
+fn trustd_names(context: &Context) -> Result<String, Failure> {
+    let mut names = Vec::new();
+    for endpoint in context.list::<Endpoint>()? {
+        names.extend(endpoint.addresses.iter().chain(&endpoint.hosts).cloned());
+    }
+    if let Some(sans) = context.get::<CertSans>(CertSans::ID)? {
+        names.extend(sans.names());
+    }
+    names.sort();
+    names.dedup();
+    let networks = context.get::<NodeAddress>(NodeAddress::ROUTED)?;
+    let mut text = String::new();
+    for name in &names {
+        let _ = writeln!(text, "control-plane {name}");
+    }
+    for network in networks.iter().flat_map(|found| &found.addresses) {
+        let _ = writeln!(text, "network {network}");
+    }
+    Ok(text)
 }

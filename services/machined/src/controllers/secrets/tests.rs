@@ -13,7 +13,7 @@ use corten_resources::{Draft, Pointer, Spec, Start, Store};
 use corten_services::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network::{HostnameStatus, NodeAddress};
-use corten_types::secrets::{ApiCertificates, CertificateStatus, TrustdCertificates};
+use corten_types::secrets::{ApiCertificates, CertificateStatus, Endpoint, TrustdCertificates};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -179,6 +179,7 @@ impl Node {
                 .collect(),
             sort_algorithm: "v1",
         };
+        self.put(NodeAddress::ROUTED, current.clone());
         self.put(NodeAddress::CURRENT, current);
     }
 
@@ -258,6 +259,11 @@ async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
     let anchors = certificates_from_pem(ca.pem().crt.as_bytes()).unwrap();
     let roles = corten_pki::verify_client(&chain, &anchors, start()).unwrap();
     assert_eq!(roles, ["os:impersonator"]);
+    // Both say that they are a control plane node's.
+    let served = certificates_from_pem(first.server.crt.as_bytes()).unwrap();
+    for leaf in [&chain[0], &served[0]] {
+        assert!(corten_pki::is_control_planes(leaf).unwrap());
+    }
     for (name, text) in [
         ("server.crt", &first.server.crt),
         ("client.crt", &client.crt),
@@ -321,6 +327,8 @@ async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
         .send_replace(start() + Duration::from_secs(1));
     let first = node.certificates("a certificate", |_| true).await;
     assert!(names(&first.server.crt).contains(&"10.0.0.7".to_owned()));
+    let served = certificates_from_pem(first.server.crt.as_bytes()).unwrap();
+    assert!(!corten_pki::is_control_planes(&served[0]).unwrap());
     // A worker has nothing to call other nodes with.
     assert!(first.client.is_none());
     Node::file(node.apid.path(), "server.crt", &first.server.crt).await;
@@ -419,6 +427,30 @@ async fn trustd_waits_for_the_time_and_an_address() {
         );
     }
     Node::file(node.trustd.path(), "token", "abcdef.0123456789abcdef").await;
+}
+
+#[tokio::test]
+async fn trustd_is_told_the_names_of_every_control_plane_node_and_the_nodes_networks() {
+    let ca = new_ca();
+    let node = node(new_ca(), never);
+    node.time(true);
+    node.network(&["10.0.0.1/24", "fd00::1/64"]);
+    node.config
+        .send_replace(Some(config("controlplane", &ca, &[])));
+    let networks = "network 10.0.0.1/24\nnetwork fd00::1/64\n";
+    let own = "control-plane cp.example.com\ncontrol-plane fd00::1\ncontrol-plane localhost\n\
+        control-plane node1\n";
+    let loopback = "control-plane 127.0.0.1\ncontrol-plane ::1\n";
+    let alone = format!("control-plane 10.0.0.1\n{loopback}{own}{networks}");
+    Node::file(node.trustd.path(), "names", &alone).await;
+    // The API servers that the cluster knows, as they come and go.
+    let others = Endpoint {
+        addresses: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
+        hosts: Vec::new(),
+    };
+    node.put(Endpoint::CLUSTER, others);
+    let all = format!("control-plane 10.0.0.1\ncontrol-plane 10.0.0.2\n{loopback}{own}{networks}");
+    Node::file(node.trustd.path(), "names", &all).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 use tonic::Status;
 
+use super::super::forwarded;
 use super::walk::{Entry, Step, Walk};
 use super::{BELIEVED, absolute, refused};
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
@@ -21,9 +22,16 @@ use crate::server::stream::{FRAME, Flow, Sink, Stop};
 const NAMED: usize = 8;
 
 /// Streams `root_path` and all below it. What cannot be copied is left out and named at the end, after
-/// the archive, which is whole then.
-pub(in crate::server) fn copy(request: &api::CopyRequest, sink: &Sink<Data>) -> Flow {
+/// the archive, which is whole then. Where secrets are `withheld`, it is a tree without keys.
+pub(in crate::server) fn copy(
+    request: &api::CopyRequest,
+    withheld: bool,
+    sink: &Sink<Data>,
+) -> Flow {
     let root = absolute(&request.root_path);
+    if withheld {
+        forwarded::check_tree(&root)?;
+    }
     let walk = Walk::new(&root, None).map_err(|error| refused("root_path", &root, &error))?;
     let mut failures = Failures::default();
     let frames = Frames {

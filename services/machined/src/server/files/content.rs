@@ -6,14 +6,22 @@ use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_base::regular;
 
+use super::super::forwarded;
 use super::{absolute, refused};
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
-/// Streams a file's bytes as they are now, to its end.
-pub(in crate::server) fn read(request: &api::ReadRequest, sink: &Sink<Data>) -> Flow {
+/// Streams a file's bytes as they are now, to its end. Where secrets are `withheld`, it is one without keys.
+pub(in crate::server) fn read(
+    request: &api::ReadRequest,
+    withheld: bool,
+    sink: &Sink<Data>,
+) -> Flow {
     let path = absolute(&request.path);
     let refused = |error: &io::Error| Stop::from(refused("path", &path, error));
     let mut file = regular::open(&path, true).map_err(|error| refused(&error))?;
+    if withheld {
+        forwarded::check_file(&file)?;
+    }
     let mut buffer = vec![0; FRAME];
     loop {
         let length = match file.read(&mut buffer) {

@@ -5,6 +5,7 @@ mod actions;
 mod config;
 mod devices;
 mod files;
+mod forwarded;
 mod health;
 mod lifecycle;
 mod methods;
