@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use qemu::{Accel, Arch, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, VmError};
+use qemu::{Accel, Arch, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, Segment, VmError};
 
 /// How long after the power button the machine is killed.
 const POWERDOWN: Duration = Duration::from_secs(60);
@@ -83,6 +83,11 @@ struct RunArgs {
     /// Make a port of the node reachable at one of this host, such as 6443:6443
     #[arg(long, value_name = "LOCAL:NODE", value_parser = forward)]
     forward: Vec<(u16, u16)>,
+    /// A second network card, on a network that machines of this host share: a
+    /// port that names the network and the card's hardware address, such as
+    /// 16444,52:54:00:00:03:01
+    #[arg(long, value_name = "PORT,MAC", value_parser = segment)]
+    segment: Option<Segment>,
     /// Accelerator; probed if left out
     #[arg(long, value_parser = ["kvm", "tcg"])]
     accel: Option<String>,
@@ -123,6 +128,21 @@ fn forward(text: &str) -> Result<(u16, u16), String> {
     let ports = text.split_once(':');
     let ports = ports.and_then(|(local, node)| Some((local.parse().ok()?, node.parse().ok()?)));
     ports.ok_or_else(|| "use two ports, such as 6443:6443".to_owned())
+}
+
+fn segment(text: &str) -> Result<Segment, String> {
+    let parts = text.split_once(',').and_then(|(port, mac)| {
+        let mut octets = mac.split(':');
+        let is_octet =
+            |octet: &str| octet.len() == 2 && octet.bytes().all(|b| b.is_ascii_hexdigit());
+        let is_mac = octets.clone().count() == 6 && octets.all(is_octet);
+        Some((port.parse().ok()?, is_mac.then(|| mac.to_owned())?))
+    });
+    parts
+        .map(|(port, mac)| Segment { port, mac })
+        .ok_or_else(|| {
+            "use a port and a hardware address, such as 16444,52:54:00:00:03:01".to_owned()
+        })
 }
 
 fn main() -> ExitCode {
@@ -174,6 +194,9 @@ fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
         .cpus(args.cpus);
     for (local, node) in &args.forward {
         machine = machine.forward(*local, *node);
+    }
+    if let Some(segment) = &args.segment {
+        machine = machine.segment(segment.clone());
     }
     for image in &args.image {
         let disk = if image.extension().is_some_and(|ext| ext == "qcow2") {
@@ -443,5 +466,24 @@ mod tests {
         assert!(error.contains("a-arm64.raw is for arm64"), "{error}");
         assert!(error.contains("give --arch arm64"), "{error}");
         arch(&["--image", "a-arm64.raw", "--image", "b-x86_64.raw"]).unwrap_err();
+    }
+
+    #[test]
+    fn a_segment_is_a_port_and_a_hardware_address() {
+        let expected = Segment {
+            port: 16444,
+            mac: "52:54:00:00:03:01".to_owned(),
+        };
+        assert_eq!(segment("16444,52:54:00:00:03:01"), Ok(expected));
+        // A comma more would be an option of QEMU's.
+        for wrong in [
+            "16444",
+            "x,52:54:00:00:03:01",
+            "1,52:54:00:00:03",
+            "1,52:54:00:00:03:01,id=x",
+            "1,52:54:00:00:03:+1",
+        ] {
+            segment(wrong).unwrap_err();
+        }
     }
 }
