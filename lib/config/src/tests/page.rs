@@ -112,9 +112,9 @@ fn generated() -> String {
         writeln!(out, "\n## {title}").unwrap();
         for kind in KINDS.iter().filter(|kind| kind.support == wanted) {
             let many = if kind.named {
-                "One for each `name`."
+                "One document for each `name`."
             } else {
-                "One."
+                "At most one document."
             };
             let what = sentence(kind.doc);
             writeln!(out, "\n### {}\n\n{what} {many}\n", kind.name).unwrap();
