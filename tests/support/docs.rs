@@ -257,7 +257,8 @@ pub fn sections(pages: &[Page]) -> Vec<Section> {
         else {
             continue;
         };
-        let below = by_path(&file).filter(|page| page.path.ends_with(FOLDER));
+        let below = by_path(&file)
+            .filter(|page| page.path.ends_with(FOLDER) && page.path != Path::new(FOLDER));
         let more = below.into_iter().flat_map(|page| {
             let targets = page.links().into_iter().map(|link| page.target(&link));
             let within = page.path.with_file_name("");
@@ -324,6 +325,37 @@ mod tests {
         assert_eq!(wrong.len(), 2, "{wrong:?}");
         assert!(wrong[0].contains("zz.md#there"), "{wrong:?}");
         assert!(wrong[1].contains("no-such-file"), "{wrong:?}");
+    }
+
+    #[test]
+    fn sections_have_the_pages_of_folders_and_not_those_of_the_readme() {
+        let pages = [
+            page(
+                INDEX,
+                "# I\n\n## A\n\n[r](../README.md) [b](decisions/)\n\n## C\n\n[c](c.md)\n",
+            ),
+            page("README.md", "[c](docs/c.md)"),
+            page("docs/decisions/README.md", "[x](x.md) [c](../c.md)"),
+            page("docs/decisions/x.md", "# X"),
+            page("docs/c.md", "# C"),
+        ];
+        let found: Vec<(String, Vec<String>)> = sections(&pages)
+            .into_iter()
+            .map(|section| {
+                let names = section.pages.iter().map(|path| path.display().to_string());
+                (section.title.clone(), names.collect())
+            })
+            .collect();
+        let a = [
+            "README.md",
+            "docs/decisions/README.md",
+            "docs/decisions/x.md",
+        ];
+        let expected = [
+            ("A".to_owned(), a.map(str::to_owned).to_vec()),
+            ("C".to_owned(), vec!["docs/c.md".to_owned()]),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
