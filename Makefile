@@ -85,8 +85,8 @@ test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without
 	    --ignored --test-threads=1 --skip _bios
 
 test-containerd: build ## The container runner against the containerd of the image; as root
-	go=$$($(MKIMAGE) plan --arch $(ARCH) --format json | sed -n 's/.*"step":"go","key":"\([0-9a-f]*\)".*/\1/p'); \
-	CORTEN_GO=$${CORTEN_CACHE:-$$HOME/.cache/corten}/steps/go-$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
+	go=$$($(MKIMAGE) plan --arch $(ARCH) --format json | sed -n 's/.*"step":"go",.*"output":"\([^"]*\)".*/\1/p'); \
+	CORTEN_GO=$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
 	    cargo test --locked --workspace --lib -- --ignored containerd::real_tests
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI

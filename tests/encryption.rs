@@ -52,9 +52,23 @@ fn volumes_are_encrypted_and_opened_again() {
     let disk = NodeDisk::new("encrypted", 4);
     let node = disk.start(|machine| machine.uuid(UUID));
     node.configure();
-    // What was made before a config asked for it stays as it is, until a reset makes it anew.
-    node.apply_patch(ENCRYPTED);
-    node.mount("/var");
+    // What was made before a config asked for it is not used in the clear, and not lost without a word.
+    let config = node.configs().join("controlplane.yaml");
+    let file = node.configs().join("encrypted.yaml");
+    std::fs::write(&file, ENCRYPTED).expect("a file for the patch");
+    let [config, patch] = [config.display().to_string(), format!("@{}", file.display())];
+    let apply = ["apply-config", "-f", &config, "-p", &patch];
+    let refused = node.admin().call(&apply).unwrap_err();
+    assert!(refused.contains("`migration: wipe`"), "{refused}");
+    let migrating = ENCRYPTED.replace("provider: luks2", "provider: luks2\n      migration: wipe");
+    node.apply_patch(&migrating);
+    node.expect_reset(ORDERLY, || {
+        // The connection may end before the answer.
+        let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
+    });
+    // The config went with STATE.
+    node.ask(&node.admin(), &["version"], BOOT);
+    encrypted(&node);
     node.expect_reset(ORDERLY, || {
         let labels = ["--system-labels-to-wipe", "STATE,EPHEMERAL"];
         let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
@@ -96,14 +110,19 @@ fn volumes_are_encrypted_and_opened_again() {
     node.wait_off(ORDERLY);
     drop(node);
 
-    // Another machine is not let in, and says why.
+    // On another machine the node is locked, and says why.
     let node = disk.start(|machine| machine.uuid(OTHER_UUID));
-    node.wait_maintenance();
-    let console = node.vm.console().text();
+    node.ask(&node.owner(), &["version"], BOOT);
     let why = "nodeID is not the key of slot 0";
-    assert!(console.contains(why), "the console does not say: {why}");
-    // Whoever comes first gives it a config, and takes no key away by that.
-    node.apply_patch_as(&node.insecure(), STRANGE, &[]);
+    let console = node.vm.console().text();
+    assert!(
+        console.contains("this node is locked") && console.contains(why),
+        "the console does not say: {why}"
+    );
+    let refused = node.insecure().call(&["version"]).unwrap_err();
+    assert!(refused.contains("certificate"), "{refused}");
+    // A config of the owner takes no key away.
+    node.apply_patch_as(&node.owner(), STRANGE, &[]);
     let kept = node
         .vm
         .wait_console("how the volumes are opened is not changed", SOON);
@@ -112,6 +131,9 @@ fn volumes_are_encrypted_and_opened_again() {
     node.wait_off(ORDERLY);
     drop(node);
     let node = disk.start(|machine| machine.uuid(UUID));
-    node.ask(&node.admin(), &["version"], BOOT);
+    let get = ["get", "laststop", "last", "-o", "yaml"];
+    let last = node.ask(&node.admin(), &get, BOOT);
+    let words: Vec<&str> = last.split_whitespace().collect();
+    assert!(words.join(" ").contains(why), "{last}");
     encrypted(&node);
 }

@@ -10,8 +10,9 @@
 //! old (a build never reads it; only a virtual machine could lie about it).
 //!
 //! Building the kernel takes most of an hour, so the second build takes it
-//! from the first one's cache. `CORTEN_REPRO_TRUST` names the steps to take
-//! from there: by default `kernel`; empty, everything is built again.
+//! from the first one's cache, signed by a key made for the test.
+//! `CORTEN_REPRO_TRUST` names the steps to take from there: by default
+//! `kernel`; empty, everything is built again.
 //! `make repro ARCH=arm64` builds the images of that architecture instead.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use mkimage::cache::{OUTPUTS, STEPS};
 use mkimage::profile::Output;
 use tests::workspace::{DOWNLOADS, copy, copy_sources, mkimage};
 use tests::{images, workspace};
@@ -87,10 +89,14 @@ fn build_elsewhere(home: &Path) -> PathBuf {
         );
     }
     fs::create_dir_all(&trusted).unwrap();
-    for step in trusted_steps() {
-        println!("not built again: {step}");
-        copy(&workspace::cache().join(&step), &trusted.join(&step));
+    for (entry, output) in trusted_steps() {
+        println!("not built again: {entry}");
+        let record = Path::new(STEPS).join(entry);
+        copy(&workspace::cache().join(&record), &trusted.join(&record));
+        let name = output.file_name().unwrap();
+        copy(&output, &trusted.join(OUTPUTS).join(name));
     }
+    let trust = workspace::sign_steps(&trusted, &home.join("keys"));
     // The two programs of ours and of the user's: their home may be closed to others.
     let bin = home.join("bin");
     copy(&mkimage(), &bin.join("mkimage"));
@@ -109,6 +115,8 @@ fn build_elsewhere(home: &Path) -> PathBuf {
         .arg(&cache)
         .arg("--substituter")
         .arg(&trusted)
+        .arg("--trust")
+        .arg(&trust)
         .arg("--out")
         .arg(home.join("out"))
         .env_clear()
@@ -133,24 +141,21 @@ fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "/usr/bin/cargo".into())
 }
 
-/// The steps that are taken from the first build's cache, as paths in it.
-fn trusted_steps() -> Vec<String> {
+/// The steps that are taken from the first build's cache, with their outputs.
+fn trusted_steps() -> Vec<(String, PathBuf)> {
+    let is_trusted = trusted_names();
+    let planned = workspace::plan(&inputs()).into_iter();
+    planned
+        .filter(|(name, _, _)| is_trusted.contains(name))
+        .map(|(name, key, output)| (format!("{name}-{key}"), output.unwrap()))
+        .collect()
+}
+
+/// The names of the steps that are not built twice.
+fn trusted_names() -> Vec<String> {
     let trusted = std::env::var("CORTEN_REPRO_TRUST").unwrap_or_else(|_| "kernel".to_owned());
-    let names: Vec<&str> = trusted.split(',').filter(|name| !name.is_empty()).collect();
-    let output = Command::new(mkimage())
-        .args(["plan", "--format", "json", "--arch", images::arch().name()])
-        .current_dir(workspace::root())
-        .envs(inputs())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let steps = text.lines().filter_map(|line| {
-        let step: serde_json::Value = line.parse().unwrap();
-        let name = step.get("step")?.as_str()?;
-        let key = step.get("key")?.as_str()?;
-        names.contains(&name).then(|| format!("steps/{name}-{key}"))
-    });
-    steps.collect()
+    let names = trusted.split(',').filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 /// Leaves every file below `home` to its owner alone (another one, where that
@@ -246,12 +251,8 @@ fn first_difference(one: &Path, two: &Path) -> Option<u64> {
 /// What in the image differs, by `mkimage verify`'s own comparison.
 fn explain(name: &Path, one: &Path, two: &Path) -> String {
     let scratch = tempfile::tempdir().unwrap();
-    let tools = fs::read_dir(workspace::cache().join("steps")).unwrap();
-    let tools = tools.map(|entry| entry.unwrap().path()).find(|path| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("tools-")
-    });
-    let tools = mkimage::rootfs::toolchain::Locked::new(&tools.unwrap());
+    let tools = workspace::step_output("tools").unwrap();
+    let tools = mkimage::rootfs::toolchain::Locked::new(&tools);
     match mkimage::image::compare::first_difference(one, two, &tools, scratch.path()) {
         Ok(Some(part)) => format!("{}: {part}", name.display()),
         _ => name.display().to_string(),

@@ -1,5 +1,6 @@
 //! Promise: a machine whose firmware waits for keys is given those on the disk, and from then on starts the signed
-//! image and nothing else: no changed image, and not the image's kernel by itself.
+//! image and nothing else: no changed image, not the image's kernel by itself, and with the image nothing that lies
+//! beside it on the EFI partition.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs::File;
@@ -7,11 +8,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mkimage::image::{inspect, uki};
+use mkimage::image::{Release, inspect, uki};
 use qemu::{Disk, Firmware};
 use serde_json::Value;
 use tests::node::{BOOT, Node, SOON};
-use tests::{images, workspace};
+use tests::{images, initramfs, workspace};
 
 /// What systemd-boot says of a program that the firmware does not take.
 const REFUSED: &str = ": Access denied";
@@ -122,10 +123,134 @@ fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
     not_started(&start("secure-boot-foreign", &disk));
 }
 
+/// Somebody who can write to the EFI partition adds a loader entry that starts the signed image with an initramfs of
+/// theirs in front of its own: a layer for the root file system, and a list that names it.
+#[test]
+#[ignore = "make test-vm"]
+fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {
+    let disk = disk_that_enrols("secure-boot-initrd");
+    let dir = workspace::target().join("vm/secure-boot-initrd");
+    std::fs::create_dir_all(&dir).unwrap();
+    let foreign = dir.join("foreign.img");
+    let file = |name: &str, data: &[u8]| initramfs::Entry {
+        name: name.to_owned(),
+        mode: 0o100_644,
+        device: (0, 0),
+        data: data.to_vec(),
+    };
+    let directory = initramfs::Entry {
+        mode: 0o040_755,
+        ..file("extensions", b"")
+    };
+    let layer = file("extensions/99-foreign.squashfs", b"hsqs");
+    let list = file("extensions.list", b"99-foreign.squashfs\n");
+    initramfs::write(&foreign, &[directory, layer, list]);
+    on_esp(&disk, "mmd", &["::loader/entries"]);
+    put(&disk, &foreign, "foreign.img");
+    // Under another name, which the boot counter does not change.
+    let image = dir.join("image.efi");
+    std::fs::write(
+        &image,
+        &inspect::inspect(&disk)
+            .unwrap()
+            .images
+            .first()
+            .unwrap()
+            .data,
+    )
+    .unwrap();
+    put(&disk, &image, "image.efi");
+    let entry = "title Foreign\nlinux /image.efi\ninitrd /foreign.img\n";
+    put_text(&disk, &dir, entry, "loader/entries/foreign.conf");
+    let loader = "default foreign.conf\ntimeout 0\nsecure-boot-enroll if-safe\n";
+    put_text(&disk, &dir, loader, "loader/loader.conf");
+    not_started_for(
+        &start("secure-boot-initrd", &disk),
+        "Error registering initrd",
+    );
+}
+
+/// Somebody who can write to the EFI partition lays down everything that systemd-stub takes from beside an image.
+#[test]
+#[ignore = "make test-vm"]
+fn what_lies_beside_the_image_changes_nothing() {
+    const ADDED: &str = "corten.foreign=yes";
+    let disk = disk_that_enrols("secure-boot-beside");
+    let dir = workspace::target().join("vm/secure-boot-beside");
+    std::fs::create_dir_all(&dir).unwrap();
+    let beside = format!("EFI/Linux/corten-{}.efi.extra.d", images::version());
+    let directories = ["loader/credentials", "loader/addons", &beside];
+    for directory in directories {
+        on_esp(&disk, "mmd", &[&format!("::{directory}")]);
+    }
+    let files = [
+        (
+            "loader/credentials/foreign.cred",
+            "global_credentials/foreign.cred",
+        ),
+        (&format!("{beside}/own.cred"), "credentials/own.cred"),
+        (
+            &format!("{beside}/more.sysext.raw"),
+            "sysext/more.sysext.raw",
+        ),
+        (
+            &format!("{beside}/more.confext.raw"),
+            "confext/more.confext.raw",
+        ),
+    ];
+    for (target, _) in files {
+        put_text(&disk, &dir, "foreign", target);
+    }
+    let addon = dir.join("foreign.addon.efi");
+    std::fs::write(&addon, unsigned_addon(ADDED)).unwrap();
+    put(&disk, &addon, "loader/addons/foreign.addon.efi");
+    put(&disk, &addon, &format!("{beside}/foreign.addon.efi"));
+
+    let node = start("secure-boot-beside", &disk);
+    enrolled(&node);
+    node.configure();
+    let console = node.vm.console().text();
+    for (_, name) in files {
+        let line = format!("{name} is not used: it lies beside the image");
+        assert!(console.contains(&line), "no {line:?}: {console}");
+    }
+    let get = ["get", "kernelcmdline", "-o", "json"];
+    let parameters = node.ask(&node.admin(), &get, SOON);
+    assert!(!parameters.contains(ADDED), "{parameters}");
+}
+
+/// An addon of systemd-stub that adds a kernel parameter, and that nobody has signed.
+fn unsigned_addon(parameter: &str) -> Vec<u8> {
+    let boot = workspace::step_output("boot").unwrap();
+    let arch = images::builder_arch();
+    // As the stub of a whole image is called, `linuxx64.efi.stub`.
+    let name = arch.names().sd_stub.replace("linux", "addon");
+    let stub = std::fs::read(boot.join("usr/lib/systemd/boot/efi").join(name)).unwrap();
+    let release = Release {
+        version: images::version(),
+        arch,
+        epoch: 0,
+    };
+    let parameters = parameter.as_bytes().to_vec();
+    uki::append(stub, &release, &[(".cmdline", parameters)]).unwrap()
+}
+
+/// Writes a text file onto the EFI partition, through one in `dir`.
+fn put_text(disk: &Path, dir: &Path, text: &str, target: &str) {
+    let file = dir.join("file");
+    std::fs::write(&file, text).unwrap();
+    put(disk, &file, target);
+}
+
 /// The firmware takes the keys, and then refuses what the loader wants to start.
 fn not_started(node: &Node) {
+    not_started_for(node, REFUSED);
+}
+
+/// The machine takes the keys, and then starts nothing, for this reason on its console.
+fn not_started_for(node: &Node, reason: &str) {
     enrolled(node);
-    node.vm.wait_console(REFUSED, BOOT).unwrap();
+    node.vm.wait_console(reason, BOOT).unwrap();
     let console = node.vm.console().text();
     assert!(!console.contains("Linux version"), "{console}");
 }

@@ -1,6 +1,6 @@
 //! The secrets of a build: the key that signs kernel modules, the seed that shuffles the kernel's
 //! structures, and the keys of Secure Boot. They are inputs, so that the same keys give the same bytes
-//! again.
+//! again. The key that signs finished steps for other caches is no input.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::cache::trust;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::secure_boot::Signer;
 use crate::secure_boot::enrolment::{self, Variable};
@@ -51,7 +52,12 @@ pub fn make(dir: &Path) -> Result<()> {
     for variable in &enrolment::ALL {
         secure_boot(dir, variable)?;
     }
-    Ok(())
+    let signer = trust::Signer::generate()?;
+    write(&dir.join(trust::PRIVATE), signer.to_pem().as_bytes())?;
+    write(
+        &dir.join(trust::PUBLIC),
+        signer.public().to_pem().as_bytes(),
+    )
 }
 
 /// A new private key and its certificate for 100 years, PEM.
@@ -117,13 +123,21 @@ mod tests {
                 .len(),
             64
         );
-        for name in [MODULE_SIGNING, "PK.key", "KEK.key", "db.key"] {
+        for name in [
+            MODULE_SIGNING,
+            "PK.key",
+            "KEK.key",
+            "db.key",
+            trust::PRIVATE,
+        ] {
             let mode = fs::metadata(keys.join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
         for name in ["PK.auth", "KEK.auth", "db.auth"] {
             assert!(keys.join(name).exists(), "{name}");
         }
+        let public = trust::PublicKey::read(&keys.join(trust::PUBLIC)).unwrap();
+        assert_eq!(trust::Signer::read(&keys).unwrap().public(), public);
         make(&keys).unwrap_err();
     }
 }

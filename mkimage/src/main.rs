@@ -8,6 +8,7 @@ use mkimage::arch::Arch;
 use mkimage::archive;
 use mkimage::build::{self, Options};
 use mkimage::cache::Cache;
+use mkimage::cache::trust::{PublicKey, Signer};
 use mkimage::error::{Failure, Result};
 use mkimage::fetch::Fetcher;
 use mkimage::image::inspect;
@@ -27,9 +28,12 @@ struct Cli {
     /// The cache of fetched files and finished steps [default: ~/.cache/corten]
     #[arg(long, env = "CORTEN_CACHE", global = true)]
     cache: Option<PathBuf>,
-    /// A second, read-only cache to take finished steps from
+    /// A second, read-only cache: to take fetched files from, and finished steps that a --trust key has signed
     #[arg(long, global = true)]
     substituter: Vec<PathBuf>,
+    /// A public key (cache.pub of a key set) whose signed steps are taken from --substituter
+    #[arg(long, value_name = "FILE", global = true)]
+    trust: Vec<PathBuf>,
     /// The source tree
     #[arg(long, default_value = ".", global = true)]
     source: PathBuf,
@@ -64,7 +68,7 @@ enum Command {
     /// Look after the cache
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Make a set of build keys: module signing, structure layout, Secure Boot
+    /// Make a set of build keys: module signing, structure layout, Secure Boot, finished steps
     Keys {
         /// The directory to fill; it must not exist
         dir: PathBuf,
@@ -78,7 +82,15 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
     /// Remove what no build of this source tree needs: with these options, or for any architecture without them
-    Prune(BuildArgs),
+    Prune(Box<BuildArgs>),
+    /// Sign finished steps, so that builds that name the key take them from this cache
+    Sign {
+        /// The key set with cache.key, made by `mkimage keys`
+        #[arg(long)]
+        keys: PathBuf,
+        /// The steps to sign, such as kernel [default: all]
+        step: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -204,9 +216,12 @@ fn run(cli: Cli) -> Result<()> {
             })?,
     };
     let source = std::fs::canonicalize(&cli.source)?;
+    let trusted = cli.trust.iter().map(|file| PublicKey::read(file));
     let shared = Shared {
         source,
-        cache: Cache::open(&root, cli.substituter)?,
+        cache: Cache::open(&root, cli.substituter)?
+            .trusting(trusted.collect::<Result<_>>()?)
+            .reporting(cli.format),
         format: cli.format,
     };
     match cli.command {
@@ -221,6 +236,15 @@ fn run(cli: Cli) -> Result<()> {
             build::verify(&build.options(&shared)?, &image, arch, trust_cache)
         }
         Command::Cache(CacheCommand::Prune(args)) => build::prune(&args.options(&shared)?),
+        Command::Cache(CacheCommand::Sign { keys, step }) => {
+            let signed = shared.cache.sign(&Signer::read(&keys)?, &step)?;
+            report::print(&signed.iter().fold(String::new(), |text, entry| {
+                text + &match shared.format {
+                    Format::Text => format!("{entry}\n"),
+                    Format::Json => format!("{}\n", serde_json::json!({"signed": entry})),
+                }
+            }))
+        }
         Command::Sbom(args) => build::sbom(&args.options(&shared)?),
         Command::Inspect { image } => {
             let found = inspect::inspect(&image)?;

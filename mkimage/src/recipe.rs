@@ -86,8 +86,9 @@ impl<'a> Recipe<'a> {
         let mut built = Built::default();
         for step in &self.steps {
             let since = reporter.begin(&step.name);
-            let cached = cache.lookup(&step.name, &step.key).is_some();
+            let mut cached = true;
             let dir = cache.step(&step.name, &step.key, |out, scratch| {
+                cached = false;
                 (step.make)(&built, out, scratch)
             })?;
             built.0.push(dir);

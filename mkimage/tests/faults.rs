@@ -239,7 +239,10 @@ impl Site {
         let steps = self.cached("steps");
         let step = steps.iter().find(|name| name.starts_with("toolchain-"));
         let step = step.unwrap_or_else(|| panic!("no toolchain among {steps:?}"));
-        let program = self.path("cache/steps").join(step).join(PROGRAM);
+        let record = fs::read(self.path("cache/steps").join(step)).expect("its record");
+        let record: serde_json::Value = serde_json::from_slice(&record).expect("an object");
+        let output = record["output"].as_str().expect("a digest");
+        let program = self.path("cache/outputs").join(output).join(PROGRAM);
         assert_eq!(fs::metadata(program).expect("the program").len(), 4 << 20);
         let left = self.cached("work");
         assert!(

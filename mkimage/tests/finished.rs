@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use mkimage::cache::{Cache, OUTPUTS, STEPS, digest, trust};
 use serde_json::Value;
 
 use support::{failed, limited, write_program};
@@ -15,7 +16,7 @@ mod support;
 
 const VERSION: &str = "1.2.3";
 /// The formats that are built here.
-const OUTPUTS: &str = "uki,raw,pxe";
+const FORMATS: &str = "uki,raw,pxe";
 /// Larger than what [`BLOCKS`] hold.
 const DISK: usize = 1 << 20;
 /// For [`limited`]: 256 KiB, or 512.
@@ -30,16 +31,44 @@ impl Site {
     /// A site whose second cache has every step of the images for `x86_64`.
     fn new() -> Self {
         let site = Self::without_steps();
-        for (name, key) in site.plan(&["--output", OUTPUTS]) {
-            site.finish(&name, &site.path(&format!("finished/steps/{name}-{key}")));
+        Cache::open(&site.path("finished"), Vec::new()).expect("a cache");
+        for (name, key) in site.plan(&["--output", FORMATS]) {
+            let out = site.path("finished/new");
+            site.finish(&name, &out);
+            let output = digest::of_tree(&out).expect("a digest");
+            let kept = site.path("finished").join(OUTPUTS).join(&output);
+            fs::rename(&out, &kept).expect("an output");
+            let records = site.path("finished").join(STEPS);
+            let record = serde_json::json!({"output": output}).to_string();
+            fs::write(records.join(format!("{name}-{key}")), record).expect("a record");
         }
+        let keys = site.path("keys");
+        let mut sign = site.command(&["cache", "sign", "--keys", keys.to_str().expect("UTF-8")]);
+        sign.env("CORTEN_CACHE", site.path("finished"));
+        result(&sign.output().expect("mkimage"));
         site
     }
 
+    /// A site with a key whose signed steps count.
     fn without_steps() -> Self {
-        Self {
+        let site = Self {
             dir: tempfile::tempdir().expect("a directory"),
-        }
+        };
+        let (keys, key) = (site.path("keys"), trust::Signer::generate().expect("a key"));
+        fs::create_dir(&keys).expect("a directory");
+        fs::write(keys.join(trust::PRIVATE), key.to_pem()).expect("a key");
+        fs::write(keys.join(trust::PUBLIC), key.public().to_pem()).expect("a key");
+        site
+    }
+
+    /// The record of a step in the second cache.
+    fn record(&self, step: &str) -> PathBuf {
+        let records = self.path("finished").join(STEPS);
+        let prefix = format!("{step}-");
+        let found = names(&records)
+            .into_iter()
+            .find(|name| name.strip_prefix(&prefix).is_some_and(digest::is_digest));
+        records.join(found.expect("a record"))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -63,7 +92,7 @@ impl Site {
             "uki" => write(&format!("{image}.efi"), b"program"),
             "raw" => write(&format!("{image}.raw"), &vec![7; DISK]),
             "pxe" => write(&format!("{image}-pxe/vmlinuz"), b"kernel"),
-            _ => write("anything", b""),
+            _ => write("anything", step.as_bytes()),
         }
     }
 
@@ -75,6 +104,8 @@ impl Site {
             .args(arguments)
             .arg("--substituter")
             .arg(self.path("finished"))
+            .arg("--trust")
+            .arg(self.path("keys").join(trust::PUBLIC))
             .current_dir(repository)
             .env("CORTEN_CACHE", self.path("cache"))
             .env("CORTEN_VERSION", VERSION)
@@ -108,7 +139,7 @@ impl Site {
     fn build(&self, more: &[&str]) -> Output {
         let out = self.path("out");
         let out = out.to_str().expect("UTF-8");
-        let all = ["build", "--offline", "--output", OUTPUTS, "--out", out];
+        let all = ["build", "--offline", "--output", FORMATS, "--out", out];
         self.run(&[&all[..], more].concat())
     }
 
@@ -175,7 +206,7 @@ fn a_build_tells_a_log_its_steps_and_a_script_objects() {
     let output = site.build(&[]);
     let (log, results) = (text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{log}");
-    let steps = site.plan(&["--output", OUTPUTS]);
+    let steps = site.plan(&["--output", FORMATS]);
     let wanted: Vec<String> = steps.iter().map(|(step, _)| format!("{step} …")).collect();
     assert_eq!(log.lines().collect::<Vec<_>>(), wanted, "a log");
     let paths: BTreeSet<PathBuf> = results.lines().map(PathBuf::from).collect();
@@ -199,9 +230,70 @@ fn a_build_tells_a_log_its_steps_and_a_script_objects() {
     let outputs = about_outputs.iter().map(|object| word(object, "output"));
     assert_eq!(outputs.map(PathBuf::from).collect::<BTreeSet<_>>(), paths);
 
-    let plan = site.say(&["plan", "--output", OUTPUTS]);
+    let plan = site.say(&["plan", "--output", FORMATS]);
     assert_eq!(plan.lines().count(), steps.len());
     assert!(plan.lines().all(|line| line.ends_with(" cached")), "{plan}");
+}
+
+#[test]
+fn a_finished_step_counts_only_as_it_was_signed() {
+    let site = Site::new();
+    let record = site.record("raw");
+    let signed = fs::read_to_string(&record).expect("the record");
+    let warned = |output: &Output, why: &str| {
+        let said = text(&output.stderr);
+        let entry = record.file_name().expect("a name").to_str().expect("UTF-8");
+        let wanted = format!("WARNING: the finished step {entry} of ");
+        assert!(said.contains(&wanted) && said.contains(why), "{said}");
+    };
+    // Without it, the image is made, which the other steps' stand-ins are not enough for.
+    let made = |output: &Output| {
+        let said = text(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("step raw"),
+            "{said}"
+        );
+    };
+    let mut object: Value = signed.parse().expect("an object");
+    let output = word(&object, "output");
+    object
+        .as_object_mut()
+        .expect("an object")
+        .remove("signatures");
+    fs::write(&record, object.to_string()).expect("the record");
+    let unsigned = site.build(&[]);
+    warned(&unsigned, "no signature of a key that --trust names");
+    made(&unsigned);
+    fs::write(&record, &signed).expect("the record");
+
+    let image = site.path("finished").join(OUTPUTS).join(output);
+    let image = image.join(format!("corten-{VERSION}-x86_64.raw"));
+    let content = fs::read(&image).expect("the image");
+    fs::write(&image, "changed").expect("the image");
+    let changed = site.build(&[]);
+    warned(&changed, "the one that is signed is");
+    made(&changed);
+    assert!(!site.path("out").exists(), "an image");
+
+    fs::write(&image, content).expect("the image");
+    result(&site.build(&[]));
+    // From now on it is this cache's own, and held against its digest there.
+    fs::remove_dir_all(site.path("finished")).expect("the second cache");
+    assert_eq!(text(&site.build(&[]).stderr).matches("WARNING").count(), 0);
+    let kept = names(&site.path("cache").join(OUTPUTS));
+    let kept = kept
+        .iter()
+        .map(|name| site.path("cache").join(OUTPUTS).join(name));
+    let image = kept.map(|dir| dir.join(format!("corten-{VERSION}-x86_64.raw")));
+    let image = image.into_iter().find(|path| path.exists());
+    fs::write(image.expect("the image"), "changed").expect("the image");
+    let changed = site.build(&[]);
+    made(&changed);
+    let said = text(&changed.stderr);
+    assert!(
+        said.contains("WARNING: the finished step raw-") && said.contains("made again"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -230,6 +322,9 @@ fn a_full_output_directory_leaves_no_half_image() {
     let out = site.path("out");
     let out = out.to_str().expect("UTF-8");
     let arguments = ["build", "--offline", "--output", "raw", "--out", out];
+    // The cache takes the image from the other one while there is room.
+    result(&site.run(&arguments));
+    fs::remove_dir_all(out).expect("the images");
     let mut command = limited(&site.command(&arguments), BLOCKS);
     let said = failed(&command.output().expect("mkimage"));
     assert!(
@@ -343,19 +438,27 @@ fn pruning_keeps_the_steps_of_every_architecture() {
     assert!(of_profile.iter().any(|step| !wanted.contains(step)));
 
     let steps = site.path("cache/steps");
-    let stale = "kernel-0123456789abcdef".to_owned();
+    let stale = format!("kernel-{}", "0123456789abcdef".repeat(4));
     let all: BTreeSet<String> = [&wanted, &of_profile]
         .into_iter()
         .flatten()
         .cloned()
         .collect();
+    let digests = ["0", "1"].map(|digit| digit.repeat(64));
     for entry in all.iter().chain([&stale]) {
-        fs::create_dir(steps.join(entry)).expect("a step");
+        let digest = &digests[usize::from(*entry == stale)];
+        let record = serde_json::json!({"output": digest}).to_string();
+        fs::write(steps.join(entry), record).expect("a step");
+        fs::create_dir_all(site.path("cache").join(OUTPUTS).join(digest)).expect("an output");
     }
+    // What an older version of the builder left.
+    fs::create_dir(steps.join("kernel-0123456789abcdef")).expect("a step");
     fs::write(site.path("cache/fetch/00"), "").expect("a file");
     let prune = ["cache", "prune"];
     let said = site.say(&[&prune, &profile[..]].concat());
     assert_eq!(names(&steps), all, "with a profile");
+    let outputs = names(&site.path("cache").join(OUTPUTS));
+    assert_eq!(outputs, [digests[0].clone()].into(), "of steps that stay");
     assert!(said.contains(&stale) && said.contains("fetch/00"), "{said}");
     for more in [&["--arch", "arm64"][..], &["--arch", "x86_64"], &[]] {
         site.say(&[&prune, more].concat());

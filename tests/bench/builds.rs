@@ -9,6 +9,8 @@ use std::time::Instant;
 use ::tests::workspace;
 use anyhow::{Context as _, ensure};
 
+use mkimage::cache::{OUTPUTS, STEPS};
+
 use crate::document::Section;
 use crate::report::verdict;
 
@@ -38,10 +40,13 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
     // But for these: Go knows one place for its modules.
     let [_, modules] = workspace::DOWNLOADS;
     workspace::copy(&finished.join(modules), &cache.join(modules));
-    let finished = finished.to_str().context("a cache whose path is UTF-8")?;
+    let (signed, trust) = signed(directory, &finished)?;
+    let [finished, trust] = [&signed, &trust].map(|path| path.to_str());
+    let finished = finished.context("a cache whose path is UTF-8")?;
+    let trust = trust.context("a key whose path is UTF-8")?;
     let mut rows = Vec::new();
     for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
-        let more = [&["--substituter", finished][..], more].concat();
+        let more = [&["--substituter", finished, "--trust", trust][..], more].concat();
         // Not timed: it compiles what the change does not concern.
         build(&source, &cache, directory, &more)?;
         change_a_line(&source.join(CHANGED))?;
@@ -60,6 +65,21 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
         title: "Rebuild after a change of one line".to_owned(),
         text,
     })
+}
+
+/// A view of the user's cache whose finished steps are signed, and the key that counts for them: what is in the
+/// cache itself stays as it is.
+fn signed(directory: &Path, cache: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let (view, keys) = (directory.join("signed"), directory.join("keys"));
+    remove(&view)?;
+    remove(&keys)?;
+    fs::create_dir_all(&view)?;
+    for shared in ["fetch", OUTPUTS] {
+        std::os::unix::fs::symlink(cache.join(shared), view.join(shared))?;
+    }
+    workspace::copy(&cache.join(STEPS), &view.join(STEPS));
+    let trust = workspace::sign_steps(&view, &keys);
+    Ok((view, trust))
 }
 
 /// A disk image with an empty cache but for the downloads.

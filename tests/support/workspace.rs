@@ -71,6 +71,61 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "copying {}", from.display());
 }
 
+/// Signs every finished step of a cache with a new key set in `keys`, and returns what `--trust` takes.
+///
+/// # Panics
+/// When a step is not what its record says.
+#[must_use]
+pub fn sign_steps(cache: &Path, keys: &Path) -> PathBuf {
+    for arguments in [&["keys"][..], &["cache", "sign", "--keys"]] {
+        let output = Command::new(mkimage())
+            .args(arguments)
+            .arg(keys)
+            .env("CORTEN_CACHE", cache)
+            .output()
+            .expect("mkimage runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+    keys.join("cache.pub")
+}
+
+/// The steps of a build for the architecture under test with these variables: name, key, and output where there is one.
+///
+/// # Panics
+/// When the builder does not plan one.
+#[must_use]
+pub fn plan(variables: &[(&str, String)]) -> Vec<(String, String, Option<PathBuf>)> {
+    let output = Command::new(mkimage())
+        .args([
+            "plan",
+            "--format",
+            "json",
+            "--arch",
+            crate::images::arch().name(),
+        ])
+        .current_dir(root())
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .output()
+        .expect("mkimage runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let steps = text.lines().map(|line| {
+        let step: serde_json::Value = line.parse().expect("an object");
+        let word = |name: &str| step.get(name).and_then(serde_json::Value::as_str);
+        let (name, key) = (word("step").expect("a name"), word("key").expect("a key"));
+        let output = word("output").map(PathBuf::from);
+        (name.to_owned(), key.to_owned(), output)
+    });
+    steps.collect()
+}
+
+/// Where a finished step's output is, of a build for the architecture under test.
+#[must_use]
+pub fn step_output(step: &str) -> Option<PathBuf> {
+    let mut steps = plan(&[]).into_iter();
+    steps.find(|(name, _, _)| name == step)?.2
+}
+
 /// Every tracked file, relative to the repository.
 ///
 /// # Panics

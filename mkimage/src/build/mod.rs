@@ -304,7 +304,8 @@ pub fn plan(options: &Options) -> Result<()> {
     }
     let mut lines = String::new();
     for step in recipe.steps() {
-        let cached = options.cache.lookup(&step.name, &step.key).is_some();
+        let output = options.cache.lookup(&step.name, &step.key);
+        let cached = output.is_some();
         lines += &match options.format {
             Format::Text => {
                 let state = if cached { "cached" } else { "to build" };
@@ -315,7 +316,7 @@ pub fn plan(options: &Options) -> Result<()> {
                 let step = &step.name;
                 format!(
                     "{}\n",
-                    serde_json::json!({"step": step, "key": key, "cached": cached})
+                    serde_json::json!({"step": step, "key": key, "cached": cached, "output": output})
                 )
             }
         };

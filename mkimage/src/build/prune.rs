@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::{Options, context, images, outputs, steps};
 use crate::arch::Arch;
-use crate::cache::remove_tree;
+use crate::cache::{self, OUTPUTS, STEPS, remove_tree};
 use crate::error::Result;
 use crate::kernel::{self, source::SourceLock};
 use crate::lock::{self, Lock};
@@ -18,25 +18,31 @@ use crate::report::{self, Format};
 use crate::tree::TREES;
 
 /// Removes finished steps that are in no recipe, in any format: neither the one for `options` nor that of an
-/// architecture without a profile; files that no lock names; and what ended builds left behind or kept for the
-/// next. Leaves alone what another build is making.
+/// architecture without a profile; outputs that no step left has; files that no lock names; and what ended builds
+/// left behind or kept for the next. Leaves alone what another build is making.
 pub fn prune(options: &Options) -> Result<()> {
     let (steps, fetched) = needed(options)?;
     let root = options.cache.root();
     let mut freed = 0;
-    for (directory, kept) in [
-        ("steps", &steps),
-        ("fetch", &fetched),
-        ("work", &BTreeSet::new()),
-        (TREES, &BTreeSet::new()),
-    ] {
+    // Outputs last: by then the records of the steps that are not needed are gone.
+    for directory in [STEPS, "fetch", "work", TREES, OUTPUTS] {
         for name in names(&root.join(directory))? {
-            if kept.contains(&name) || in_use(&name) {
+            if in_use(&name) {
                 continue;
             }
             let Some(_lock) = options.cache.try_lock(&name)? else {
                 continue;
             };
+            let is_needed = match directory {
+                STEPS => steps.contains(&name),
+                "fetch" => fetched.contains(&name),
+                // A build that has just made it holds its lock until the record is there.
+                OUTPUTS => options.cache.is_recorded(&names(&root.join(STEPS))?, &name),
+                _ => false,
+            };
+            if is_needed {
+                continue;
+            }
             let path = root.join(directory).join(&name);
             let size = size_of(&path)?;
             remove_tree(&path)?;
@@ -70,7 +76,7 @@ fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
             images::every(&mut recipe, &context, &handles)?;
         }
         let names = recipe.steps().iter();
-        steps.extend(names.map(|step| format!("{}-{}", step.name, step.key.as_str())));
+        steps.extend(names.map(|step| cache::entry(&step.name, &step.key)));
     }
     Ok((steps, fetched))
 }

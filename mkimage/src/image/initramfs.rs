@@ -23,6 +23,10 @@ pub struct Initramfs<'a> {
     pub extensions: &'a [PathBuf],
 }
 
+/// The names of the layers, one a line. It is in every initramfs: a boot loader that puts an archive of somebody
+/// else's in front of this one brings layers, and this file replaces one of its own.
+const LIST: &str = "extensions.list";
+
 /// The date of the image, for the first program: the clock goes no lower.
 const DATE: &str = "source-date-epoch";
 
@@ -64,11 +68,6 @@ type Source<'a> = (String, u32, Content<'a>);
 
 /// Writes the archive to `out`: sorted, owned by root, dated `release.epoch`.
 pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()> {
-    let mut first: Vec<Source<'_>> = vec![
-        ("dev".to_owned(), DIRECTORY, Content::Nothing),
-        ("dev/console".to_owned(), CONSOLE, Content::Nothing),
-        ("init".to_owned(), PROGRAM, Content::Of(parts.init)),
-    ];
     let date = format!("{}\n", release.epoch);
     let mut second: Vec<Source<'_>> = vec![
         (
@@ -81,6 +80,7 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
     if !parts.extensions.is_empty() {
         second.push(("extensions".to_owned(), DIRECTORY, Content::Nothing));
     }
+    let mut list = String::new();
     for path in parts.extensions {
         let name = path
             .file_name()
@@ -93,8 +93,14 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
             ));
         }
         second.push((format!("extensions/{name}"), DATA, Content::Of(path)));
+        list += &format!("{name}\n");
     }
-    first.sort();
+    let first = [
+        ("dev".to_owned(), DIRECTORY, Content::Nothing),
+        ("dev/console".to_owned(), CONSOLE, Content::Nothing),
+        (LIST.to_owned(), DATA, Content::Text(&list)),
+        ("init".to_owned(), PROGRAM, Content::Of(parts.init)),
+    ];
     second.sort();
     if let Some([one, _]) = second.array_windows().find(|[a, b]| a.0 == b.0) {
         return Err(Failure::new(
@@ -241,6 +247,7 @@ mod tests {
             [
                 "dev 40755 0",
                 "dev/console 20600 0",
+                "extensions.list 100644 28",
                 "init 100755 9",
                 "extensions 40755 0",
                 "extensions/10-a.squashfs 100644 5",
@@ -250,9 +257,10 @@ mod tests {
             ]
         );
         let entries = read(&archive).unwrap();
-        assert_eq!(entries[7].data, b"1700000000\n");
+        assert_eq!(entries[8].data, b"1700000000\n");
+        assert_eq!(entries[2].data, b"20-b.squashfs\n10-a.squashfs\n");
         assert_eq!(
-            (entries[1].device, &*entries[2].data),
+            (entries[1].device, &*entries[3].data),
             ((5, 1), &b"#!program"[..])
         );
     }
@@ -290,7 +298,7 @@ mod tests {
             // Up to the end of the first archive it is whole, with fewer entries.
             let names = read(&archive[..length]).map(|entries| entries.len());
             assert!(
-                names.is_err() || names.is_ok_and(|count| count == 3),
+                names.is_err() || names.is_ok_and(|count| count == 4),
                 "{length}"
             );
         }

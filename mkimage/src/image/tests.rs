@@ -188,8 +188,8 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
             (image.name.as_str(), image.cmdline.as_str()),
             ("Corten 1.2.3", CMDLINE)
         );
-        assert_eq!(image.initramfs[1].path, "/rootfs.squashfs");
-        assert_eq!(image.initramfs[1].size, 200_000);
+        assert_eq!(image.initramfs[2].path, "/rootfs.squashfs");
+        assert_eq!(image.initramfs[2].size, 200_000);
         assert!(found.to_string().contains("  section   .linux"), "{found}");
     }
     let found = look("corten.raw");
@@ -235,7 +235,7 @@ fn a_bundle_is_inspected(all: &[PathBuf]) {
     assert_eq!(bundle.format, "pxe");
     assert_eq!(bundle.arch(), Some(Arch::X86_64));
     assert_eq!(bundle.images[0].cmdline, CMDLINE);
-    assert_eq!(bundle.images[0].initramfs[1].size, 200_000);
+    assert_eq!(bundle.images[0].initramfs[2].size, 200_000);
     assert_eq!(bundle.files.len(), 3);
     let said = bundle.to_string();
     assert!(

@@ -230,8 +230,11 @@ impl Layout {
     }
 }
 
-/// Adds the sections (replacing those of the same name) behind the stub's own.
-fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
+/// Adds the sections (replacing those of the same name) behind the stub's own; nothing signs the result.
+///
+/// # Errors
+/// The stub is no EFI program of the release's architecture, or has no room for them.
+pub fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let layout = Layout::of(&image, release, new)?;
     let (mut address, mut initialized) = (layout.address, layout.initialized);
     let mut table = layout.kept;

@@ -1,13 +1,14 @@
 //! The first program of the initramfs: makes the real root file system and hands over to machined.
 //!
 //! Owns: the machine from the kernel's first `exec` until machined's. One straight line: mount the kernel's
-//! file systems, raise the clock to the image's date, assemble the root from `/rootfs.squashfs` and `/extensions/*.squashfs`, free the
-//! initramfs, `switch_root`, `exec`.
-//! Never does: load modules, look at disks or the network, read a machine config, stay.
+//! file systems, raise the clock to the image's date, assemble the root from `/rootfs.squashfs` and the layers of
+//! `/extensions.list`, free the initramfs, `switch_root`, `exec`.
+//! Never does: load modules, look at disks or the network, read a machine config or what lies beside the image, stay.
 //! Talks to: the kernel only, through `corten-sys`. What fails is said in one line on the console with a
 //! remedy, and the machine restarts (`failure.rs`).
 //! On a laptop: `init --print` shows the early mounts; everything else needs to be process 1.
 
+mod beside;
 mod date;
 mod failure;
 mod log;
@@ -64,7 +65,10 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     let log = Log::open();
     let date = date::of_image(Path::new("/"));
     raise_clock(date, &log);
-    let parts = root::Parts::find(Path::new("/"))?;
+    for text in beside::complaints(Path::new("/")) {
+        log.complain(&text);
+    }
+    let parts = root::Parts::find(Path::new("/"), |text| log.complain(text))?;
     log.say(&format!("root file system: {parts}"));
     root::assemble(&parts, Path::new(NEW_ROOT), NEXT, |text| log.complain(text))?;
     mounts::move_all(Path::new(NEW_ROOT))?;

@@ -1,5 +1,6 @@
 //! The root file system: one squashfs, or several as the layers of a read-only overlay.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,10 @@ const FLAGS: MountFlags = MountFlags::RDONLY
     .union(MountFlags::NODEV);
 const SUPERBLOCK_MAGIC: [u8; 4] = *b"hsqs";
 
+/// Names the image's layers, one a line. What else lies in the directory came with an archive that a boot loader put
+/// before the image's, which has its own list.
+const LIST: &str = "extensions.list";
+
 /// The layer with the machine config of the image. It is no extension: a node that came up without it would
 /// take a config from anybody.
 const CONFIG_LAYER: &str = "99-config.squashfs";
@@ -28,8 +33,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Looks in the initramfs at `top`.
-    pub fn find(top: &Path) -> Result<Parts, Failure> {
+    /// Looks in the initramfs at `top`. Layers that the image does not list are left out, which `complain` says.
+    pub fn find(top: &Path, complain: impl Fn(&str)) -> Result<Parts, Failure> {
         let base = top.join("rootfs.squashfs");
         if !base.is_file() {
             return Err(Failure::new(
@@ -46,6 +51,17 @@ impl Parts {
                 .is_some_and(|extension| extension == "squashfs")
         });
         layers.sort();
+        let list = fs::read_to_string(top.join(LIST)).unwrap_or_default();
+        layers.retain(|path| {
+            let is_listed = list
+                .lines()
+                .any(|name| path.file_name() == Some(OsStr::new(name)));
+            if !is_listed {
+                let text = format!("{} is left out: the image does not list it", path.display());
+                complain(&text);
+            }
+            is_listed
+        });
         Ok(Parts { base, layers })
     }
 
@@ -243,7 +259,8 @@ mod tests {
         ] {
             fs::write(dir.join(name), "hsqs").unwrap();
         }
-        let parts = Parts::find(&dir).unwrap();
+        fs::write(dir.join(LIST), "20-b.squashfs\n10-a.squashfs\nnote\n").unwrap();
+        let parts = Parts::find(&dir, |text| panic!("{text}")).unwrap();
         let names: Vec<_> = parts
             .layers
             .iter()
@@ -254,9 +271,45 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_that_the_image_does_not_list_is_left_out() {
+        let dir = scratch("foreign");
+        for name in [
+            "rootfs.squashfs",
+            "extensions/00-own.squashfs",
+            "extensions/99-config.squashfs",
+            "extensions/99-foreign.squashfs",
+        ] {
+            fs::write(dir.join(name), "hsqs").unwrap();
+        }
+        let own = dir.join("extensions/00-own.squashfs");
+        for (list, wanted) in [
+            ("00-own.squashfs\n", &[own][..]),
+            ("", &[]),
+            ("\n/\nsquashfs\n..\n", &[]),
+        ] {
+            fs::write(dir.join(LIST), list).unwrap();
+            let said = std::cell::RefCell::new(Vec::new());
+            let complain = |text: &str| said.borrow_mut().push(text.to_owned());
+            let parts = Parts::find(&dir, complain).unwrap();
+            assert_eq!(parts.layers, wanted, "{list:?}");
+            let said = said.borrow().join("\n");
+            for name in ["99-config.squashfs", "99-foreign.squashfs"] {
+                let line = format!("{name} is left out: the image does not list it");
+                assert!(said.contains(&line), "{said}");
+            }
+        }
+        fs::remove_file(dir.join(LIST)).unwrap();
+        assert_eq!(
+            Parts::find(&dir, |_| ()).unwrap().layers,
+            [] as [PathBuf; 0]
+        );
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn a_missing_root_is_named() {
         let dir = scratch("missing");
-        let failure = Parts::find(&dir).unwrap_err().to_string();
+        let failure = Parts::find(&dir, |_| ()).unwrap_err().to_string();
         assert!(failure.contains("rootfs.squashfs is missing"), "{failure}");
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -23,6 +23,8 @@ pub const OWNER: Tag = tag(0xc0);
 
 /// The record of the version that was tried last (`corten_installer::Trial`).
 pub const TRIAL: Tag = tag(0xc1);
+/// STATE was encrypted: one in the clear was put in its place. A reset of STATE removes it.
+pub const WAS_ENCRYPTED: Tag = tag(0xc3);
 /// Why a boot was locked (`crate::last_stop::Note`), until the next one has told it.
 pub const LOCK: Tag = tag(0xc2);
 
@@ -122,6 +124,17 @@ impl Meta {
         self.change(tag, Some(value))
     }
 
+    /// Has META say that STATE was encrypted.
+    ///
+    /// # Errors
+    /// It is damaged, or cannot be written.
+    pub fn keep_encrypted(&self) -> Result<(), MetaError> {
+        if self.values.borrow().contains_key(&WAS_ENCRYPTED) {
+            return Ok(());
+        }
+        self.note(WAS_ENCRYPTED, b"STATE".to_vec())
+    }
+
     /// Has META name the owner whose authorities these are, PEM certificates.
     ///
     /// # Errors
@@ -155,12 +168,16 @@ pub fn owner(values: &Values) -> Option<String> {
     Some(String::from_utf8_lossy(value).into_owned())
 }
 
-/// Takes the owner out of the META partition `device`: a reset wipes what the owner has on the node.
+/// Takes the owner out of the META partition `device`, and that STATE was encrypted: a reset wipes what the owner has
+/// on the node.
 ///
 /// # Errors
 /// The device's. A META that is not whole names no owner.
 pub fn forget_owner(device: &Path) -> io::Result<()> {
-    amend(device, |values| values.remove(&OWNER).is_some())
+    amend(device, |values| {
+        let known = [OWNER, WAS_ENCRYPTED].map(|tag| values.remove(&tag));
+        known.iter().any(Option::is_some)
+    })
 }
 
 /// Writes how the boot `boot` ends to the META partition `device`, where that boot has kept why it is locked.
@@ -264,12 +281,15 @@ mod tests {
             let known = owner(&corten_meta::read(disk.as_file()).unwrap().unwrap());
             assert_eq!(known.as_deref(), Some(authorities));
         }
+        meta.keep_encrypted().unwrap();
+        meta.keep_encrypted().unwrap();
         let other = Tag::new(0x0c).unwrap();
         meta.change(other, Some(b"value".to_vec())).unwrap();
         forget_owner(disk.path()).unwrap();
         forget_owner(disk.path()).unwrap();
         let left = corten_meta::read(disk.as_file()).unwrap().unwrap();
         assert_eq!(owner(&left), None);
+        assert!(!left.contains_key(&WAS_ENCRYPTED));
         assert_eq!(left.get(&other).unwrap(), b"value");
         std::fs::write(disk.path(), b"what is no META").unwrap();
         forget_owner(disk.path()).unwrap();

@@ -18,7 +18,9 @@ use crate::config_store::ConfigStore;
 use crate::console;
 use crate::events::Events;
 use crate::last_stop::LastStop;
-use crate::meta::{LOCK, Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL};
+use crate::meta::{
+    LOCK, Meta, MetaError, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED,
+};
 use crate::node::{
     Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError, Upgrade,
 };
@@ -255,7 +257,9 @@ impl Node for NodeState {
     fn check_config(&self, document: &Document) -> Result<(), SubmitError> {
         certificates::check(document)
             .map_err(|error| SubmitError::Refused(crate::describe(&error)))?;
-        volumes::check_keys(&self.opened(), document).map_err(SubmitError::Refused)?;
+        let opened = self.opened().clone();
+        volumes::check_keys(&opened, document).map_err(SubmitError::Refused)?;
+        volumes::check_in_clear(&opened, document).map_err(SubmitError::Refused)?;
         self.user_volumes
             .check(self.config.borrow().as_ref(), document)
             .map_err(SubmitError::Refused)
@@ -269,6 +273,9 @@ impl Node for NodeState {
             }
             (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
             (LOCK, _) => Err("the node itself says why it was locked".to_owned()),
+            (WAS_ENCRYPTED, _) => {
+                Err("the node itself says whether STATE was encrypted".to_owned())
+            }
             (TRIAL, _) => Err("the node itself says which version it tries".to_owned()),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)
@@ -327,7 +334,9 @@ impl Node for NodeState {
             let device = &wipe.device;
             console::say(&format!("{device} is being wiped, as the API was asked to"));
             // Before: what is wanted there is looked at again as soon as the disk has changed.
-            volumes::user::forget(Path::new(STATE.target), &wipe.ends());
+            let state = Path::new(STATE.target);
+            volumes::user::forget(state, &wipe.ends());
+            volumes::user::forget_encrypted(state, &wipe.emptied());
             wipe.carry_out().map_err(|error| match error.kind() {
                 ErrorKind::ResourceBusy => SubmitError::Refused(format!(
                     "{device} is mounted, or open, or a part of something that is in use"

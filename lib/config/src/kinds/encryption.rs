@@ -27,6 +27,11 @@ choices! {
     pub enum Cipher { AesXts = "aes-xts-plain64", Adiantum12 = "xchacha12,aes-adiantum-plain64", Adiantum20 = "xchacha20,aes-adiantum-plain64", }
 }
 
+choices! {
+    /// What becomes of a volume that was made in the clear.
+    pub enum Migration { None = "none", Wipe = "wipe", }
+}
+
 section! {
     /// Encryption of a volume.
     pub struct Encryption [check_encryption] {
@@ -37,6 +42,7 @@ section! {
         Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
         Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
         Acted "allowDiscards" allow_discards: bool = "Tell the disk what is free";
+        Acted "migration" migration: Migration = "A volume that was made in the clear: refused, or made anew without what is in it";
     }
 }
 
@@ -76,7 +82,7 @@ impl Encryption {
             None => json!({"slot": key.slot, "nodeID": {}}),
         };
         // What is null asks for nothing.
-        let fields = json!({
+        let mut fields = json!({
             "provider": self.provider.word(),
             "keys": self.keys.iter().map(key).collect::<Json>(),
             "cipher": self.cipher.word(),
@@ -85,7 +91,17 @@ impl Encryption {
             "options": self.options,
             "allowDiscards": self.allow_discards,
         });
+        // A version before this field would not read it.
+        if let (Migration::Wipe, Json::Object(fields)) = (self.migration, &mut fields) {
+            fields.insert("migration".to_owned(), self.migration.word().into());
+        }
         fields.to_string()
+    }
+
+    /// Whether a volume that was made in the clear is made anew.
+    #[must_use]
+    pub fn migrates(&self) -> bool {
+        self.migration == Migration::Wipe
     }
 
     /// Reads what META has.

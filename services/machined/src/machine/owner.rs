@@ -102,7 +102,7 @@ impl Machine {
     fn findings(&self) -> Findings {
         let state = match &*self.volumes.borrow() {
             _ if durable::is_volume(Path::new(STATE.target)) => State::Mounted,
-            Progress::Failed(_) if volumes::is_state_never_made() => State::NeverMade,
+            Progress::Failed(_) if self.never_made_state() => State::NeverMade,
             Progress::Failed(failure) => State::Broken(failure.to_string()),
             Progress::Awaited | Progress::Settled => State::NoDisk,
         };
@@ -113,6 +113,12 @@ impl Machine {
             recover: self.recovers(),
             state,
         }
+    }
+
+    fn never_made_state(&self) -> bool {
+        let meta = self.node.meta().watch();
+        let was_encrypted = meta.borrow().contains_key(&meta::WAS_ENCRYPTED);
+        !was_encrypted && volumes::is_state_never_made()
     }
 
     fn has_owner(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::console;
 use crate::durable;
 use crate::kernel_log::KernelLog;
 use crate::last_stop::{self, Evidence, LastStop};
-use crate::meta::STATE_ENCRYPTION;
+use crate::meta::{STATE_ENCRYPTION, WAS_ENCRYPTED};
 use crate::node::Node as _;
 use crate::oom::{self, Kill};
 use crate::panics::again;
@@ -88,9 +88,19 @@ impl Machine {
             of_state.as_ref(),
             doubt.as_deref(),
         )?;
+        let meta = self.node.meta();
+        let was_encrypted = meta.watch().borrow().contains_key(&WAS_ENCRYPTED);
         partitions
-            .attach_state(&self.supervisor, of_state.as_ref(), opened)
+            .attach_state(&self.supervisor, of_state.as_ref(), was_encrypted, opened)
             .await?;
+        // A META that cannot be written: the partition table says it still.
+        if !opened.is_empty()
+            && let Err(error) = meta.keep_encrypted()
+        {
+            console::warn(&format!(
+                "META does not say that STATE is encrypted: {error}"
+            ));
+        }
         let encrypts = !opened.is_empty() || doubt.is_some();
         let kept = ConfigStore::on_volume(Path::new(STATE.target));
         let kept = kept.and_then(|store| store.load().document);

@@ -13,6 +13,8 @@ use tokio::task::{block_in_place, spawn_blocking};
 
 use super::disk::{self, Content};
 use super::encryption::Decrypted;
+use super::judge::{REMEDY, Step, judge};
+use super::table::Marks;
 use super::{Volume, encryption};
 use crate::console;
 use crate::services::Argument;
@@ -21,25 +23,32 @@ use crate::supervisor::Supervisor;
 /// What sysfs counts devices in, in bytes, whatever a device's own sectors are.
 const SECTOR: u64 = 512;
 
-/// Of what is damaged for good.
-const REMEDY: &str = "wipe or reset it to have the volume made anew, without what is in it";
+/// Where a volume is.
+pub(super) struct Site<'a> {
+    /// The device of its partition or disk.
+    pub(super) device: &'a Path,
+    /// What the node has written down of it.
+    pub(super) marks: Marks,
+    /// Has it taken for one that was never made; what is in it is lost.
+    pub(super) give_up: &'a (dyn Fn() -> io::Result<()> + Send + Sync),
+}
 
 /// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
-/// mounted. `is_made`: it was made and used before, so that one that seems empty is damaged. `opened`: how it is
-/// encrypted, if it is; known also of one that cannot be mounted.
+/// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
 pub(super) async fn attach(
     supervisor: &Supervisor,
     volume: &Volume<'_>,
-    device: &Path,
-    is_made: bool,
+    site: &Site<'_>,
     wanted: Option<&Encryption>,
     opened: &mut Option<Encryption>,
 ) -> Result<(), String> {
-    let decrypted = decrypt(volume.name, device, is_made, wanted).await?;
+    let decrypted = decrypt(volume.name, site, wanted).await?;
     *opened = decrypted.as_ref().map(|decrypted| decrypted.by.clone());
+    let is_new = decrypted.as_ref().is_some_and(|decrypted| decrypted.is_new);
+    let is_made = site.marks.is_made && !is_new;
     let device = decrypted
         .as_ref()
-        .map_or(device, |decrypted| decrypted.device.as_path());
+        .map_or(site.device, |decrypted| decrypted.device.as_path());
     let shown = device.display().to_string();
     if lacks_file_system(content(device)?, is_made, &shown)? {
         make_file_system(supervisor, volume, device).await?;
@@ -113,38 +122,46 @@ fn without_dots(text: &str) -> String {
     words.join(" ")
 }
 
-/// Opens an encrypted partition, or makes it one, unless there was one before (`is_made`); `None`: it is not encrypted.
+/// Opens an encrypted partition, or makes it one, as [`judge`] says; `None`: it is not encrypted.
 pub(super) async fn decrypt(
     volume: &str,
-    partition: &Path,
-    is_made: bool,
+    site: &Site<'_>,
     wanted: Option<&Encryption>,
 ) -> Result<Option<Decrypted>, String> {
-    let shown = partition.display();
-    let found = content(partition)?;
-    let (open, wanted): (Open, _) = match (found, wanted) {
-        (Content::Nothing, Some(_)) if is_made => {
-            return Err(format!(
-                "{shown} is damaged and cannot be opened: it was made, and begins with zeros; {REMEDY}"
-            ));
-        }
-        (Content::Nothing, Some(wanted)) => (encryption::make, wanted.clone()),
-        (Content::Luks, Some(wanted)) => (encryption::open, wanted.clone()),
-        (Content::Luks, None) => {
-            return Err(format!(
-                "{shown} is encrypted, and nothing says by which key; see docs/configuration.md, Encryption"
-            ));
-        }
-        (Content::Xfs, Some(_)) => {
+    let found = content(site.device)?;
+    let step = judge(
+        found,
+        site.marks,
+        wanted,
+        &site.device.display().to_string(),
+    )?;
+    encrypt_by(step, volume, site, wanted).await
+}
+
+/// The same, when it is known what is to be done.
+pub(super) async fn encrypt_by(
+    step: Step,
+    volume: &str,
+    site: &Site<'_>,
+    wanted: Option<&Encryption>,
+) -> Result<Option<Decrypted>, String> {
+    let (open, wanted): (Open, _) = match (step, wanted) {
+        (Step::Clear, _) | (_, None) => return Ok(None),
+        (Step::Make, Some(wanted)) => (encryption::make, wanted.clone()),
+        (Step::Open, Some(wanted)) => (encryption::open, wanted.clone()),
+        (Step::Migrate, Some(wanted)) => {
+            // What cannot be encrypted is not given up for it.
+            encryption::check_keys(volume, wanted)?;
+            let shown = site.device.display();
             console::warn(&format!(
-                "{volume} was made before the config asked for its encryption and is used as it is, unencrypted; \
-                 wipe or reset it to have it made anew"
+                "{volume} on {shown} was made in the clear; it is made anew, encrypted (migration: wipe)"
             ));
-            return Ok(None);
+            block_in_place(|| (site.give_up)())
+                .map_err(|error| format!("{shown} cannot be wiped: {error}"))?;
+            (encryption::make, wanted.clone())
         }
-        (Content::Nothing | Content::Xfs | Content::Foreign, _) => return Ok(None),
     };
-    let (volume, partition) = (volume.to_owned(), partition.to_owned());
+    let (volume, partition) = (volume.to_owned(), site.device.to_owned());
     // Trying a passphrase is meant to take long.
     spawn_blocking(move || open(&volume, &partition, &wanted))
         .await

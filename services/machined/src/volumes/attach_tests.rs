@@ -4,6 +4,11 @@ use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use corten_config::Secret;
+use corten_config::kinds::{EncryptionKey, Migration, StaticKey};
 
 use super::super::{STATE, STATE_LENGTH};
 use super::*;
@@ -149,6 +154,67 @@ fn a_file_system_grows_with_its_device_while_it_is_mounted() {
     });
 }
 
+fn site<'a>(
+    device: &'a Path,
+    marks: Marks,
+    give_up: &'a (dyn Fn() -> io::Result<()> + Send + Sync),
+) -> Site<'a> {
+    Site {
+        device,
+        marks,
+        give_up,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_in_the_clear_is_refused_and_given_up_only_when_it_can_be_encrypted() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(64 << 20).unwrap();
+    file.as_file().write_all_at(b"XFSB", 0).unwrap();
+    let given_up = AtomicU32::new(0);
+    let give_up = || {
+        given_up.fetch_add(1, Relaxed);
+        Err(io::Error::other("it is in use"))
+    };
+    let key = EncryptionKey {
+        fixed: Some(StaticKey {
+            passphrase: Secret::new("a"),
+        }),
+        ..EncryptionKey::default()
+    };
+    let refused = Encryption {
+        keys: vec![key],
+        ..Encryption::default()
+    };
+    let migrates = Encryption {
+        migration: Migration::Wipe,
+        ..refused.clone()
+    };
+    let without_keys = Encryption {
+        keys: Vec::new(),
+        ..migrates.clone()
+    };
+    let mut failures = Vec::new();
+    for wanted in [&refused, &without_keys, &migrates] {
+        let marks = Marks {
+            is_made: true,
+            ..Marks::default()
+        };
+        let site = site(file.path(), marks, &give_up);
+        let done = decrypt("EPHEMERAL", &site, Some(wanted)).await;
+        failures.push((done.unwrap_err(), given_up.load(Relaxed)));
+    }
+    let [(clear, 0), (no_key, 0), (wiped, 1)] = failures.as_slice() else {
+        panic!("{failures:?}");
+    };
+    assert!(clear.contains("is in the clear"), "{clear}");
+    assert!(
+        no_key.contains("no key of its config can be used"),
+        "{no_key}"
+    );
+    assert!(wiped.ends_with("cannot be wiped: it is in use"), "{wiped}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_header_is_no_reason_to_encrypt_anew() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -156,7 +222,12 @@ async fn a_lost_header_is_no_reason_to_encrypt_anew() {
     let wanted = Encryption::default();
     let mut failures = Vec::new();
     for is_made in [false, true] {
-        let decrypted = decrypt("STATE", file.path(), is_made, Some(&wanted)).await;
+        let marks = Marks {
+            is_made,
+            ..Marks::default()
+        };
+        let site = site(file.path(), marks, &|| unreachable!("nothing is given up"));
+        let decrypted = decrypt("STATE", &site, Some(&wanted)).await;
         failures.push(decrypted.unwrap_err());
     }
     // It has no keys, so that it goes no further than to try.

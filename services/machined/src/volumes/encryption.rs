@@ -7,12 +7,14 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use corten_config::Word as _;
 use corten_config::kinds::Encryption;
 use corten_luks::{Cost, Luks, VolumeKey};
 use corten_sys::dm::{self, Target};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
+use super::judge::REMEDY;
 use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
 use super::{BUSY_PAUSE, WIPED, while_busy};
@@ -22,6 +24,7 @@ use crate::durable::remove_if_there;
 const KEY_SIZE: u32 = 512;
 /// Bytes of a sector when the config does not say.
 const SECTOR_SIZE: u64 = 512;
+const NO_KEY: &str = "cannot be encrypted: no key of its config can be used";
 const MAPPER: &str = "/dev/mapper";
 /// What the machine is known by: the UUID its firmware tells.
 const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
@@ -71,6 +74,16 @@ pub(super) struct Decrypted {
     pub(super) device: PathBuf,
     /// How it is encrypted, with those keys of the config alone that are known to be in their slots.
     pub(super) by: Encryption,
+    /// Nothing is in it yet.
+    pub(super) is_new: bool,
+}
+
+/// Whether a volume can be encrypted by a key of its config.
+pub(super) fn check_keys(volume: &str, wanted: &Encryption) -> Result<(), String> {
+    match Keys::of(volume, wanted, &machine()).usable.as_slice() {
+        [] => Err(NO_KEY.to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// Encrypts an empty partition; what is in it is empty too.
@@ -82,7 +95,7 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     let keys = Keys::of(volume, wanted, &machine());
     keys.complain(volume);
     if keys.usable.is_empty() {
-        return Err("cannot be encrypted: no key of its config can be used".to_owned());
+        return Err(NO_KEY.to_owned());
     }
     let (mut luks, key) = new_header(volume, wanted).map_err(cannot)?;
     for Key {
@@ -110,6 +123,7 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     Ok(Decrypted {
         device: path,
         by: with_slots(wanted, &keys.slots()),
+        is_new: true,
     })
 }
 
@@ -117,27 +131,43 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
 pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
     let file = open_device(device)?;
     let keys = Keys::of(volume, wanted, &machine());
-    let (mut luks, key, opener) = unlock(&keys, device, &file)?;
+    let (mut luks, key, opener) = unlock(&keys, device, &file, wanted)?;
     let path = map(volume, device, &file, &luks, &key, wanted)?;
     keys.complain(volume);
     let slots = keys.settle(volume, &mut luks, &file, &key, opener, Cost::DEFAULT);
     Ok(Decrypted {
         device: path,
         by: with_slots(wanted, &slots),
+        is_new: false,
     })
 }
 
 /// Whether one of these keys opens a partition, which stays as it is.
 pub(super) fn check_opens(volume: &str, device: &Path, wanted: &Encryption) -> Result<(), String> {
     let keys = Keys::of(volume, wanted, &machine());
-    unlock(&keys, device, &open_device(device)?).map(drop)
+    unlock(&keys, device, &open_device(device)?, wanted).map(drop)
 }
 
-/// The header, the volume's key, and the slot that had it.
-fn unlock(keys: &Keys, device: &Path, file: &File) -> Result<(Luks, VolumeKey, u8), String> {
+/// The header, the volume's key, and the slot that had it. Nothing signs the header: what encrypts the data is what the
+/// config says, so that whoever has had the disk cannot have it written with a cipher that is none.
+fn unlock(
+    keys: &Keys,
+    device: &Path,
+    file: &File,
+    wanted: &Encryption,
+) -> Result<(Luks, VolumeKey, u8), String> {
     let shown = device.display();
     let luks = Luks::read(file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
     let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let segment = luks.segment().map_err(|error| error.to_string())?;
+    let cipher = wanted.cipher.word();
+    if segment.encryption != cipher {
+        return Err(format!(
+            "{shown} cannot be opened: its LUKS header says the cipher {}, and the config {cipher}: the header was \
+             changed, or another tool has made it; {REMEDY}",
+            segment.encryption
+        ));
+    }
     luks.limit_memory(spare_memory());
     let (key, opener) = keys
         .find(&luks, file)
@@ -248,7 +278,7 @@ fn table(
     let written = write!(
         words,
         "{} {} {} {} {}",
-        segment.encryption,
+        wanted.cipher.word(),
         *hex,
         segment.iv_tweak,
         device.display(),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use corten_config::Secret;
 use corten_config::kinds::{EncryptionKey, NodeIdKey, StaticKey};
+use sha2::Digest as _;
 
 use super::*;
 
@@ -188,6 +189,46 @@ fn what_opened_a_volume_is_in_its_slots() {
     more.push(fixed(40, "more"));
     let by = known(&keys(more));
     assert_eq!(by, wanted(vec![fixed(0, "zero")]));
+}
+
+/// Nothing but the config says how data is encrypted; keys are not even tried.
+#[test]
+fn a_header_with_another_cipher_than_the_configs_is_refused() {
+    use std::os::unix::fs::FileExt as _;
+
+    let all = wanted(vec![fixed(0, "zero")]);
+    let (file, ..) = volume(&Keys::of("STATE", &all, MACHINE_UUID));
+    let keys = Keys::of("STATE", &all, MACHINE_UUID);
+    let unlocked = || {
+        let done = unlock(&keys, Path::new("/dev/vda4"), &file, &all);
+        done.map(|(_, _, slot)| slot)
+    };
+    assert_eq!(unlocked(), Ok(0));
+    // The data's cipher is another, in both copies, and all else is what it was.
+    for copy in [0, 16 << 10] {
+        let mut header = vec![0; 16 << 10];
+        file.read_exact_at(&mut header, copy).unwrap();
+        let segments = header
+            .windows(10)
+            .position(|word| word == b"\"segments\"")
+            .unwrap();
+        let cipher = header[segments..]
+            .windows(15)
+            .position(|word| word == b"aes-xts-plain64")
+            .unwrap();
+        let cipher = segments + cipher;
+        header[cipher..cipher + 15].copy_from_slice(b"cipher_null-ecb");
+        // The checksum is over the header with zeros in its place (specification, section 2.1).
+        header[448..512].fill(0);
+        let checksum = sha2::Sha256::digest(&header);
+        header[448..480].copy_from_slice(&checksum);
+        file.write_all_at(&header, copy).unwrap();
+    }
+    let read = Luks::read(&file).unwrap().unwrap();
+    assert_eq!(read.segment().unwrap().encryption, "cipher_null-ecb");
+    let why = unlocked().unwrap_err();
+    let says = "its LUKS header says the cipher cipher_null-ecb, and the config aes-xts-plain64";
+    assert!(why.contains(says), "{why}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! That the node has made what is in a partition, kept in its entry of the partition table.
+//! That the node has made what is in a partition, and that it was encrypted, kept in its entry of the partition table.
 //!
 //! A partition that begins with zeros was never finished, or has lost what it held. The first is made, the second is
 //! damaged, and nothing else on the disk tells one from the other. It is written when what was made could be used, so
@@ -8,23 +8,28 @@
 use std::io::{self, Read, Seek, Write};
 
 use super::disk::Disk;
-use super::table::{Extent, Table};
+use super::table::{Extent, Marks, Table};
 use crate::console;
 
-/// Whether the node has made what is in the partition of this number.
+/// What the node has written down of the partition of this number.
 ///
 /// # Errors
 /// The table cannot be read.
-pub(super) fn is_made(disk: &Disk, number: u32) -> io::Result<bool> {
-    Ok(Table::read(&mut disk.open()?)?.is_made(number))
+pub(super) fn marks(disk: &Disk, number: u32) -> io::Result<Marks> {
+    Ok(Table::read(&mut disk.open()?)?.marks(number))
 }
 
-/// Says that it has; a volume that is there stays when that cannot be written. The caller has the disk alone.
-pub(super) fn remember(volume: &str, disk: &Disk, number: u32) {
+/// Writes down that the volume could be used, and whether it is encrypted; one that is there stays when that cannot be
+/// written. The caller has the disk alone.
+pub(super) fn remember(volume: &str, disk: &Disk, number: u32, is_encrypted: bool) {
     let is_it = |_: &str, extent: Extent| extent.number == number;
+    let marks = Marks {
+        is_made: true,
+        is_encrypted,
+    };
     let done = disk
         .open_to_write()
-        .and_then(|mut device| change(&mut device, true, is_it, |device| device.sync_all()));
+        .and_then(|mut device| change(&mut device, marks, is_it, |device| device.sync_all()));
     if let Err(error) = done {
         console::warn(&format!(
             "{volume} cannot be marked as made ({error}): if its beginning were lost, it would be taken for empty"
@@ -32,8 +37,8 @@ pub(super) fn remember(volume: &str, disk: &Disk, number: u32) {
     }
 }
 
-/// Says that there is nothing any more in those partitions that are meant, by their names and where they lie: they are
-/// about to be wiped. A disk without a table has none. The caller has the disk alone.
+/// Writes down that there is nothing any more in those partitions that are meant, by their names and where they lie:
+/// they are about to be wiped. A disk without a table has none. The caller has the disk alone.
 ///
 /// # Errors
 /// It cannot be written.
@@ -42,12 +47,13 @@ pub(super) fn forget(disk: &Disk, is_meant: impl Fn(&str, Extent) -> bool) -> io
     if Table::read(&mut device).is_err() {
         return Ok(());
     }
-    change(&mut device, false, is_meant, |device| device.sync_all())
+    let none = Marks::default();
+    change(&mut device, none, is_meant, |device| device.sync_all())
 }
 
 fn change<D: Read + Write + Seek>(
     device: &mut D,
-    made: bool,
+    marks: Marks,
     is_meant: impl Fn(&str, Extent) -> bool,
     flush: impl Fn(&mut D) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -57,7 +63,7 @@ fn change<D: Read + Write + Seek>(
     let numbers: Vec<u32> = meant.map(|(_, extent)| extent.number).collect();
     let mut is_changed = false;
     for number in numbers {
-        is_changed |= table.set_made(number, made);
+        is_changed |= table.set_marks(number, marks);
     }
     if is_changed {
         table.write(device, flush)?;
@@ -82,20 +88,30 @@ mod tests {
         }
         table.write(&mut disk, |_| Ok(())).unwrap();
         let writes = Cell::new(0);
-        let mut set = |made, name: &str| {
+        let mut set = |marks, name: &str| {
             let count = |_: &mut Cursor<Vec<u8>>| {
                 writes.set(writes.get() + 1);
                 Ok(())
             };
-            change(&mut disk, made, |other, _| other == name, count).unwrap();
+            change(&mut disk, marks, |other, _| other == name, count).unwrap();
             let table = Table::read(&mut disk).unwrap();
-            ([1, 2].map(|number| table.is_made(number)), writes.take())
+            ([1, 2].map(|number| table.marks(number)), writes.take())
         };
-        assert_eq!(set(false, "STATE"), ([false, false], 0));
-        assert_eq!(set(true, "EPHEMERAL"), ([false, true], 2));
-        assert_eq!(set(true, "EPHEMERAL"), ([false, true], 0));
-        assert_eq!(set(true, "META"), ([false, true], 0));
-        assert_eq!(set(true, "STATE"), ([true, true], 2));
-        assert_eq!(set(false, "EPHEMERAL"), ([true, false], 2));
+        let none = Marks::default();
+        let made = Marks {
+            is_made: true,
+            ..none
+        };
+        let encrypted = Marks {
+            is_encrypted: true,
+            ..made
+        };
+        assert_eq!(set(none, "STATE"), ([none, none], 0));
+        assert_eq!(set(made, "EPHEMERAL"), ([none, made], 2));
+        assert_eq!(set(made, "EPHEMERAL"), ([none, made], 0));
+        assert_eq!(set(made, "META"), ([none, made], 0));
+        assert_eq!(set(encrypted, "STATE"), ([encrypted, made], 2));
+        assert_eq!(set(encrypted, "EPHEMERAL"), ([encrypted, encrypted], 2));
+        assert_eq!(set(none, "EPHEMERAL"), ([encrypted, none], 2));
     }
 }

@@ -8,10 +8,13 @@
 
 mod alone;
 mod attach;
+mod carried;
 mod disk;
 mod encryption;
+mod judge;
 mod keys;
 mod made;
+mod migration;
 mod partitions;
 mod reset;
 mod slots;
@@ -31,6 +34,7 @@ use crate::mount_table;
 
 pub use disk::{Disk, StartDisk, start_disk};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
+pub use migration::check_in_clear;
 pub use partitions::{find, is_state_never_made};
 pub use reset::{Target, WIPEABLE};
 pub use table::{TYPE_LINUX, TYPE_SWAP};

@@ -1,21 +1,24 @@
 //! The partitions of the system disk: found, made, grown.
 
 use std::io::{self, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
-use corten_sys::blkpg;
+use corten_sys::{blkpg, mount};
 use tokio::task::block_in_place;
+use uuid::Uuid;
 
 use super::alone::wait_for;
-use super::attach::attach;
+use super::attach::{Site, attach, content};
 use super::disk::{self, Content, Disk};
-use super::table::{Extent, TYPE_LINUX, Table};
-use super::wipe::write_zeros;
+use super::judge::{Step, judge};
+use super::table::{Extent, Marks, TYPE_LINUX, Table};
+use super::user::{remember_encrypted, was_encrypted};
+use super::wipe::{self, write_zeros};
 use super::{
     EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, Volume,
-    WIPED, made,
+    WIPED, made, migration,
 };
 use crate::supervisor::Supervisor;
 
@@ -25,6 +28,8 @@ pub struct Partitions {
     disk: Disk,
     state: Extent,
     ephemeral: Extent,
+    /// What the table knows EPHEMERAL by.
+    ephemeral_id: Uuid,
     /// How many of them are new.
     made: usize,
 }
@@ -59,7 +64,7 @@ pub fn is_state_never_made() -> bool {
                     .and_then(|device| disk::content(&device));
                 content.is_ok_and(|content| content == Content::Nothing)
             };
-            !table.is_made(found.number) && is_empty()
+            table.marks(found.number) == Marks::default() && is_empty()
         }
     }
 }
@@ -71,10 +76,11 @@ impl Partitions {
     /// It cannot be read.
     pub fn lacks_state(&self) -> Result<bool, Failure> {
         let is_empty = self.content(&STATE, self.state)? == Content::Nothing;
-        Ok(is_empty && !self.is_made(&STATE, self.state)?)
+        Ok(is_empty && !self.marks(&STATE, self.state)?.is_made)
     }
 
-    /// Mounts STATE, encrypted as `wanted` says; then it is added to what was `opened`, mounted or not.
+    /// Mounts STATE, encrypted as `wanted` says; then it is added to what was `opened`, mounted or not. Its files are
+    /// carried over when it is made anew for that. `was_encrypted`: META says that it was.
     ///
     /// # Errors
     /// The text names the volume.
@@ -82,10 +88,47 @@ impl Partitions {
         &self,
         supervisor: &Supervisor,
         wanted: Option<&Encryption>,
+        was_encrypted: bool,
         opened: &mut Opened,
     ) -> Result<(), Failure> {
-        self.attach(supervisor, &STATE, self.state, wanted, opened)
-            .await
+        let failed = |why: String| Failure::new(STATE.name, why);
+        let mut marks = self.marks(&STATE, self.state)?;
+        marks.is_encrypted |= was_encrypted;
+        let device = self
+            .device(self.state)
+            .map_err(|error| failed(error.to_string()))?;
+        let found = content(&device).map_err(failed)?;
+        let step = judge(found, marks, wanted, &device.display().to_string());
+        let carried = match step {
+            Ok(Step::Migrate) => {
+                let taken = block_in_place(|| migration::take(&STATE, &device));
+                Some(taken.map_err(failed)?)
+            }
+            _ => None,
+        };
+        let attached = self
+            .attach(supervisor, &STATE, (self.state, marks), wanted, opened)
+            .await;
+        let Some(carried) = carried else {
+            return attached;
+        };
+        let target = Path::new(STATE.target);
+        let is_restored =
+            attached.is_err() && self.content(&STATE, self.state)? == Content::Nothing;
+        if is_restored {
+            // It was given up, and cannot be encrypted: as it was, the next boot can try again.
+            let none = (self.state, Marks::default());
+            self.attach(supervisor, &STATE, none, None, opened).await?;
+        }
+        if attached.is_ok() || is_restored {
+            let put = block_in_place(|| carried.put(target));
+            put.map_err(|error| failed(format!("its files cannot be carried over: {error}")))?;
+        }
+        if is_restored {
+            let out = block_in_place(|| mount::unmount(target));
+            out.map_err(|error| failed(error.to_string()))?;
+        }
+        attached
     }
 
     /// Mounts EPHEMERAL, encrypted as the config says; without a config it may have to wait for one.
@@ -109,8 +152,18 @@ impl Partitions {
             }
         }
         let wanted = config.and_then(|config| config.encryption(SystemVolume::Ephemeral));
-        self.attach(supervisor, &EPHEMERAL, self.ephemeral, wanted, opened)
+        let mut marks = self.marks(&EPHEMERAL, self.ephemeral)?;
+        let state = Path::new(STATE.target);
+        marks.is_encrypted |= was_encrypted(state, EPHEMERAL.name);
+        let place = (self.ephemeral, marks);
+        self.attach(supervisor, &EPHEMERAL, place, wanted, opened)
             .await?;
+        let is_encrypted = opened
+            .iter()
+            .any(|(one, _)| *one == SystemVolume::Ephemeral);
+        if is_encrypted {
+            block_in_place(|| remember_encrypted(state, EPHEMERAL.name, self.ephemeral_id));
+        }
         Ok(Outcome::Mounted {
             disk,
             made: self.made,
@@ -123,8 +176,8 @@ impl Partitions {
             .map_err(|error| Failure::new(volume.name, error))
     }
 
-    fn is_made(&self, volume: &Volume<'_>, extent: Extent) -> Result<bool, Failure> {
-        made::is_made(&self.disk, extent.number).map_err(|error| Failure::new(volume.name, error))
+    fn marks(&self, volume: &Volume<'_>, extent: Extent) -> Result<Marks, Failure> {
+        made::marks(&self.disk, extent.number).map_err(|error| Failure::new(volume.name, error))
     }
 
     fn device(&self, extent: Extent) -> io::Result<PathBuf> {
@@ -135,25 +188,37 @@ impl Partitions {
         &self,
         supervisor: &Supervisor,
         volume: &Volume<'_>,
-        extent: Extent,
+        (extent, marks): (Extent, Marks),
         wanted: Option<&Encryption>,
         opened: &mut Opened,
     ) -> Result<(), Failure> {
         let device = self
             .device(extent)
             .map_err(|error| Failure::new(volume.name, error))?;
-        let is_made = self.is_made(volume, extent)?;
         let mut by = None;
-        let attached = attach(supervisor, volume, &device, is_made, wanted, &mut by).await;
+        let give_up = || self.give_up(volume, extent, &device);
+        let site = Site {
+            device: &device,
+            marks,
+            give_up: &give_up,
+        };
+        let attached = attach(supervisor, volume, &site, wanted, &mut by).await;
+        let is_encrypted = by.is_some();
         opened.extend(SystemVolume::from_word(volume.name).zip(by));
         attached.map_err(|why| Failure::new(volume.name, why))?;
-        if !is_made {
-            block_in_place(|| {
-                let _alone = wait_for(&self.disk.name);
-                made::remember(volume.name, &self.disk, extent.number);
-            });
-        }
+        block_in_place(|| {
+            let _alone = wait_for(&self.disk.name);
+            made::remember(volume.name, &self.disk, extent.number, is_encrypted);
+        });
         Ok(())
+    }
+
+    /// Has a volume taken for one that was never made. What is secret is overwritten.
+    fn give_up(&self, volume: &Volume<'_>, extent: Extent, device: &Path) -> io::Result<()> {
+        let _alone = wait_for(&self.disk.name);
+        made::forget(&self.disk, |_, other| other.number == extent.number)?;
+        let is_secret = volume.name == STATE.name;
+        wipe::partition(self.disk.sequence, device, is_secret, &|| ())
     }
 
     /// Both, in the table and known to the kernel.
@@ -207,6 +272,7 @@ impl Partitions {
         Ok(Partitions {
             disk,
             state,
+            ephemeral_id: table.id(ephemeral),
             ephemeral,
             made: made.len(),
         })

@@ -72,12 +72,13 @@ impl Target {
         }
     }
 
-    /// The ids of what is on other disks, partitions or whole ones, and gone afterwards.
+    /// The ids of what STATE knows of, and what is gone afterwards: on other disks, partitions or whole ones.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
         match self {
             Target::Disk(disk) => wipe::volumes_on(disk),
-            Target::Partition(_) | Target::SystemDisk => Vec::new(),
+            Target::Partition(name) => id_of(name).into_iter().collect(),
+            Target::SystemDisk => Vec::new(),
         }
     }
 
@@ -106,6 +107,12 @@ impl Target {
             Target::Disk(disk) => wipe::other_disk(disk.sequence, &disk.device(), alive),
         }
     }
+}
+
+/// What the table knows a partition of the system disk by; `None`: it cannot be read, or has none.
+fn id_of(partition: &str) -> Option<Uuid> {
+    let table = Table::read(&mut carrier().ok()?.open().ok()?).ok()?;
+    Some(table.id(table.find(partition)?))
 }
 
 fn writable(system_disk: io::Result<Option<Disk>>) -> Result<Disk, String> {

@@ -21,8 +21,10 @@ const MOST_ENTRIES: u32 = 1024;
 const SMALLEST_DISK: u64 = 4 << 20;
 
 /// Says in an entry's attributes that the node has made what is in the partition. Bits 48 to 63 are for its type to
-/// use (section 5.3.3), and nobody uses this one of Linux data.
+/// use (section 5.3.3), and nobody uses these two of Linux data.
 const MADE: u64 = 1 << 48;
+/// The same of encryption: what is in the partition was encrypted.
+const ENCRYPTED: u64 = 1 << 49;
 
 /// The MBR in bytes, and its end.
 const MBR: usize = 512;
@@ -43,6 +45,29 @@ pub struct Extent {
     pub start: u64,
     /// How long it is.
     pub length: u64,
+}
+
+/// What the node has written down of a volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// It was made and used: one that seems empty is damaged.
+    pub is_made: bool,
+    /// It was encrypted: one in the clear was put in its place.
+    pub is_encrypted: bool,
+}
+
+impl Marks {
+    fn of(attributes: u64) -> Marks {
+        Marks {
+            is_made: attributes & MADE != 0,
+            is_encrypted: attributes & ENCRYPTED != 0,
+        }
+    }
+
+    fn bits(self) -> u64 {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        bit(self.is_made, MADE) | bit(self.is_encrypted, ENCRYPTED)
+    }
 }
 
 /// The table of one disk, read and perhaps changed.
@@ -137,20 +162,22 @@ impl Table {
         Uuid::from_bytes_le(self.gpt[extent.number].unique_partition_guid)
     }
 
-    /// Whether the node has made what is in the partition of this number.
+    /// What the node has written down of the partition of this number; nothing of one that is not there.
     #[must_use]
-    pub fn is_made(&self, number: u32) -> bool {
+    pub fn marks(&self, number: u32) -> Marks {
         let mut used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
-        used.any(|(found, entry)| found == number && entry.attribute_bits & MADE != 0)
+        let entry = used.find(|(found, _)| *found == number);
+        entry.map_or_else(Marks::default, |(_, entry)| Marks::of(entry.attribute_bits))
     }
 
-    /// Says whether it has, of a partition that is there; `true` when that is something new.
-    pub fn set_made(&mut self, number: u32, made: bool) -> bool {
+    /// Writes it down, of a partition that is there; `true` when that is something new.
+    pub fn set_marks(&mut self, number: u32, marks: Marks) -> bool {
         let is_there = self.partitions().any(|(_, extent)| extent.number == number);
-        if !is_there || self.is_made(number) == made {
+        if !is_there || self.marks(number) == marks {
             return false;
         }
-        self.gpt[number].attribute_bits ^= MADE;
+        let others = self.gpt[number].attribute_bits & !(MADE | ENCRYPTED);
+        self.gpt[number].attribute_bits = others | marks.bits();
         true
     }
 

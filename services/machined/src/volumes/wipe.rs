@@ -199,6 +199,14 @@ impl DeviceWipe {
         }
     }
 
+    /// The id of the partition that is empty afterwards, and is there still.
+    #[must_use]
+    pub fn emptied(&self) -> Vec<Uuid> {
+        let is_it = |number: u32| partitions_on(&self.disk(), |extent| extent.number == number);
+        let number = self.partition_of.as_ref().map(|(_, number)| *number);
+        number.map(is_it).unwrap_or_default()
+    }
+
     /// The disk it is, or is on.
     fn disk(&self) -> Disk {
         let disk = self.partition_of.as_ref().map(|(disk, _)| disk);

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use gptman::{GPT, GPTPartitionEntry};
 
 use super::super::reset::Target;
-use super::super::table::TYPE_LINUX;
+use super::super::table::{Marks, TYPE_LINUX};
 use super::*;
 
 /// A node's disk, as small as it can be: name, first MiB and length in MiB of each partition.
@@ -179,6 +179,7 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
     assert_eq!(ends.ends().len(), PARTITIONS.len());
     ends.partition_of = Some((ends.device.clone(), 4));
     assert!(ends.ends().is_empty(), "it stays in the table");
+    assert_eq!(ends.emptied(), [Uuid::from_bytes_le([4; 16])]);
     ends.drop_partition = true;
     assert_eq!(ends.ends(), [Uuid::from_bytes_le([4; 16])]);
     let mut disk = wipe(&whole, false, None);
@@ -195,16 +196,24 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
     let carrier = node_disk();
     let name = carrier.path().to_str().unwrap();
     let disk = Disk::new(name, 0);
-    let are_made = || [3, 4].map(|number| made::is_made(&disk, number).unwrap());
+    let are_made = || [3, 4].map(|number| made::marks(&disk, number).unwrap());
     for (zeros, left) in [(false, 0xa5), (true, 0)] {
         for number in [3, 4] {
-            made::remember("STATE", &disk, number);
+            made::remember("STATE", &disk, number, number == 4);
         }
         fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
-        assert_eq!(are_made(), [true, true]);
+        let made = Marks {
+            is_made: true,
+            is_encrypted: false,
+        };
+        let encrypted = Marks {
+            is_encrypted: true,
+            ..made
+        };
+        assert_eq!(are_made(), [made, encrypted]);
         wipe(&file, zeros, Some((name.to_owned(), 4)));
         // It may be made anew, and no other.
-        assert_eq!(are_made(), [true, false]);
+        assert_eq!(are_made(), [made, Marks::default()]);
         let content = fs::read(file.path()).unwrap();
         assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));
         assert!(is_all(&content[16 << 20..39 << 20], left));

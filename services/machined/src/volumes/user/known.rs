@@ -15,8 +15,13 @@ use crate::console;
 use crate::durable;
 use crate::volumes::table::is_senseless;
 
+/// The node's own volume, which is not among those of users.
+const EPHEMERAL: &str = crate::volumes::EPHEMERAL.name;
+
 /// A map, in JSON, from volumes ([`UserVolume::key`]) to the ids of their partitions or disks.
 const FILE: &str = "user-volumes.json";
+/// What stands before the key of a volume that was encrypted, with the same id.
+const ENCRYPTED: &str = "encrypted ";
 /// Held from reading to writing: volumes are made and wiped by threads of their own.
 static CHANGING: Mutex<()> = Mutex::new(());
 
@@ -98,20 +103,46 @@ pub fn remember(state: &Path, volume: &str, id: Uuid) {
     });
 }
 
-/// Forgets the volumes that are wanted no more, whose disks may be gone for good.
+/// Whether the volume of this key was encrypted; also one of the node's own.
+#[must_use]
+pub fn was_encrypted(state: &Path, volume: &str) -> bool {
+    read(state).contains_key(&format!("{ENCRYPTED}{volume}"))
+}
+
+/// From now on the volume of this key was encrypted, as long as what has this id is there.
+pub fn remember_encrypted(state: &Path, volume: &str, id: Uuid) {
+    remember(state, &format!("{ENCRYPTED}{volume}"), id);
+}
+
+/// Forgets the volumes of users that are wanted no more, whose disks may be gone for good.
 pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
-    change(state, |known| {
-        known.retain(|volume, _| wanted.iter().any(|one| one.key() == *volume));
-    });
+    let is_wanted = |volume: &str| {
+        let volume = match volume.strip_prefix(ENCRYPTED) {
+            Some(EPHEMERAL) => return true,
+            Some(volume) => volume,
+            None => volume,
+        };
+        wanted.iter().any(|one| one.key() == volume)
+    };
+    change(state, |known| known.retain(|volume, _| is_wanted(volume)));
 }
 
 /// Forgets the volumes whose partitions or disks were wiped: they are made anew.
 pub fn forget(state: &Path, ids: &[Uuid]) {
-    if ids.is_empty() {
-        return;
+    if !ids.is_empty() {
+        change(state, |known| known.retain(|_, id| !is_among(id, ids)));
     }
-    let is_gone = |id: &str| Uuid::parse_str(id).is_ok_and(|id| ids.contains(&id));
-    change(state, |known| known.retain(|_, id| !is_gone(id)));
+}
+
+/// Forgets that volumes were encrypted whose partitions were emptied, and are there still.
+pub fn forget_encrypted(state: &Path, ids: &[Uuid]) {
+    change(state, |known| {
+        known.retain(|volume, id| !(volume.starts_with(ENCRYPTED) && is_among(id, ids)));
+    });
+}
+
+fn is_among(id: &str, ids: &[Uuid]) -> bool {
+    Uuid::parse_str(id).is_ok_and(|id| ids.contains(&id))
 }
 
 fn change(state: &Path, change: impl FnOnce(&mut BTreeMap<String, String>)) {
@@ -228,6 +259,20 @@ mod tests {
         remember(state.path(), "disk u-data", TWO);
         forget_others(state.path(), &wanted(&whole));
         assert_eq!(known("disk u-data"), Some(TWO));
+        // That one was encrypted is forgotten with it; of the node's own volume, with what is in it alone.
+        let encrypted = |volume| was_encrypted(state.path(), volume);
+        for volume in ["disk u-data", "u-old", EPHEMERAL] {
+            remember_encrypted(state.path(), volume, TWO);
+            assert!(encrypted(volume));
+        }
+        forget_others(state.path(), &wanted(&whole));
+        assert!(encrypted("disk u-data") && !encrypted("u-old") && encrypted(EPHEMERAL));
+        assert_eq!(known("disk u-data"), Some(TWO));
+        forget_encrypted(state.path(), &[TWO]);
+        assert!(!encrypted("disk u-data") && known("disk u-data") == Some(TWO));
+        remember_encrypted(state.path(), "disk u-data", TWO);
+        forget(state.path(), &[TWO]);
+        assert!(!encrypted("disk u-data") && !encrypted(EPHEMERAL));
         fs::write(state.path().join(FILE), "{\"u-data\": \"x\"").unwrap();
         assert_eq!(known("u-data"), None);
         remember(state.path(), "u-data", TWO);

@@ -16,7 +16,7 @@ mod world;
 
 use corten_config::Document;
 use corten_config::kinds::{
-    Encryption, ExistingVolumeConfig, Provisioning, RawVolumeConfig, SwapVolumeConfig,
+    Encryption, ExistingVolumeConfig, Migration, Provisioning, RawVolumeConfig, SwapVolumeConfig,
     UserVolumeConfig, VolumeType,
 };
 use corten_config::values::{Expression, MaxSize, Size};
@@ -25,7 +25,7 @@ use corten_sys::mount::MountFlags;
 use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, Volume, WIPED};
 
 pub use choose::Facts;
-pub use known::forget;
+pub use known::{forget, forget_encrypted, remember_encrypted, was_encrypted};
 pub use opened::OpenedVolumes;
 pub use swap::{areas, stop_swapping, swapped_to};
 pub use whole_disk::Signature;
@@ -261,8 +261,9 @@ impl UserVolume {
     #[must_use]
     pub fn is_used_like(&self, other: &UserVolume) -> bool {
         let is_same = match (&self.kind, &other.kind) {
-            (Kind::Partition(one), Kind::Partition(other)) => one.encryption == other.encryption,
-            (Kind::Disk(one), Kind::Disk(other)) => one.encryption == other.encryption,
+            (Kind::Partition(_), Kind::Partition(_)) | (Kind::Disk(_), Kind::Disk(_)) => {
+                self.opens_by() == other.opens_by()
+            }
             (one, other) => one == other,
         };
         is_same && self.id == other.id && self.mounting == other.mounting
@@ -276,6 +277,13 @@ impl UserVolume {
             Kind::Disk(disk) => disk.encryption.as_ref(),
             Kind::Directory | Kind::Existing(_) => None,
         }
+    }
+
+    /// The same, for a volume that is there: what would become of one in the clear is no matter any more.
+    fn opens_by(&self) -> Option<Encryption> {
+        let mut encryption = self.encryption().cloned()?;
+        encryption.migration = Migration::default();
+        Some(encryption)
     }
 
     /// What the node makes of it; empty where that is nothing.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::whole_disk;
 use crate::volumes::partitions::wipe_start;
-use crate::volumes::table::{Extent, FirstSector, TYPE_LINUX, TYPE_SWAP, Table};
+use crate::volumes::table::{Extent, FirstSector, Marks, TYPE_LINUX, TYPE_SWAP, Table};
 
 const MIB: u64 = 1 << 20;
 /// Where a file system, a table or a part of an array would have left something, in bytes from either end.
@@ -57,8 +57,8 @@ pub struct Plan {
     pub id: Uuid,
     /// What is done to it.
     pub change: Change,
-    /// The node has made what is in it.
-    pub is_made: bool,
+    /// What the node has written down of it.
+    pub marks: Marks,
     table: Table,
     /// The disk's first sector is to be written, too.
     is_unprotected: bool,
@@ -98,7 +98,7 @@ impl Plan {
             extent,
             id: table.id(extent),
             change,
-            is_made: table.is_made(extent.number),
+            marks: table.marks(extent.number),
             table,
             is_unprotected,
         })

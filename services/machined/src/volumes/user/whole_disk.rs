@@ -206,6 +206,13 @@ fn check_empty(mut disk: &File, length: u64, least: u64) -> io::Result<()> {
     Err(io::Error::other(format!("it holds something; {remedy}")))
 }
 
+/// Gives up what a disk holds that is the volume of this label: a power cut afterwards leaves one that is made anew for
+/// it.
+pub(super) fn give_up(disk: &Disk, label: &str) -> io::Result<()> {
+    let (file, _) = wipe::open(disk.sequence, &disk.device())?;
+    mark(file, label)
+}
+
 /// Says on an empty disk for whom it is made.
 fn mark(mut disk: File, label: &str) -> io::Result<()> {
     let mut sector = [0; SECTOR];
@@ -232,6 +239,9 @@ pub(super) fn remember(key: &str, held: &Held) {
         && let Ok(Some(found)) = Signature::of(&held.open)
     {
         known::remember(state, key, found.id);
+        if found.is_luks {
+            known::remember_encrypted(state, key, found.id);
+        }
     }
 }
 

@@ -23,10 +23,12 @@ use crate::durable;
 use crate::resources::block;
 use crate::supervisor::Supervisor;
 use crate::volumes::alone::{Alone, alone};
-use crate::volumes::attach::{attach, content, decrypt, grow};
+use crate::volumes::attach::{Site, attach, content, encrypt_by, grow};
 use crate::volumes::disk::{Content, Disk};
 use crate::volumes::encryption::Decrypted;
-use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made};
+use crate::volumes::judge::judge;
+use crate::volumes::table::Marks;
+use crate::volumes::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made, wipe};
 
 /// What the partition of a volume may hold already, as udevd names it.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
@@ -73,18 +75,28 @@ impl World {
             Kind::Partition(partition) => {
                 // Held until it is mounted.
                 let found = self.partition(volume, partition, facts).await?;
-                let is_made = found.is_made && volume.lasts();
-                let opened = self.open(volume, &found.device, is_made, facts).await;
-                if opened.is_ok() && volume.lasts() && !is_made {
-                    block_in_place(|| made::remember(&volume.id, &found.held.disk, found.number));
+                let give_up = || found.give_up();
+                let site = Site {
+                    device: &found.device,
+                    marks: block_in_place(|| found.marks_of(volume)),
+                    give_up: &give_up,
+                };
+                let opened = self.open(volume, &site, facts).await;
+                if opened.is_ok() {
+                    block_in_place(|| found.remember(volume));
                 }
                 opened.map(|opened| found.held.place(&found.device, opened))
             }
             Kind::Disk(disk) => {
                 let held = self.whole_disk(volume, disk, facts).await?;
                 let device = held.disk.device();
-                let is_made = block_in_place(|| was_used(&volume.key(), &held));
-                let opened = self.open(volume, &device, is_made, facts).await;
+                let give_up = || whole_disk::give_up(&held.disk, &disk.label);
+                let site = Site {
+                    device: &device,
+                    marks: block_in_place(|| used(&volume.key(), &held)),
+                    give_up: &give_up,
+                };
+                let opened = self.open(volume, &site, facts).await;
                 if opened.is_ok() {
                     block_in_place(|| whole_disk::remember(&volume.key(), &held));
                 }
@@ -161,23 +173,25 @@ impl World {
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
 
-    /// Decrypts, formats and mounts; the device that is mounted, or would be. `is_made`: this was done before.
+    /// Decrypts, formats and mounts; the device that is mounted, or would be.
     async fn open(
         &self,
         volume: &UserVolume,
-        device: &Path,
-        is_made: bool,
+        site: &Site<'_>,
         facts: &Facts,
     ) -> Result<String, String> {
-        let encryption = volume.encryption();
+        let (encryption, device) = (volume.encryption(), site.device);
         let Some(made) = volume.volume() else {
             let opened = match encryption {
                 Some(wanted) => {
-                    let opened = open_raw(&volume.id, device, is_made, wanted).await?;
+                    let opened = open_raw(&volume.id, site, wanted).await?;
                     self.opened.remember(&volume.id, opened.by);
                     opened.device.display().to_string()
                 }
-                None => device.display().to_string(),
+                None => {
+                    check_raw(site)?;
+                    device.display().to_string()
+                }
             };
             if mounts::is_swap(volume) {
                 block_in_place(|| swap::start(Path::new(&opened)))?;
@@ -201,7 +215,7 @@ impl World {
             ..made
         };
         let mut by = None;
-        let attached = attach(supervisor, &there, device, is_made, encryption, &mut by).await;
+        let attached = attach(supervisor, &there, site, encryption, &mut by).await;
         let is_encrypted = by.is_some();
         // Also of what could not be mounted.
         if let Some(by) = by {
@@ -228,8 +242,38 @@ struct FoundPartition {
     held: Held,
     device: PathBuf,
     number: u32,
-    /// The node has made what is in it.
-    is_made: bool,
+    id: Uuid,
+    /// What is written down of it on its disk.
+    marks: Marks,
+}
+
+impl FoundPartition {
+    /// What is written down of it, on its disk and on STATE.
+    fn marks_of(&self, volume: &UserVolume) -> Marks {
+        let state = Path::new(STATE.target);
+        Marks {
+            is_made: self.marks.is_made && volume.lasts(),
+            is_encrypted: self.marks.is_encrypted || known::was_encrypted(state, &volume.key()),
+        }
+    }
+
+    /// Writes down that it could be used, and that it is encrypted.
+    fn remember(&self, volume: &UserVolume) {
+        let is_encrypted = volume.encryption().is_some();
+        if volume.lasts() || is_encrypted {
+            made::remember(&volume.id, &self.held.disk, self.number, is_encrypted);
+        }
+        let state = Path::new(STATE.target);
+        if is_encrypted && durable::is_volume(state) {
+            known::remember_encrypted(state, &volume.key(), self.id);
+        }
+    }
+
+    fn give_up(&self) -> io::Result<()> {
+        let disk = &self.held.disk;
+        made::forget(disk, |_, extent| extent.number == self.number)?;
+        wipe::partition(disk.sequence, &self.device, false, &|| ())
+    }
 }
 
 /// The partition of a volume: where there is one of its name, or else the first that can have it.
@@ -256,7 +300,8 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
             held,
             device,
             number: plan.extent.number,
-            is_made: plan.is_made,
+            id: plan.id,
+            marks: plan.marks,
         })
     };
     let seen = look(facts, |mut file| ids(&mut file, id));
@@ -388,32 +433,44 @@ impl Held {
 }
 
 /// Whether the volume of this key was on this disk before, and could be used: then STATE knows the id of what is there.
-fn was_used(key: &str, held: &Held) -> bool {
-    let known = known::id(Path::new(STATE.target), key);
+fn used(key: &str, held: &Held) -> Marks {
+    let state = Path::new(STATE.target);
+    let known = known::id(state, key);
     let found = Signature::of(&held.open).ok().flatten();
-    found.is_some_and(|found| known == Some(found.id))
+    Marks {
+        is_made: found.is_some_and(|found| known == Some(found.id)),
+        is_encrypted: known::was_encrypted(state, key),
+    }
 }
 
 /// An encrypted partition without a file system, open.
-async fn open_raw(
-    id: &str,
-    device: &Path,
-    is_made: bool,
-    wanted: &Encryption,
-) -> Result<Decrypted, String> {
-    let shown = device.display();
-    let found = content(device)?;
-    // Whoever uses it as it is may have left its first page empty.
-    let may_be_opened = found == Content::Luks
-        || found == Content::Nothing && {
-            let device = device.to_owned();
-            let read = spawn_blocking(move || is_zero(&mut File::open(device)?, 0, WIPED)).await;
-            read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
-        };
-    let opened = if may_be_opened {
-        decrypt(id, device, is_made, Some(wanted)).await?
-    } else {
-        None
+async fn open_raw(id: &str, site: &Site<'_>, wanted: &Encryption) -> Result<Decrypted, String> {
+    let shown = site.device.display().to_string();
+    let found = content(site.device)?;
+    let found = match found {
+        Content::Luks => found,
+        Content::Nothing if is_blank(site.device).await => found,
+        // Whoever uses it as it is may have left its first page empty, and anything in it.
+        Content::Nothing | Content::Xfs | Content::Foreign => Content::Xfs,
     };
+    let step = judge(found, site.marks, Some(wanted), &shown)?;
+    let opened = encrypt_by(step, id, site, Some(wanted)).await?;
     opened.ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+}
+
+/// Whether all of a partition reads as zeros that is wiped to be taken for empty.
+async fn is_blank(device: &Path) -> bool {
+    let device = device.to_owned();
+    let read = spawn_blocking(move || is_zero(&mut File::open(device)?, 0, WIPED)).await;
+    read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
+}
+
+/// Whether a partition may be used as it is. One that was encrypted and is given up by its config is what it was: its
+/// users see what is encrypted.
+fn check_raw(site: &Site<'_>) -> Result<(), String> {
+    if site.marks.is_encrypted && content(site.device)? != Content::Luks {
+        let shown = site.device.display().to_string();
+        judge(Content::Foreign, site.marks, None, &shown)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,142 @@
+//! What is done with the content of a volume: a pure function of what is there, what was, and what the config wants.
+//!
+//! Never puts up with a volume in the clear that the config wants encrypted, or that was encrypted before: whoever has
+//! had the disk may have put it there.
+
+use corten_config::kinds::Encryption;
+
+use super::disk::Content;
+use super::table::Marks;
+
+/// Of what is damaged for good.
+pub(super) const REMEDY: &str =
+    "wipe or reset it to have the volume made anew, without what is in it";
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is used as it is, or a file system is made in it.
+    Clear,
+    /// It is empty, and becomes encrypted.
+    Make,
+    /// It is opened.
+    Open,
+    /// What was made in the clear is given up, and it becomes encrypted.
+    Migrate,
+}
+
+/// What is done with a partition or disk. `shown` names it.
+pub(super) fn judge(
+    found: Content,
+    marks: Marks,
+    wanted: Option<&Encryption>,
+    shown: &str,
+) -> Result<Step, String> {
+    match (found, wanted) {
+        (Content::Luks, Some(_)) => Ok(Step::Open),
+        (Content::Luks, None) => Err(format!(
+            "{shown} is encrypted, and nothing says by which key; see docs/configuration.md, Encryption"
+        )),
+        (Content::Nothing, Some(_)) if marks.is_made => Err(format!(
+            "{shown} is damaged and cannot be opened: it was made, and begins with zeros; {REMEDY}"
+        )),
+        (Content::Nothing, Some(_)) => Ok(Step::Make),
+        (_, _) if marks.is_encrypted => Err(format!(
+            "{shown} was encrypted, and is in the clear now: its header is lost, or somebody has put another volume in \
+             its place; {REMEDY}"
+        )),
+        (_, None) => Ok(Step::Clear),
+        (Content::Xfs, Some(wanted)) if wanted.migrates() => Ok(Step::Migrate),
+        (Content::Xfs, Some(_)) => Err(format!(
+            "{shown} is in the clear, and the config wants it encrypted; set `migration: wipe` in its encryption, or \
+             {REMEDY}"
+        )),
+        (Content::Foreign, Some(_)) => Err(format!(
+            "{shown} holds something that is not encrypted; {REMEDY}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_config::kinds::Migration;
+
+    use super::*;
+
+    const CONTENTS: [Content; 4] = [
+        Content::Nothing,
+        Content::Xfs,
+        Content::Luks,
+        Content::Foreign,
+    ];
+
+    fn all() -> impl Iterator<Item = (Content, Marks, Option<Encryption>)> {
+        CONTENTS.into_iter().flat_map(|found| {
+            (0..12u8).map(move |number| {
+                let marks = Marks {
+                    is_made: number & 1 != 0,
+                    is_encrypted: number & 2 != 0,
+                };
+                let wanted = |migration| Encryption {
+                    migration,
+                    ..Encryption::default()
+                };
+                let wanted = match number >> 2 {
+                    0 => None,
+                    1 => Some(wanted(Migration::None)),
+                    _ => Some(wanted(Migration::Wipe)),
+                };
+                (found, marks, wanted)
+            })
+        })
+    }
+
+    #[test]
+    fn no_volume_is_used_in_the_clear_that_is_wanted_or_was_encrypted() {
+        for (found, marks, wanted) in all() {
+            let step = judge(found, marks, wanted.as_ref(), "/dev/vda4");
+            let is_clear = step == Ok(Step::Clear);
+            let may_be = wanted.is_none() && !marks.is_encrypted && found != Content::Luks;
+            assert_eq!(is_clear, may_be, "{found:?} {marks:?} {wanted:?}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_node_made_in_the_clear_is_migrated_and_only_when_asked() {
+        for (found, marks, wanted) in all() {
+            let step = judge(found, marks, wanted.as_ref(), "/dev/vda4");
+            let is_asked = wanted.as_ref().is_some_and(Encryption::migrates);
+            let migrates = is_asked && found == Content::Xfs && !marks.is_encrypted;
+            assert_eq!(step == Ok(Step::Migrate), migrates, "{found:?} {marks:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_and_what_to_do() {
+        let wanted = Encryption::default();
+        let made = Marks {
+            is_made: true,
+            is_encrypted: false,
+        };
+        let encrypted = Marks {
+            is_encrypted: true,
+            ..made
+        };
+        for (found, marks, wanted, why) in [
+            (Content::Xfs, made, Some(&wanted), "set `migration: wipe`"),
+            (Content::Xfs, encrypted, Some(&wanted), "was encrypted"),
+            (Content::Xfs, encrypted, None, "was encrypted"),
+            (Content::Foreign, made, Some(&wanted), "is not encrypted"),
+            (Content::Nothing, made, Some(&wanted), "begins with zeros"),
+        ] {
+            let found = judge(found, marks, wanted, "/dev/vda4").unwrap_err();
+            assert!(
+                found.starts_with("/dev/vda4 ") && found.contains(why),
+                "{found}"
+            );
+            assert!(found.ends_with(REMEDY), "{found}");
+        }
+        let found = judge(Content::Luks, made, None, "/dev/vda4").unwrap_err();
+        assert!(found.contains("nothing says by which key"), "{found}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The node's own volumes on their way from the clear to encryption.
+//!
+//! Owns what a config may ask of volumes that are in the clear, and STATE's files while STATE is made anew: they are
+//! carried through memory.
+
+use std::io;
+use std::path::Path;
+
+use corten_config::kinds::SystemVolume;
+use corten_config::{Document, Word as _};
+use corten_sys::mount;
+
+use super::attach::mount_on;
+use super::carried::Carried;
+use super::{EPHEMERAL, Opened, STATE, Volume};
+use crate::mount_table::{self, Mount};
+
+/// Whether the next boot could use the node's own volumes that are in the clear in this one, by the next config.
+///
+/// # Errors
+/// The text names the volume, and what the config may say.
+pub fn check_in_clear(opened: &Opened, next: &Document) -> Result<(), String> {
+    check(&mount_table::now(), opened, next)
+}
+
+fn check(mounts: &[Mount], opened: &Opened, next: &Document) -> Result<(), String> {
+    for (which, volume) in [
+        (SystemVolume::State, STATE),
+        (SystemVolume::Ephemeral, EPHEMERAL),
+    ] {
+        let Some(wanted) = next.encryption(which) else {
+            continue;
+        };
+        let is_encrypted = opened.iter().any(|(one, _)| *one == which);
+        let is_there = mounts
+            .iter()
+            .any(|mount| mount.target == volume.target && mount.kind == "xfs");
+        if is_there && !is_encrypted && !wanted.migrates() {
+            return Err(format!(
+                "the encryption of {}: the volume was made in the clear, and the next boot would refuse it; set \
+                 `migration: wipe` in its encryption to have it made anew at the next boot (what is in it is lost, but \
+                 for the files of STATE), or leave its encryption out",
+                which.word()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the files of a volume in the clear, which is not mounted before and after.
+pub(super) fn take(volume: &Volume<'_>, device: &Path) -> Result<Carried, String> {
+    let shown = device.display();
+    let cannot = |error: io::Error| {
+        format!("{shown} cannot be migrated: its files cannot be read: {error}; reset it instead")
+    };
+    mount_on(volume, device).map_err(cannot)?;
+    let taken = Carried::take(Path::new(volume.target));
+    mount::unmount(Path::new(volume.target)).map_err(cannot)?;
+    taken.map_err(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_config::kinds::{Encryption, Migration};
+
+    use super::*;
+    use crate::sample;
+
+    fn config(migration: &str) -> Document {
+        let one = format!("{{provider: luks2, keys: [{{nodeID: {{}}}}]{migration}}}");
+        let machine = format!("systemDiskEncryption: {{ephemeral: {one}}}");
+        sample::config(&machine, "")
+    }
+
+    #[test]
+    fn a_config_that_the_next_boot_would_refuse_is_not_taken() {
+        let table = "/dev/vda4 /system/state xfs rw 0 0\n/dev/vda5 /var xfs rw 0 0\n";
+        let mounts = mount_table::parse(table);
+        let none = Opened::new();
+        let refused = check(&mounts, &none, &config("")).unwrap_err();
+        assert!(
+            refused.starts_with("the encryption of EPHEMERAL: "),
+            "{refused}"
+        );
+        assert!(refused.contains("migration: wipe"), "{refused}");
+        let migrates = config(", migration: wipe");
+        let wanted = migrates.encryption(SystemVolume::Ephemeral).unwrap();
+        assert_eq!(wanted.migration, Migration::Wipe);
+        check(&mounts, &none, &migrates).unwrap();
+        check(&mounts, &none, &sample::config("", "")).unwrap();
+        // It is encrypted, or in memory.
+        let opened = vec![(SystemVolume::Ephemeral, Encryption::default())];
+        check(&mounts, &opened, &config("")).unwrap();
+        let memory = mount_table::parse("tmpfs /var tmpfs rw 0 0\n");
+        check(&memory, &none, &config("")).unwrap();
+    }
+}
