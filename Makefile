@@ -56,6 +56,9 @@ check: deps ## Formatting, lints and documentation
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
+docs: deps ## Write the documentation as one site to $(OUT)/docs
+	cargo run --locked --quiet -p tests --bin site -- $(OUT)/docs
+
 host-tools: deps ## Compile what builds and boots images
 	cargo build --locked -p mkimage -p qemu -p cortenctl
 
@@ -110,4 +113,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-upgrade fuzz repro bench clean
+.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-upgrade fuzz repro bench clean

@@ -5,6 +5,8 @@
 //! build anything. Talks to: the library of this crate only. On a laptop:
 //! `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
 
+mod cli;
+
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -13,117 +15,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::Parser as _;
 use qemu::{Accel, Arch, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, VmError};
+
+use cli::{Cli, FirmwareArg, RunArgs, Verb};
 
 /// How long after the power button the machine is killed.
 const POWERDOWN: Duration = Duration::from_secs(60);
 /// The API's port on a node, and here too if it is free: clients default to it.
 const USUAL_PORT: u16 = 50000;
 const TICK: Duration = Duration::from_millis(100);
-
-#[derive(Parser)]
-#[command(version, about = "Start Corten images in QEMU")]
-struct Cli {
-    #[command(subcommand)]
-    command: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
-    /// Start a machine with its console on this terminal
-    Run(Box<RunArgs>),
-    /// Say which accelerator works here, and why
-    Probe,
-}
-
-#[derive(Args)]
-struct RunArgs {
-    /// Architecture: x86_64 (amd64) or arm64 (aarch64); if left out, the one in
-    /// the image's name, or x86_64
-    #[arg(long, value_parser = arch)]
-    arch: Option<Arch>,
-    /// Disk image; raw unless its name ends in .qcow2. Not changed
-    #[arg(long)]
-    image: Vec<PathBuf>,
-    /// ISO in a CD drive
-    #[arg(long)]
-    iso: Option<PathBuf>,
-    /// ISO or raw image on a USB stick
-    #[arg(long)]
-    usb: Option<PathBuf>,
-    /// Directory with a boot script for network boot (see --bootfile)
-    #[arg(long, value_name = "DIR")]
-    pxe: Option<PathBuf>,
-    /// File in the --pxe directory that iPXE fetches first
-    #[arg(long, default_value = "boot.ipxe")]
-    bootfile: String,
-    /// Kernel to start directly
-    #[arg(long)]
-    kernel: Option<PathBuf>,
-    /// Initramfs for --kernel
-    #[arg(long, requires = "kernel")]
-    initrd: Option<PathBuf>,
-    /// Kernel parameters for --kernel; if left out, the console
-    #[arg(long)]
-    append: Option<String>,
-    /// Firmware
-    #[arg(long, value_enum, default_value = "uefi")]
-    firmware: FirmwareArg,
-    /// Memory in MiB
-    #[arg(long, default_value_t = 2048)]
-    memory: u32,
-    /// Virtual CPUs
-    #[arg(long, default_value_t = 2)]
-    cpus: u32,
-    /// Local port of the node's API; if left out 50000, or a free one where
-    /// that is taken
-    #[arg(long)]
-    port: Option<u16>,
-    /// Make a port of the node reachable at one of this host, such as 6443:6443
-    #[arg(long, value_name = "LOCAL:NODE", value_parser = forward)]
-    forward: Vec<(u16, u16)>,
-    /// Accelerator; probed if left out
-    #[arg(long, value_parser = ["kvm", "tcg"])]
-    accel: Option<String>,
-    /// Keep the guest's writes in an overlay in the machine's directory
-    #[arg(long)]
-    overlay: bool,
-    /// Give the disk this many MiB, in such an overlay: a node keeps its config
-    /// and data behind the image
-    #[arg(long, value_name = "MIB", requires = "image")]
-    disk_size: Option<u64>,
-    /// Where the machine's files go
-    #[arg(long, default_value = "target/vm")]
-    dir: PathBuf,
-    /// Name of the machine
-    #[arg(long, default_value = "run")]
-    name: String,
-    /// Client config that fits the machine, to be named in the advice printed
-    #[arg(long, value_name = "FILE")]
-    client_config: Option<PathBuf>,
-    /// Shell command to run once the API answers, with `CORTEN_API` set to
-    /// its address
-    #[arg(long, value_name = "COMMAND")]
-    when_up: Option<String>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FirmwareArg {
-    Bios,
-    Uefi,
-    SecureBoot,
-}
-
-fn arch(name: &str) -> Result<Arch, String> {
-    Arch::from_name(name).ok_or_else(|| "use x86_64 (amd64) or arm64 (aarch64)".to_owned())
-}
-
-fn forward(text: &str) -> Result<(u16, u16), String> {
-    let ports = text.split_once(':');
-    let ports = ports.and_then(|(local, node)| Some((local.parse().ok()?, node.parse().ok()?)));
-    ports.ok_or_else(|| "use two ports, such as 6443:6443".to_owned())
-}
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -174,6 +75,9 @@ fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
         .cpus(args.cpus);
     for (local, node) in &args.forward {
         machine = machine.forward(*local, *node);
+    }
+    if let Some(segment) = &args.segment {
+        machine = machine.segment(segment.clone());
     }
     for image in &args.image {
         let disk = if image.extension().is_some_and(|ext| ext == "qcow2") {

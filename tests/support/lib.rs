@@ -20,6 +20,7 @@
 pub mod chaos;
 pub mod client;
 pub mod disk;
+pub mod docs;
 pub mod images;
 pub mod initramfs;
 pub mod lockup;

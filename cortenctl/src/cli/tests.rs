@@ -1,5 +1,6 @@
 //! What lines mean.
 
+mod docs;
 mod reference;
 
 use super::*;

@@ -7,6 +7,7 @@
 )]
 
 mod bundle;
+mod examples;
 mod fake;
 mod loopback;
 mod paused;

@@ -40,7 +40,7 @@ fn check_base_spec(_: &CRIBaseRuntimeSpecConfig, node: &Node, reader: &mut Reade
 }
 
 section! {
-    /// Images kept on the node.
+    /// The image cache of the node.
     pub struct ImageCacheConfig {
         Acted "local" local: LocalImageCache = "Those on a partition of the node's disk";
     }

@@ -12,7 +12,7 @@ use crate::v1alpha1::{KubeSpan, check_discovery_endpoint};
 use crate::values::Url;
 
 section! {
-    /// A service where nodes are announced.
+    /// A discovery service, where nodes announce themselves.
     pub struct DiscoveryServiceConfig [check_service] {
         Held "name" name: String = "Names it", required;
         Held "endpoint" endpoint: Url = "Its URL, by `https`, `http` or `grpc`", required;
@@ -24,7 +24,7 @@ fn check_service(_: &DiscoveryServiceConfig, node: &Node, reader: &mut Reader<'_
 }
 
 section! {
-    /// Who the cluster is to discovery services.
+    /// The identity of the cluster for discovery services.
     pub struct DiscoveryIdentityConfig [check_identity] {
         Held "clusterID" id: String = "Names the cluster to the discovery service", required;
         Held "clusterSecret" secret: Secret = "Encrypts what the discovery service carries: base64 of 32 bytes", required;

@@ -35,9 +35,9 @@ choices! {
 section! {
     /// Encryption of a volume.
     pub struct Encryption [check_encryption] {
-        Acted "provider" provider: EncryptionProvider = "What encrypts", required;
+        Acted "provider" provider: EncryptionProvider = "The encryption provider", required;
         Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
-        Acted "cipher" cipher: Cipher = "How blocks are encrypted: `aes-xts-plain64` only, yet";
+        Acted "cipher" cipher: Cipher = "The cipher of the blocks; `aes-xts-plain64` only so far";
         Acted "keySize" key_size: Option<u32> = "Bits of the key";
         Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
         Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
@@ -130,7 +130,7 @@ impl Encryption {
 section! {
     /// A key of an encrypted volume: exactly one source.
     pub struct EncryptionKey [check_key] {
-        Acted "slot" slot: u8 = "Where it stands, 0 to 31";
+        Acted "slot" slot: u8 = "The number of the key slot, 0 to 31";
         Acted "static" fixed: Option<StaticKey> = "A passphrase", even_empty;
         Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
         Later "kms" kms: Option<KmsKey> = "Sealed by a service", even_empty;

@@ -11,10 +11,10 @@ section! {
     /// Settings of a link's device; `cortenctl get ethtool LINK -o yaml` shows what it has.
     pub struct EthernetConfig [check_ethernet] {
         Acted "name" name: LinkName = "The link's name or alias", required;
-        Acted "features" features: BTreeMap<String, bool> = "What the device and the kernel do for packets, by the kernel's name";
+        Acted "features" features: BTreeMap<String, bool> = "Offload features, by the kernel's names";
         Acted "rings" rings: EthernetRings = "Packets that wait";
         Acted "channels" channels: EthernetChannels = "Queues";
-        Acted "wakeOnLan" wake_on_lan: Option<Vec<WakeUp>> = "What wakes the machine up; an empty list: nothing; absent: what did before", even_empty;
+        Acted "wakeOnLan" wake_on_lan: Option<Vec<WakeUp>> = "The events that wake the machine; an empty list: none; absent: unchanged", even_empty;
     }
 }
 
@@ -34,7 +34,7 @@ section! {
         Acted "tx-push" tx_push: Option<bool> = "Whether the device is handed what is to be sent";
         Acted "rx-push" rx_push: Option<bool> = "Whether the device is handed where to put what it receives";
         Acted "tx-push-buf-len" tx_push_buf_len: Option<u32> = "Bytes of a packet that are handed to the device";
-        Acted "tcp-data-split" tcp_data_split: Option<bool> = "Whether headers and data of TCP are kept apart";
+        Acted "tcp-data-split" tcp_data_split: Option<bool> = "Separation of TCP headers and data";
     }
 }
 

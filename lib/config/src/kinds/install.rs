@@ -4,10 +4,10 @@ use super::Selector;
 use crate::read::section;
 
 section! {
-    /// Installing to a disk without being asked.
+    /// The installation to a disk without an operator.
     pub struct UnattendedInstallConfig {
         Later "reboot" reboot: Option<bool> = "Start again afterwards";
-        Held "installer" installer: Installer = "What is installed";
+        Held "installer" installer: Installer = "The installer";
         Held "provisioning" provisioning: InstallProvisioning = "Where to", required;
     }
 }
@@ -22,7 +22,7 @@ section! {
 section! {
     /// Where a node is installed to.
     pub struct InstallProvisioning {
-        Held "diskSelector" disk_selector: Option<Selector> = "Which disk", required;
+        Held "diskSelector" disk_selector: Option<Selector> = "The disk", required;
         Held "wipe" wipe: Option<bool> = "Wipe the disk first; absent: yes";
     }
 }

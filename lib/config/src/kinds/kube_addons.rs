@@ -17,7 +17,7 @@ section! {
     pub struct KubeProxyConfig [check_proxy] {
         Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
         Acted "image" image: Option<String> = "Its image";
-        Acted "mode" mode: ProxyMode = "What carries packets to services";
+        Acted "mode" mode: ProxyMode = "The mode of kube-proxy";
         Acted "config" config: Option<Object> = "KubeProxyConfiguration fields; kube-proxy then reads a file, and few arguments";
         Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
         Acted "resources" resources: Resources = "Requests and limits";
@@ -33,7 +33,7 @@ fn check_proxy(config: &KubeProxyConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// flannel, the network plugin.
     pub struct KubeFlannelCNIConfig [check_flannel] {
-        Acted "backendType" backend_type: String = "How packets go from node to node, such as `vxlan`", required;
+        Acted "backendType" backend_type: String = "The backend that carries packets between nodes, such as `vxlan`", required;
         Acted "backendPort" backend_port: Option<u16> = "Its UDP port";
         Acted "backendMTU" backend_mtu: Option<u32> = "Bytes of the nodes' largest packet; absent: as flannel finds";
         Acted "backendExtraConfig" backend_extra_config: Option<Object> = "Further options of the backend";

@@ -72,15 +72,15 @@ section! {
 }
 
 section! {
-    /// What signs service account tokens, and whose are believed.
+    /// The key that signs service account tokens, and further accepted keys and issuers.
     pub struct KubeServiceAccountConfig {
-        Acted "issuer" issuer: ServiceAccountIssuer = "What signs them", required;
+        Acted "issuer" issuer: ServiceAccountIssuer = "The signing key", required;
         Acted "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
     }
 }
 
 section! {
-    /// What signs service account tokens.
+    /// The key that signs service account tokens.
     pub struct ServiceAccountIssuer {
         Acted "privateKey" private_key: PemKey = "The key, in PEM", required;
         Acted "issuerURL" url: Url = "The issuer that tokens name", required;
@@ -97,7 +97,7 @@ section! {
 }
 
 section! {
-    /// How Kubernetes encrypts what it keeps in etcd.
+    /// The encryption of Kubernetes' data in etcd.
     pub struct KubeEtcdEncryptionConfig {
         Acted "config" config: Option<Object> = "EncryptionConfiguration fields", required, secret;
     }

@@ -88,21 +88,21 @@ section! {
 }
 
 section! {
-    /// What of the calls to the Kubernetes API is audited.
+    /// The audit policy of the Kubernetes API.
     pub struct KubeAuditPolicyConfig {
         Acted "configuration" configuration: Option<Object> = "The policy", replace;
     }
 }
 
 section! {
-    /// Whom the Kubernetes API believes who they are.
+    /// The authentication configuration of the Kubernetes API.
     pub struct KubeAuthenticationConfig {
         Acted "configuration" configuration: Option<Object> = "AuthenticationConfiguration fields", replace;
     }
 }
 
 section! {
-    /// Who decides what a caller of the Kubernetes API may do; asked in the order of the documents.
+    /// An authorizer of the Kubernetes API; authorizers are asked in the order of the documents.
     pub struct KubeAuthorizerConfig {
         .. authorizer: Authorizer = "The authorizer";
     }

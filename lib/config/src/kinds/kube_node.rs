@@ -12,11 +12,11 @@ use crate::v1alpha1::{
 use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
 
 section! {
-    /// How the node is known in Kubernetes.
+    /// The node object in Kubernetes: name, addresses, labels, annotations, taints.
     pub struct KubeNodeConfig [check_node] {
         Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
+        Acted "nodeIP" node_ip: NodeIp = "The address of the node in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Acted "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
@@ -46,7 +46,7 @@ fn check_kubelet(_: &KubeletConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Where the kubelet gets credentials of image registries.
+    /// The kubelet's credential providers for image registries.
     pub struct KubeCredentialProviderConfig [check_credential_provider] {
         Acted "configuration" configuration: Option<Object> = "CredentialProviderConfig fields", required, replace, secret;
     }
@@ -61,7 +61,7 @@ fn check_credential_provider(
 }
 
 section! {
-    /// Balancer of the Kubernetes API on the node.
+    /// KubePrism: the node's own load balancer for the Kubernetes API.
     pub struct KubePrismConfig [check_prism] {
         Acted "port" port: u16 = "Its port on 127.0.0.1", required;
         Later "tlsServerName" tls_server_name: Option<HostName> = "The name the kubelet finds in the API's certificate";
@@ -73,7 +73,7 @@ fn check_prism(config: &KubePrismConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A pod the kubelet runs without being told by Kubernetes.
+    /// A static pod: the kubelet runs it without the Kubernetes API.
     pub struct KubeStaticPodConfig {
         Acted "name" name: ObjectName = "Names it", required;
         Acted "pod" pod: Option<Object> = "The pod", required, replace;

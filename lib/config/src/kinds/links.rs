@@ -88,7 +88,7 @@ section! {
 section! {
     /// A route through a link.
     pub struct LinkRoute [check_route] {
-        Acted "destination" destination: Option<Cidr> = "Where it leads; absent: everywhere";
+        Acted "destination" destination: Option<Cidr> = "The destination network; absent: the default route";
         Acted "gateway" gateway: Option<IpAddr> = "Through whom";
         Acted "source" source: Option<IpAddr> = "From which address";
         Acted "metric" metric: Option<u32> = "Lower wins";
@@ -167,7 +167,7 @@ section! {
 }
 
 section! {
-    /// A link that leads nowhere.
+    /// A dummy link: it has addresses and sends nothing.
     pub struct DummyLinkConfig {
         Acted "name" name: LinkName = "The link's name", required;
         Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
@@ -222,30 +222,30 @@ choices! {
 }
 
 section! {
-    /// Several links as one.
+    /// A bond: several links that act as one.
     pub struct BondConfig [check_bond] {
         Acted "name" name: LinkName = "The bond's name", required;
         Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
         Acted "links" links: Vec<LinkName> = "The links bonded", required;
-        Acted "bondMode" mode: BondMode = "How they share the work", required;
+        Acted "bondMode" mode: BondMode = "The mode of the bond", required;
         Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
         Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
         Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
         Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
-        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
         Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
         Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
         Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Probed by neighbour solicitation";
-        Acted "arpValidate" arp_validate: Option<ArpValidate> = "Which ARP packets count";
-        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "How many targets must answer";
-        Acted "lacpRate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "arpValidate" arp_validate: Option<ArpValidate> = "The ARP packets that count";
+        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "The number of targets that must answer";
+        Acted "lacpRate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
         Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "adSelect" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "adSelect" ad_select: Option<AdSelect> = "The selection of the aggregator";
         Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
         Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
-        Acted "adLACPActive" ad_lacp_active: Option<AdLacpActive> = "Whether LACP speaks first";
+        Acted "adLACPActive" ad_lacp_active: Option<AdLacpActive> = "LACP sends the first packet";
         Acted "primary" primary: Option<LinkName> = "The preferred link";
-        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
+        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "The condition under which it becomes active again";
         Acted "resendIGMP" resend_igmp: Option<u32> = "IGMP reports after a failover";
         Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
         Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
@@ -383,7 +383,7 @@ pub(crate) fn check_primary(
 }
 
 section! {
-    /// Several links as one network.
+    /// A bridge: several links that form one network.
     pub struct BridgeConfig {
         Acted "name" name: LinkName = "The bridge's name", required;
         Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
@@ -442,7 +442,7 @@ pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut
 }
 
 section! {
-    /// Links with routing tables of their own.
+    /// A VRF: links with a routing table of their own.
     pub struct VRFConfig {
         Acted "name" name: LinkName = "The link's name", required;
         Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
@@ -453,7 +453,7 @@ section! {
 }
 
 section! {
-    /// Two links joined back to back.
+    /// A veth pair: two links that are joined.
     pub struct VethConfig [check_veth] {
         Acted "name" name: LinkName = "One link's name", required;
         Acted "peer" peer: VethPeer = "The other link", required;

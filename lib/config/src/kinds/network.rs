@@ -13,7 +13,7 @@ use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkNa
 section! {
     /// The node's name.
     pub struct HostnameConfig [check_hostname] {
-        Acted "auto" auto: Option<AutoHostname> = "How a name is made: `stable`, from the machine's identity, or `off` beside `hostname`";
+        Acted "auto" auto: Option<AutoHostname> = "The automatic name: `stable`, from the machine's identity, or `off` beside `hostname`";
         Acted "hostname" hostname: Option<HostName> = "The name";
     }
 }
@@ -44,7 +44,7 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
 }
 
 section! {
-    /// Who answers names.
+    /// The name servers, the search domains and the name cache of the node.
     pub struct ResolverConfig {
         Acted "nameservers" nameservers: Vec<NameServer> = "Asked instead of those the network offers";
         Acted "searchDomains" search_domains: SearchDomains = "Tried behind short names";
@@ -89,10 +89,10 @@ section! {
 }
 
 section! {
-    /// Where the time comes from.
+    /// The time servers and clocks.
     pub struct TimeSyncConfig [check_time] {
-        Acted "enabled" enabled: Option<bool> = "Keep the time; absent: yes";
-        Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for it; 0 is for ever";
+        Acted "enabled" enabled: Option<bool> = "Synchronise the clock; absent: yes";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "The time that the boot waits for the clock; 0 is for ever";
         Acted "ntp" ntp: Option<Ntp> = "Network time servers";
         Acted "ptp" ptp: Option<Ptp> = "Precision clocks";
     }
@@ -107,8 +107,8 @@ fn check_time(config: &TimeSyncConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Network time servers.
     pub struct Ntp {
-        Acted "servers" servers: Vec<HostOrAddress> = "All are asked, and of several that answer more than half have to agree";
-        Acted "useNTS" use_nts: bool = "Servers have to prove their answers (NTS, RFC 8915)";
+        Acted "servers" servers: Vec<HostOrAddress> = "Time servers; of several that answer more than half must agree";
+        Acted "useNTS" use_nts: bool = "Servers must prove their answers (NTS, RFC 8915)";
     }
 }
 
@@ -126,8 +126,8 @@ section! {
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
         Acted "ignoreRoutes" ignore_routes: Option<bool> = "Do not take routes";
-        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent: its hardware address";
-        Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "The client identifier; absent: the hardware address";
+        Acted "duidRaw" duid_raw: Option<String> = "The identifier, in hexadecimal";
     }
 }
 
@@ -137,8 +137,8 @@ section! {
         Acted "name" name: LinkName = "The link", required;
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
-        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Who the node says it is; absent or `none`: the UUID of its firmware, else its hardware address";
-        Acted "duidRaw" duid_raw: Option<String> = "That id, in hexadecimal";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "The client identifier; absent or `none`: the UUID of the firmware, else the hardware address";
+        Acted "duidRaw" duid_raw: Option<String> = "The identifier, in hexadecimal";
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn check_duid(
 }
 
 section! {
-    /// An address shared with other nodes, moved by gratuitous ARP.
+    /// A virtual address that several nodes share, moved by gratuitous ARP.
     pub struct Layer2VIPConfig {
         Acted "name" name: Option<IpAddr> = "The address", required;
         Acted "link" link: LinkName = "The link it stands on", required;
@@ -190,7 +190,7 @@ section! {
 }
 
 section! {
-    /// A network whose packets are dropped.
+    /// A blackhole route: the kernel drops packets to this network.
     pub struct BlackholeRouteConfig {
         Acted "name" name: Cidr = "The network", required;
         Acted "metric" metric: Option<u32> = "Lower wins";
@@ -211,13 +211,13 @@ pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
 pub(crate) const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
 
 section! {
-    /// Which packets look into which routing table.
+    /// A routing rule: it selects the routing table for packets.
     pub struct RoutingRuleConfig [check_routing_rule] {
         Acted "name" priority: u32 = "Priority, 1 to 32765; lower comes first", required;
         Acted "src" src: Option<Cidr> = "From";
         Acted "dst" dst: Option<Cidr> = "To";
-        Acted "table" table: Option<u32> = "Where to look";
-        Acted "action" action: RuleAction = "What happens";
+        Acted "table" table: Option<u32> = "The routing table";
+        Acted "action" action: RuleAction = "The action";
         Acted "iifName" iif_name: Option<LinkName> = "Came in by";
         Acted "oifName" oif_name: Option<LinkName> = "Goes out by";
         Acted "fwMark" fw_mark: Option<u32> = "Mark";
@@ -247,9 +247,9 @@ choices! {
 }
 
 section! {
-    /// The firewall's word on what no rule names.
+    /// The packet filter's action for packets that no rule names.
     pub struct NetworkDefaultActionConfig {
-        Acted "ingress" ingress: DefaultAction = "To packets that come in", required;
+        Acted "ingress" ingress: DefaultAction = "The action for incoming packets", required;
     }
 }
 
@@ -259,11 +259,11 @@ choices! {
 }
 
 section! {
-    /// Ports and who may come to them.
+    /// A rule of the packet filter: ports, and the networks that may reach them.
     pub struct NetworkRuleConfig {
         Acted "name" name: String = "Names the rule", required;
-        Acted "portSelector" port_selector: PortSelector = "Which ports", required;
-        Acted "ingress" ingress: Vec<IngressRule> = "Who may come", replace;
+        Acted "portSelector" port_selector: PortSelector = "The ports", required;
+        Acted "ingress" ingress: Vec<IngressRule> = "Networks that may reach the ports", replace;
     }
 }
 
@@ -290,8 +290,8 @@ fn check_ports(selector: &PortSelector, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Who may come.
     pub struct IngressRule [check_ingress] {
-        Acted "subnet" subnet: Cidr = "From this network", required;
-        Acted "except" except: Option<Cidr> = "But not from this part of it";
+        Acted "subnet" subnet: Cidr = "The network", required;
+        Acted "except" except: Option<Cidr> = "The part of the network that may not";
     }
 }
 
@@ -304,13 +304,13 @@ fn check_ingress(rule: &IngressRule, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A TCP port whose answer says that the network works.
+    /// A probe: the network counts as connected while this TCP port answers.
     pub struct TCPProbeConfig [check_tcp_probe] {
         Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
+        Acted "interval" interval: Option<Duration> = "The interval; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
         Acted "endpoint" endpoint: Endpoint = "Where", required;
-        Acted "timeout" timeout: Option<Duration> = "How long an answer may take";
+        Acted "timeout" timeout: Option<Duration> = "The timeout";
     }
 }
 
@@ -319,13 +319,13 @@ fn check_tcp_probe(config: &TCPProbeConfig, node: &Node, reader: &mut Reader<'_>
 }
 
 section! {
-    /// A URL whose answer says that the network works.
+    /// A probe: the network counts as connected while this URL answers.
     pub struct HTTPProbeConfig [check_http_probe] {
         Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "How often it is tried; 100 ms or more";
+        Acted "interval" interval: Option<Duration> = "The interval; 100 ms or more";
         Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
-        Acted "url" url: Url = "Where, by `http` or `https`; an answer below 400 is good", required;
-        Acted "timeout" timeout: Option<Duration> = "How long an answer may take; 1 minute or less";
+        Acted "url" url: Url = "The URL, `http` or `https`; a status below 400 is a success", required;
+        Acted "timeout" timeout: Option<Duration> = "The timeout; 1 minute or less";
     }
 }
 

@@ -87,7 +87,7 @@ section! {
     pub struct RegistryTLSConfig [check_registry_tls] {
         Acted "name" name: String = "Its host, with the port if the URL has one", required;
         Acted "clientIdentity" client_identity: Option<RegistryIdentity> = "What is shown to it";
-        Acted "ca" ca: Option<PemCertificates> = "Who may have signed its certificate, beside those the node trusts";
+        Acted "ca" ca: Option<PemCertificates> = "Certificate authorities of the server, beside those that the node trusts";
         Acted "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
     }
 }

@@ -50,7 +50,7 @@ fn check_watchdog(config: &WatchdogTimerConfig, node: &Node, reader: &mut Reader
 }
 
 section! {
-    /// Further authorities every program on the node believes.
+    /// Further certificate authorities that every program of the node trusts.
     pub struct TrustedRootsConfig {
         Acted "name" name: String = "Names them", required;
         Acted "certificates" certificates: PemCertificates = "Their certificates", required;
@@ -58,7 +58,7 @@ section! {
 }
 
 section! {
-    /// Variables of containerd and of extensions' services, such as those of a proxy.
+    /// Environment variables of containerd and of extensions' services, such as those of a proxy.
     pub struct EnvironmentConfig [check_environment] {
         Acted "variables" variables: BTreeMap<String, String> = "The variables", secret;
     }
@@ -140,32 +140,32 @@ section! {
 }
 
 section! {
-    /// When memory runs out.
+    /// The reaction to a lack of memory.
     pub struct OOMConfig {
-        Acted "triggerExpression" trigger_expression: Option<Expression> = "When something is killed";
-        Acted "cgroupRankingExpression" cgroup_ranking_expression: Option<Expression> = "What is killed first";
+        Acted "triggerExpression" trigger_expression: Option<Expression> = "The condition under which a process is killed";
+        Acted "cgroupRankingExpression" cgroup_ranking_expression: Option<Expression> = "The order in which processes are killed";
         Acted "strictCgroupClassOrdering" strict_cgroup_class_ordering: Option<bool> = "Never a better class before a worse one";
-        Acted "sampleInterval" sample_interval: Option<Duration> = "How often it is looked at";
+        Acted "sampleInterval" sample_interval: Option<Duration> = "The interval of samples";
     }
 }
 
 section! {
-    /// Who may see what on the node.
+    /// The isolation of programs on the node.
     pub struct SecurityProfileConfig {
         Acted "workloadIsolation" workload_isolation: bool = "Workloads do not see the host's namespaces";
     }
 }
 
 section! {
-    /// When filesystems tell disks what is free.
+    /// The interval at which filesystems tell disks what is free.
     pub struct FilesystemTrimConfig {
-        Acted "interval" interval: Duration = "How often, such as 168h; 0s: never", required;
+        Acted "interval" interval: Duration = "The interval, such as 168h; 0s: never", required;
     }
 }
 
 section! {
-    /// When filesystems are checked while in use.
+    /// The interval at which mounted filesystems are checked.
     pub struct FilesystemScrubConfig {
-        Acted "interval" interval: Duration = "How often", required;
+        Acted "interval" interval: Duration = "The interval", required;
     }
 }

@@ -21,13 +21,13 @@ choices! {
 }
 
 section! {
-    /// One of the node's own volumes.
+    /// Settings of one of the node's own volumes, STATE or EPHEMERAL.
     pub struct VolumeConfig [check_system] {
         Acted "name" name: SystemVolume = "Which", required;
-        Later "provisioning" provisioning: Provisioning = "Where and how large";
+        Later "provisioning" provisioning: Provisioning = "The place and the size";
         Later "filesystem" filesystem: SystemFilesystem = "Its filesystem";
         Acted "encryption" encryption: Option<Encryption> = "Its encryption (STATE and EPHEMERAL)";
-        Acted "mount" mount: SystemMount = "How it is mounted (STATE and EPHEMERAL)";
+        Acted "mount" mount: SystemMount = "Mount options (STATE and EPHEMERAL)";
         Later "trim" trim: Periodic = "Telling the disk what is free";
         Later "scrub" scrub: Periodic = "Checking it while in use";
     }
@@ -119,7 +119,7 @@ section! {
     /// Something done at intervals.
     pub struct Periodic {
         Acted "enabled" enabled: Option<bool> = "Do it";
-        Acted "interval" interval: Option<Duration> = "How often";
+        Acted "interval" interval: Option<Duration> = "The interval";
     }
 }
 
@@ -136,11 +136,11 @@ section! {
     /// A volume of the users, at `/var/mnt/NAME`.
     pub struct UserVolumeConfig [check_user] {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "volumeType" volume_type: VolumeType = "What it is made of: a part of a disk, a whole one, or a directory of EPHEMERAL";
-        Acted "provisioning" provisioning: Provisioning = "Where and how large; of a whole disk only where, of a directory nothing";
+        Acted "volumeType" volume_type: VolumeType = "The kind of volume: a partition, a whole disk, or a directory of EPHEMERAL";
+        Acted "provisioning" provisioning: Provisioning = "The place and the size; of a whole disk only the place, of a directory neither";
         Acted "filesystem" filesystem: UserFilesystem = "Its filesystem; not of a directory";
         Acted "encryption" encryption: Option<Encryption> = "Its encryption; not of a directory";
-        Acted "mount" mount: UserMount = "How it is mounted; not of a directory";
+        Acted "mount" mount: UserMount = "Mount options; not of a directory";
         Later "trim" trim: Periodic = "Telling the disk what is free";
         Later "scrub" scrub: Periodic = "Checking it while in use";
     }
@@ -192,7 +192,7 @@ fn check_has_disk(provisioning: &Provisioning, node: &Node, reader: &mut Reader<
 section! {
     /// The filesystem of a user volume.
     pub struct UserFilesystem [check_filesystem] {
-        Acted "type" kind: FilesystemType = "Which; `ext4` is not supported yet";
+        Acted "type" kind: FilesystemType = "The type; `ext4` is not supported yet";
         Acted "projectQuotaSupport" project_quota_support: bool = "Quotas by directory";
         Later "xfs" xfs: Xfs = "XFS";
     }
@@ -208,7 +208,7 @@ section! {
     /// A partition without a filesystem, `/dev/disk/by-partlabel/r-NAME`.
     pub struct RawVolumeConfig [check_raw] {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "provisioning" provisioning: Provisioning = "Where and how large", required;
+        Acted "provisioning" provisioning: Provisioning = "The place and the size", required;
         Acted "encryption" encryption: Option<Encryption> = "Its encryption; what is in it is `/dev/mapper/luks2-r-NAME`";
     }
 }
@@ -218,10 +218,10 @@ fn check_raw(volume: &RawVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A partition for swapping, `s-NAME`. What programs keep in memory is written there, keys too: better encrypted.
+    /// A swap partition, `s-NAME`. It receives memory of programs, including keys: encrypt it.
     pub struct SwapVolumeConfig [check_swap] {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "provisioning" provisioning: Provisioning = "Where and how large", required;
+        Acted "provisioning" provisioning: Provisioning = "The place and the size", required;
         Acted "encryption" encryption: Option<Encryption> = "Its encryption";
     }
 }
@@ -231,11 +231,11 @@ fn check_swap(volume: &SwapVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A filesystem that exists already, mounted at `/var/mnt/NAME`.
+    /// An existing filesystem, mounted at `/var/mnt/NAME`.
     pub struct ExistingVolumeConfig {
         Acted "name" name: VolumeName = "Names it", required;
-        Acted "discovery" discovery: Discovery = "How it is found", required;
-        Acted "mount" mount: ExistingMount = "How it is mounted";
+        Acted "discovery" discovery: Discovery = "The selector", required;
+        Acted "mount" mount: ExistingMount = "Mount options";
         Later "trim" trim: Periodic = "Telling the disk what is free";
         Later "scrub" scrub: Periodic = "Checking it while in use";
     }
@@ -263,7 +263,7 @@ section! {
 }
 
 section! {
-    /// Swap in compressed memory first.
+    /// Swap to compressed memory first (zswap).
     pub struct ZswapConfig [check_zswap] {
         Acted "maxPoolPercent" max_pool_percent: Option<u8> = "Hundredths of memory it may take";
         Acted "shrinkerEnabled" shrinker_enabled: Option<bool> = "Write cold pages out early";

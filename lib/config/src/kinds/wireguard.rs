@@ -27,8 +27,8 @@ section! {
         Acted "publicKey" public_key: WireguardKey = "Its key", required;
         Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
         Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
-        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us, in whole seconds; absent: when there is something to say";
-        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it; routes are not made of it";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "The interval of keepalive packets, in whole seconds; absent: none";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node makes no routes of them";
     }
 }
 

@@ -130,7 +130,7 @@ choices! {
 section! {
     /// A route.
     pub struct PlatformRoute [check_route] {
-        Acted "dst" destination: Option<Cidr> = "Where it leads; absent: everywhere";
+        Acted "dst" destination: Option<Cidr> = "The destination network; absent: the default route";
         Acted "gateway" gateway: Option<IpAddr> = "Through whom";
         Acted "outLinkName" link: LinkName = "Through which link";
         Acted "src" source: Option<IpAddr> = "From which address";

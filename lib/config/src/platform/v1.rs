@@ -189,18 +189,18 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
 section! {
     /// How links are bonded or bridged.
     pub struct Params [check_params] {
-        Acted "bond-mode" mode: BondMode = "How they share the work";
+        Acted "bond-mode" mode: BondMode = "The mode of the bond";
         Acted "bond-miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
         Acted "bond-updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
         Acted "up-delay" updelay_too: Option<u32> = "The same";
         Acted "bond-downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
         Acted "down-delay" downdelay_too: Option<u32> = "The same";
         Acted "bond-min-links" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
+        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
         Acted "bond-xmit_hash_policy" xmit_hash_policy_too: Option<XmitHashPolicy> = "The same";
-        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
+        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
         Acted "bond-lacp_rate" lacp_rate_too: Option<LacpRate> = "The same";
-        Acted "bond-ad-select" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "bond-ad-select" ad_select: Option<AdSelect> = "The selection of the aggregator";
         Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
         Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "When the preferred link takes over again";
         Acted "bond-arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";

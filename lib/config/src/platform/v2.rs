@@ -273,17 +273,17 @@ section! {
 section! {
     /// How links are bonded.
     pub struct Parameters [check_parameters] {
-        Acted "mode" mode: BondMode = "How they share the work";
+        Acted "mode" mode: BondMode = "The mode of the bond";
         Acted "mii-monitor-interval" miimon: Option<u32> = "Milliseconds between looks at the carrier";
         Acted "up-delay" updelay: Option<u32> = "Milliseconds until a link counts as up";
         Acted "down-delay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
         Acted "min-links" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
-        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "How often LACP speaks";
-        Acted "ad-select" ad_select: Option<AdSelect> = "How an aggregator is chosen";
+        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
+        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
+        Acted "ad-select" ad_select: Option<AdSelect> = "The selection of the aggregator";
         Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
         Acted "primary" primary: Option<String> = "The preferred link";
-        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "When it takes over again";
+        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "The condition under which it becomes active again";
         Acted "arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
         Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
     }

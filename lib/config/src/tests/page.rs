@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::least;
+use super::{EXAMPLES, bare, least, problems};
 use crate::kinds::{KINDS, KNOWN};
 use crate::read::Section as _;
 use crate::table::{self, Field, Shape, Support};
@@ -12,6 +12,45 @@ use crate::v1alpha1::V1Alpha1;
 /// What stands below this line in the page is written by this test.
 const MARKER: &str =
     "<!-- Below: written from the tables by `UPDATE=1 cargo test -p corten-config page`. -->\n";
+
+/// What the examples have for the reader of every field, and a node does not take yet; and what the page shows instead.
+const NOT_YET: &[(&str, &str)] = &[
+    (
+        "      protocol: dot\n      tlsServerName: dns.example.org\n",
+        "",
+    ),
+    (
+        "provisioning:\n    diskSelector: {match: disk.transport == \"nvme\"}\n    grow: true\n    minSize: 4GiB\n    \
+         maxSize: 80%\nencryption:",
+        "encryption:",
+    ),
+    ("          lockToState: true\n", ""),
+    ("type: ext4, ", ""),
+    ("trim: {enabled: true, interval: 168h}\n", ""),
+    ("tlsServerName: api.example.org\n", ""),
+    ("reboot: true\n", ""),
+];
+/// How the secrets of the examples begin.
+const HIDDEN: &str = "HIDDEN";
+
+/// The example of a kind, as the page shows it.
+fn example(kind: &str) -> String {
+    let line = format!("kind: {kind}");
+    let mut examples = EXAMPLES.split("---\n");
+    let found = examples.find(|example| example.lines().any(|it| it == line));
+    let mut text = found.expect("an example of each kind").to_owned();
+    for (from, to) in NOT_YET {
+        text = text.replace(from, to);
+    }
+    let mut parts = text.split(HIDDEN);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_uppercase());
+        shown.push_str("secret");
+        shown.push_str(rest);
+    }
+    format!("{}\n", shown.trim_end())
+}
 
 fn support(support: Support) -> &'static str {
     match support {
@@ -73,18 +112,16 @@ fn generated() -> String {
         writeln!(out, "\n## {title}").unwrap();
         for kind in KINDS.iter().filter(|kind| kind.support == wanted) {
             let many = if kind.named {
-                "One for each `name`."
+                "One document for each `name`."
             } else {
-                "One."
+                "At most one document."
             };
-            writeln!(
-                out,
-                "\n### {}\n\n{} {many}\n\n{header}",
-                kind.name,
-                sentence(kind.doc)
-            )
-            .unwrap();
-            out.truncate(out.len() - 1);
+            let what = sentence(kind.doc);
+            writeln!(out, "\n### {}\n\n{what} {many}\n", kind.name).unwrap();
+            if wanted != Support::Later {
+                writeln!(out, "```yaml\n{}```\n", example(kind.name)).unwrap();
+            }
+            out.push_str(header);
             rows(kind.table, "", wanted, &mut out);
         }
     }
@@ -117,5 +154,24 @@ fn the_page_is_what_the_tables_say() {
         let hint =
             "docs/configuration.md is behind the tables: UPDATE=1 cargo test -p corten-config page";
         assert!(old == new, "{hint}");
+    }
+}
+
+#[test]
+fn the_page_shows_no_example_that_a_node_refuses() {
+    for kind in KINDS.iter().filter(|kind| kind.support != Support::Later) {
+        let example = example(kind.name);
+        let found = problems(&format!("{}---\n{example}", bare("controlplane")));
+        let wrong: Vec<_> = found
+            .iter()
+            .filter(|problem| problem.contains("not supported yet"))
+            .collect();
+        assert!(wrong.is_empty(), "{example}: {wrong:?}");
+        assert!(!example.contains(HIDDEN), "{example}");
+    }
+    assert!(example("RegistryAuthConfig").contains("password: secret\n"));
+    // Each is of an example still.
+    for (from, _) in NOT_YET {
+        assert!(EXAMPLES.contains(from), "{from}");
     }
 }

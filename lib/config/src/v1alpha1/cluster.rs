@@ -15,7 +15,7 @@ section! {
     pub struct Cluster [check] {
         Held "id" id: Option<String> = "Names the cluster to the discovery service";
         Held "secret" secret: Secret = "Encrypts what the discovery service carries";
-        Acted "controlPlane" control_plane: ControlPlane = "Where Kubernetes answers";
+        Acted "controlPlane" control_plane: ControlPlane = "The address of the Kubernetes API";
         Acted "clusterName" name: String = "The cluster's name";
         Acted "network" network: ClusterNetwork = "Its networks";
         Acted "token" token: Secret = "Kubernetes' token for joining nodes";
@@ -29,7 +29,7 @@ section! {
         Acted "controllerManager" controller_manager: ControllerManager = "kube-controller-manager";
         Acted "proxy" proxy: Proxy = "kube-proxy";
         Acted "scheduler" scheduler: Scheduler = "kube-scheduler";
-        Held "discovery" discovery: Discovery = "How nodes find each other";
+        Held "discovery" discovery: Discovery = "Discovery of nodes";
         Acted "etcd" etcd: Option<Etcd> = "etcd";
         Acted "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
         Acted "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
@@ -134,7 +134,7 @@ pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: 
 section! {
     /// `cluster.network.cni`.
     pub struct Cni [check_cni] {
-        Acted "name" name: CniName = "Which plugin";
+        Acted "name" name: CniName = "The plugin";
         Acted "urls" urls: Vec<Url> = "Manifests of a custom one";
         Acted "flannel" flannel: FlannelOptions = "Options of flannel";
     }
@@ -178,7 +178,7 @@ section! {
     /// `cluster.discovery`.
     pub struct Discovery {
         Held "enabled" enabled: Option<bool> = "Use it";
-        Held "registries" registries: DiscoveryRegistries = "Where nodes are announced";
+        Held "registries" registries: DiscoveryRegistries = "The discovery services";
     }
 }
 

@@ -14,7 +14,7 @@ section! {
         Acted "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
         Acted "imageCache" image_cache: ImageCache = "Images kept on the node";
-        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Which address comes first";
+        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "The preference between addresses";
     }
 }
 
@@ -42,7 +42,7 @@ section! {
 }
 
 section! {
-    /// Balancer of the Kubernetes API on the node.
+    /// KubePrism: the node's own load balancer for the Kubernetes API.
     pub struct KubePrism [check_kube_prism] {
         Acted "enabled" enabled: bool = "Run it";
         Acted "port" port: Option<u16> = "Its port on 127.0.0.1";
@@ -76,7 +76,7 @@ fn check_host_dns(dns: &HostDns, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Images kept on the node.
+    /// The image cache of the node.
     pub struct ImageCache {
         Acted "localEnabled" local_enabled: bool = "Serve them on 127.0.0.1:3172, where containerd asks first";
     }

@@ -23,7 +23,7 @@ section! {
         Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "CredentialProviderConfig fields: where the kubelet gets credentials of image registries", secret;
         Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
         Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Acted "nodeIP" node_ip: NodeIp = "Which address the node has in Kubernetes";
+        Acted "nodeIP" node_ip: NodeIp = "The address of the node in Kubernetes";
         Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
         Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
     }
@@ -32,7 +32,7 @@ section! {
 section! {
     /// A mount of the kubelet's container (OCI runtime specification, `mounts`).
     pub struct ExtraMount {
-        Acted "destination" destination: AbsolutePath = "Where the kubelet sees it", required;
+        Acted "destination" destination: AbsolutePath = "The path in the kubelet", required;
         Acted "source" source: AbsolutePath = "A folder of the node, made if it is not there", required;
         Acted "type" kind: Option<String> = "`bind` if absent";
         Acted "options" options: Vec<String> = "Such as `bind`, `rshared`, `rw`";
@@ -249,18 +249,18 @@ section! {
         Acted "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
         Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
         Acted "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
-        Acted "auditPolicy" audit_policy: Option<Object> = "What is audited", replace;
+        Acted "auditPolicy" audit_policy: Option<Object> = "The audit policy", replace;
         Acted "resources" resources: Resources = "Requests and limits";
         Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
     }
 }
 
 section! {
-    /// Who decides what a caller of the Kubernetes API may do.
+    /// The authorizers of the Kubernetes API.
     pub struct Authorizer [check_authorizer] {
         Acted "name" name: String = "Names it", required;
-        Acted "type" kind: AuthorizerKind = "What decides", required;
-        Acted "webhook" webhook: Option<Object> = "How a webhook is asked; only with `type: Webhook`";
+        Acted "type" kind: AuthorizerKind = "The kind of the authorizer", required;
+        Acted "webhook" webhook: Option<Object> = "The webhook; only with `type: Webhook`";
     }
 }
 
@@ -311,7 +311,7 @@ section! {
     pub struct Proxy [check_proxy] {
         Acted "disabled" disabled: bool = "Leave it out";
         Acted "image" image: Option<String> = "Its image";
-        Acted "mode" mode: ProxyMode = "What carries packets to services";
+        Acted "mode" mode: ProxyMode = "The mode of kube-proxy";
         Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
     }
 }

@@ -38,10 +38,10 @@ impl MachineType {
 section! {
     /// `machine`.
     pub struct Machine [check] {
-        Acted "type" kind: MachineType = "What the node is in its cluster", required;
-        Acted "token" token: Secret = "What a joining node shows to trustd";
+        Acted "type" kind: MachineType = "The role of the node in its cluster", required;
+        Acted "token" token: Secret = "The token that a joining node shows to trustd";
         Acted "ca" ca: Option<KeyPair> = "The authority of the API; with its key on control plane nodes";
-        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are let in";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are accepted";
         Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";
         Acted "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
         Acted "kubelet" kubelet: Kubelet = "The kubelet";
@@ -58,7 +58,7 @@ section! {
         Acted "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
         Acted "features" features: Features = "Switches";
         Acted "udev" udev: Udev = "Device rules";
-        Acted "logging" logging: Logging = "Where logs are sent";
+        Acted "logging" logging: Logging = "The destinations of logs";
         Acted "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
@@ -169,7 +169,7 @@ section! {
     /// `machine.install`.
     pub struct Install [check_install] {
         Held "disk" disk: Option<AbsolutePath> = "The disk's device";
-        Later "diskSelector" disk_selector: Option<DiskSelector> = "What the disk is like";
+        Later "diskSelector" disk_selector: Option<DiskSelector> = "The selector of the disk";
         Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
         Held "image" image: Option<String> = "The installer image";
         Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones lie over earlier ones";
@@ -219,7 +219,7 @@ section! {
         Acted "content" content: Secret = "Its content";
         Acted "permissions" permissions: Option<FileMode> = "Its permissions; 0o600 unless said";
         Acted "path" path: AbsolutePath = "Where it stands", required;
-        Acted "op" op: FileOperation = "How it comes to be: whatever is there (`create`), at the end of a file that is there, once (`append`), or in its place (`overwrite`)";
+        Acted "op" op: FileOperation = "The operation: make or replace the file (`create`), append once to an existing file (`append`), replace an existing file (`overwrite`)";
     }
 }
 
@@ -251,7 +251,7 @@ section! {
     pub struct Time {
         Acted "disabled" disabled: bool = "Keep no time";
         Acted "servers" servers: Vec<TimeSource> = "Names of time servers, or PTP devices; all are asked, and of several that answer more than half have to agree";
-        Acted "bootTimeout" boot_timeout: Option<Duration> = "How long the boot waits for the time; 0 is for ever";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "The time that the boot waits for the clock; 0 is for ever";
     }
 }
 
@@ -265,7 +265,7 @@ section! {
 section! {
     /// `machine.logging`.
     pub struct Logging {
-        Acted "destinations" destinations: Vec<LogDestination> = "Where services' logs are sent";
+        Acted "destinations" destinations: Vec<LogDestination> = "The destinations of services' logs";
     }
 }
 

@@ -42,7 +42,7 @@ section! {
         Acted "dhcp" dhcp: Option<bool> = "Ask for addresses";
         Acted "ignore" ignore: bool = "Leave it alone";
         Acted "dummy" dummy: bool = "It leads nowhere";
-        Acted "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "Settings of DHCP";
         Acted "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
         Later "vip" vip: Option<Vip> = "An address shared with other nodes";
     }
@@ -90,7 +90,7 @@ section! {
 section! {
     /// A route in the old form.
     pub struct LegacyRoute [check_route] {
-        Acted "network" network: Option<Cidr> = "Where it leads; absent: everywhere";
+        Acted "network" network: Option<Cidr> = "The destination network; absent: the default route";
         Acted "gateway" gateway: Option<IpAddr> = "Through whom";
         Acted "source" source: Option<IpAddr> = "From which address";
         Acted "metric" metric: Option<u32> = "Lower wins";
@@ -124,16 +124,16 @@ section! {
         Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded";
         Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
         Acted "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Monitored by ARP";
-        Acted "mode" mode: BondMode = "How links share the work";
-        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "What picks the link of a packet";
-        Acted "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "How often LACP speaks";
+        Acted "mode" mode: BondMode = "The mode of the bond";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
+        Acted "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "The rate of LACP packets";
         Acted "adActorSystem" ad_actor_system: Option<Mac> = "LACP system address";
-        Acted "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "Which ARP answers count";
-        Acted "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "How many targets must answer";
+        Acted "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "The ARP answers that count";
+        Acted "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "The number of targets that must answer";
         Acted "primary" primary: Option<LinkName> = "The preferred link";
-        Acted "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "When it takes over again";
+        Acted "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "The condition under which it becomes active again";
         Acted "failOverMac" fail_over_mac: Option<crate::kinds::FailOverMac> = "Whose hardware address is used";
-        Acted "adSelect" ad_select: Option<crate::kinds::AdSelect> = "How an aggregator is chosen";
+        Acted "adSelect" ad_select: Option<crate::kinds::AdSelect> = "The selection of the aggregator";
         Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
         Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
         Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
@@ -246,7 +246,7 @@ section! {
         Acted "vlanId" vlan_id: u16 = "1 to 4094", required;
         Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
         Later "vip" vip: Option<Vip> = "An address shared with other nodes";
-        Acted "dhcpOptions" dhcp_options: DhcpOptions = "How it asks for addresses";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "Settings of DHCP";
     }
 }
 
@@ -293,8 +293,8 @@ section! {
     pub struct LegacyWireguardPeer [check_wireguard_peer] {
         Acted "publicKey" public_key: WireguardKey = "Its key", required;
         Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
-        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "How often it hears from us, in whole seconds; absent: when there is something to say";
-        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "What is sent to it and taken from it; routes are not made of it";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "The interval of keepalive packets, in whole seconds; absent: none";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node makes no routes of them";
     }
 }
 
@@ -326,7 +326,7 @@ section! {
         Held "allowDownPeerBypass" allow_down_peer_bypass: bool = "Send unencrypted to peers that are down";
         Held "harvestExtraEndpoints" harvest_extra_endpoints: bool = "Learn endpoints from packets";
         Held "mtu" mtu: Option<u32> = "Bytes of the largest packet; 1280 or more";
-        Held "filters" filters: KubeSpanFilters = "Which endpoints are announced";
+        Held "filters" filters: KubeSpanFilters = "The endpoints that are announced";
     }
 }
 

@@ -67,7 +67,7 @@ section! {
     /// Certificates for a registry.
     pub struct LegacyRegistryTls [check_tls] {
         Acted "clientIdentity" client_identity: Option<KeyPair> = "What is shown to it: crt and key";
-        Acted "ca" ca: Option<Base64Certificate> = "Who may have signed its certificate, beside those the node trusts";
+        Acted "ca" ca: Option<Base64Certificate> = "Certificate authorities of the server, beside those that the node trusts";
         Acted "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
     }
 }
