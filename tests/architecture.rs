@@ -30,6 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &["corten-config", "corten-manifests", "corten-pki"],
     ),
     ("corten-installer", &[]),
+    // What a cloud says of a machine.
+    ("corten-platform", &["corten-config", "corten-corpus"]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -57,6 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-meta",
             "corten-nts",
             "corten-pki",
+            "corten-platform",
             "corten-resources",
             "corten-sys",
         ],
