@@ -105,7 +105,7 @@ impl Said {
 }
 
 /// Half of a pause up to all of it: many machines that start together do not ask together.
-fn jitter(pause: Duration) -> Duration {
+pub(crate) fn jitter(pause: Duration) -> Duration {
     // A hasher of the standard library begins with a random key.
     let random = RandomState::new().build_hasher().finish();
     let part = f64::from(u16::try_from(random & 0xffff).unwrap_or_default()) / f64::from(u16::MAX);

@@ -120,7 +120,7 @@ impl<'a> Json<'a> {
             .collect()
     }
 
-    fn as_text(&self) -> String {
+    pub(crate) fn as_text(&self) -> String {
         match &*self.value {
             Value::Null => String::new(),
             Value::String(text) if is_line(text.trim()) => text.trim().to_owned(),
@@ -200,6 +200,13 @@ impl<'a> Json<'a> {
     /// An address with its network.
     pub(crate) fn cidr(&self, name: &str) -> Option<Cidr> {
         self.get(name).as_cidr()
+    }
+
+    /// An address with or without its network.
+    pub(crate) fn as_masked(&self) -> Option<Cidr> {
+        self.read("an address with or without a prefix", |text| {
+            links::masked(text, "")
+        })
     }
 
     pub(crate) fn as_cidr(&self) -> Option<Cidr> {

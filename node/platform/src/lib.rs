@@ -15,12 +15,14 @@
 mod client;
 mod documents;
 mod follow;
+mod guestinfo;
 mod instance;
 mod json;
 mod links;
 mod mime;
 mod network_data;
 mod platforms;
+mod ready;
 mod request;
 mod round;
 #[cfg(test)]
@@ -32,7 +34,9 @@ mod user_data;
 pub use client::Client;
 pub use documents::{Card, Documents, Given};
 pub use follow::{News, Pace, follow};
+pub use guestinfo::{Port, guestinfo};
 pub use instance::{Instance, Metadata, Network};
 pub use platforms::{PLATFORMS, find};
+pub use ready::report_ready;
 pub use request::{Platform, Request, Volume};
 pub use round::Local;

@@ -22,6 +22,8 @@ pub struct Platform {
     pub requests: &'static [Request],
     /// What else is asked for, as the documents so far say.
     pub more: fn(&Documents) -> Vec<Request>,
+    /// Whether it waits for a report that the machine runs ([`crate::report_ready`]).
+    pub wants_report: bool,
     /// Reads the documents. Leaves out what is wrong, and notes it.
     pub read: fn(&Given<'_>) -> Instance,
 }
@@ -36,6 +38,7 @@ impl Platform {
         headers: &[],
         requests: &[],
         more: |_| Vec::new(),
+        wants_report: false,
         read: |_| Instance::default(),
     };
 }

@@ -36,6 +36,7 @@ pub(crate) struct Script {
     volume: Option<BTreeMap<String, Vec<u8>>>,
     guestinfo: BTreeMap<String, Vec<u8>>,
     cards: Vec<Card>,
+    asked: Vec<String>,
 }
 
 impl Script {
@@ -128,7 +129,19 @@ impl Script {
         (instance, notes)
     }
 
-    fn to(&self, question: &str, headers: &str) -> Reply {
+    /// Every question, in order.
+    pub(crate) fn all_asked(&self) -> impl Iterator<Item = &String> {
+        self.asked.iter()
+    }
+
+    /// How often a question came.
+    pub(crate) fn asked(&self, question: &str) -> usize {
+        let asked = self.asked.iter();
+        asked.filter(|asked| *asked == question).count()
+    }
+
+    fn to(&mut self, question: &str, headers: &str) -> Reply {
+        self.asked.push(question.to_owned());
         let is_shown = self.header.as_ref().is_none_or(|(name, value)| {
             let line = format!("{name}: {value}");
             headers

@@ -18,6 +18,14 @@ const DEEPEST: usize = 4;
 /// # Errors
 /// The text says why it cannot be one, and the remedy. It has nothing of the data.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    checked(unwrap(bytes)?)
+}
+
+/// What is in the wrappings.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn unwrap(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = bytes.to_vec();
     for _ in 0..DEEPEST {
         if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -27,7 +35,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
         } else if let Some(plain) = plain_of_base64(&bytes) {
             bytes = plain;
         } else {
-            return checked(bytes);
+            return Ok(bytes);
         }
     }
     Err(format!(
@@ -76,4 +84,99 @@ fn plain_of_base64(bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     STANDARD.decode(letters).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::{any, proptest};
+
+    use super::*;
+
+    const CONFIG: &[u8] = b"machine: {}\n";
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn message(kind: &str, encoding: &str, body: &str) -> String {
+        format!(
+            "Content-Type: multipart/mixed;\n boundary=\"==b==\"\nMIME-Version: 1.0\n\nfor others\n--==b==\n\
+             Content-Type: text/cloud-config\n\n#cloud-config\n--==b==\nContent-Type: {kind}; charset=\"utf-8\"\n\
+             Content-Transfer-Encoding: {encoding}\n\n{body}\n--==b==--\nbehind\n"
+        )
+    }
+
+    #[test]
+    fn every_wrapping_is_taken_off() {
+        let base64 = STANDARD.encode(CONFIG);
+        for wrapped in [
+            CONFIG.to_vec(),
+            packed(CONFIG),
+            base64.clone().into_bytes(),
+            format!("{}\n{}\n", &base64[..8], &base64[8..]).into_bytes(),
+            STANDARD.encode(packed(CONFIG)).into_bytes(),
+            packed(base64.as_bytes()),
+            message("application/yaml", "base64", &base64).into_bytes(),
+            message("text/plain", "7bit", "machine: {}").into_bytes(),
+            packed(message("text/x-yaml", "8bit", "machine: {}").as_bytes()),
+            b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\n\r\nmachine: {}\n".to_vec(),
+        ] {
+            assert_eq!(decode(&wrapped), Ok(Some(CONFIG.to_vec())), "{wrapped:?}");
+        }
+        assert_eq!(decode(b" \n"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_config_is_told_with_the_remedy() {
+        let mut cut = packed(CONFIG);
+        cut.truncate(12);
+        let mut deep = CONFIG.to_vec();
+        for _ in 0..5 {
+            deep = packed(&deep);
+        }
+        for (bytes, expected) in [
+            (b"#cloud-config\nusers: []".to_vec(), "is for cloud-init"),
+            (b"#!/bin/sh\n".to_vec(), "is for a shell"),
+            (cut, "is broken gzip"),
+            (deep, "is wrapped more than 4 times"),
+            (
+                packed(&vec![b'\n'; 9 << 20]),
+                "is larger than 8 MiB unpacked",
+            ),
+            (vec![0xff, 0xfe, b':'], "is no text"),
+            (
+                message("text/x-shellscript", "7bit", "x").into_bytes(),
+                "is a MIME message without a machine config",
+            ),
+            (
+                message("text/plain", "quoted-printable", "x").into_bytes(),
+                "has a part that is encoded neither",
+            ),
+            (
+                message("text/plain", "base64", "%").into_bytes(),
+                "has a part that is no base64",
+            ),
+            (
+                b"Content-Type: multipart/mixed\n\n--x\n".to_vec(),
+                "is a MIME message without a boundary",
+            ),
+        ] {
+            let why = decode(&bytes).unwrap_err();
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_user_data_get_an_answer(bytes in any::<Vec<u8>>(), body in "\\PC{0,64}") {
+            let _ = decode(&bytes);
+            let _ = decode(&[b"Content-Type: multipart/mixed; boundary=a\n\n".as_slice(), &bytes].concat());
+            let _ = decode(message("text/plain", "base64", &body).as_bytes());
+            let _ = decode(&[[0x1f, 0x8b].as_slice(), &bytes].concat());
+        }
+    }
 }
