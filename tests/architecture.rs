@@ -127,6 +127,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-extension",
             "corten-installer",
             "corten-meta",
+            // Its tests compare the platforms.
+            "corten-platform",
         ],
     ),
     ("qemu", &[]),

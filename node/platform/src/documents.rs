@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::instance::{Instance, Metadata, Network};
 use crate::json::Json;
+use crate::links;
+use crate::request::Request;
 use crate::user_data;
 
 /// More is not told of one answer.
@@ -66,6 +68,16 @@ impl Documents {
         let words = words.map(|word| word.trim_end_matches('/').to_owned());
         words.filter(|word| is_segment(word)).take(64).collect()
     }
+}
+
+/// What asks for each tag that a list names, below a path without `/` at its end.
+pub(crate) fn tag_requests<'a>(
+    documents: &Documents,
+    list: &str,
+    path: &'a str,
+) -> impl Iterator<Item = Request> + use<'a> {
+    let tags = documents.words(list).into_iter();
+    tags.map(move |tag| Request::named(format!("tag {tag}"), format!("{path}/{tag}")))
 }
 
 /// Whether a word of an answer can stand in a URL's path without leading elsewhere.
@@ -151,6 +163,29 @@ impl<'a> Given<'a> {
             self.note(self.place(name), "must be an IP address");
         }
         address
+    }
+
+    /// A document that is the address of a card, if there is one.
+    pub(crate) fn mac(&self, name: &str) -> Option<Mac> {
+        let text = self.text(name);
+        if text.is_empty() {
+            return None;
+        }
+        let mac = links::mac(&text);
+        if mac.is_none() {
+            self.note(self.place(name), "must be a hardware address");
+        }
+        mac
+    }
+
+    /// The tags that a list names; each is a document ([`tag_requests`]).
+    pub(crate) fn tags(&self, list: &str) -> BTreeMap<String, String> {
+        let tags = self.documents.words(list).into_iter();
+        tags.map(|tag| {
+            let value = self.text(&format!("tag {tag}"));
+            (tag, value)
+        })
+        .collect()
     }
 
     /// A document that is JSON; null when it is absent or broken.

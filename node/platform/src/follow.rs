@@ -60,7 +60,9 @@ pub async fn follow(
     let mut attempt = 0;
     let mut pause = pace.first;
     loop {
-        match round::ask(platform, &sources, attempt).await {
+        // What a node runs by stays, until all of it can be read anew.
+        let rounds = if said.instance.is_some() { 0 } else { attempt };
+        match round::ask(platform, &sources, rounds).await {
             Ok(round) => {
                 let cards = cards();
                 let given = Given::new(&round.documents, &cards);
@@ -74,8 +76,11 @@ pub async fn follow(
             }
             Err(why) => {
                 let wait = jitter(pause);
-                let seconds = wait.as_secs_f32().ceil();
-                tell(News::Waiting(format!("{why}; asking again in {seconds} s")));
+                // A node that has an answer does not need another one so much that each try is worth a line.
+                if said.instance.is_none() || attempt == 0 {
+                    let seconds = wait.as_secs_f32().ceil();
+                    tell(News::Waiting(format!("{why}; asking again in {seconds} s")));
+                }
                 sleep(wait).await;
                 attempt = attempt.saturating_add(1);
                 pause = pause.saturating_mul(2).min(pace.longest);
@@ -88,15 +93,24 @@ pub async fn follow(
 #[derive(Debug, Default)]
 struct Said {
     instance: Option<Instance>,
-    notes: Vec<String>,
+    /// What was wrong with that.
+    accepted: Vec<String>,
+    /// What was wrong with the last answer.
+    told: Vec<String>,
 }
 
 impl Said {
+    /// An answer with something wrong that was right before is told, and changes nothing.
     fn tell(&mut self, instance: Instance, notes: Vec<String>, tell: &mut impl FnMut(News)) {
-        for note in notes.iter().filter(|note| !self.notes.contains(note)) {
+        for note in notes.iter().filter(|note| !self.told.contains(note)) {
             tell(News::Wrong(note.clone()));
         }
-        self.notes = notes;
+        self.told.clone_from(&notes);
+        let is_worse = notes.iter().any(|note| !self.accepted.contains(note));
+        if self.instance.is_some() && is_worse {
+            return;
+        }
+        self.accepted = notes;
         if self.instance.as_ref() != Some(&instance) {
             tell(News::Said(Box::new(instance.clone())));
             self.instance = Some(instance);

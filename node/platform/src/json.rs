@@ -1,6 +1,7 @@
 //! JSON of a metadata service: a field that is wrong is noted with its path, and left out.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -141,6 +142,12 @@ impl<'a> Json<'a> {
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let texts = self.list(name).into_iter().map(|entry| entry.as_text());
         texts.filter(|text| !text.is_empty()).collect()
+    }
+
+    /// Tags that have no values.
+    pub(crate) fn tags(&self, name: &str) -> BTreeMap<String, String> {
+        let tags = self.texts(name).into_iter();
+        tags.map(|tag| (tag, String::new())).collect()
     }
 
     /// A truth, also as a text; false when it is absent.

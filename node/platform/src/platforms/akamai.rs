@@ -44,11 +44,7 @@ fn read(given: &Given<'_>) -> Instance {
         instance_type: machine.text("type"),
         provider_id: format!("linode://{id}"),
         instance_id: id,
-        tags: machine
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: machine.tags("tags"),
         ..Metadata::default()
     };
     // DHCP tells of the public address, routers of the first IPv6 one.

@@ -4,7 +4,7 @@
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
 
-use crate::documents::{Documents, Given};
+use crate::documents::{Documents, Given, tag_requests};
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Value};
@@ -46,19 +46,12 @@ fn more(documents: &Documents) -> Vec<Request> {
         let path = format!("/meta-data/network/interfaces/macs/{mac}/ipv6s");
         Request::named("ipv6s".to_owned(), path)
     });
-    let tags = documents.words("tags").into_iter().map(|tag| {
-        let path = format!("/meta-data/tags/instance/{tag}");
-        Request::named(format!("tag {tag}"), path)
-    });
+    let tags = tag_requests(documents, "tags", "/meta-data/tags/instance");
     sixth.chain(tags).collect()
 }
 
 fn read(given: &Given<'_>) -> Instance {
     let (id, region) = (given.text("instance-id"), given.text("region"));
-    let tags = given.documents.words("tags").into_iter().map(|tag| {
-        let value = given.text(&format!("tag {tag}"));
-        (tag, value)
-    });
     let metadata = Metadata {
         hostname: given.text("hostname"),
         zone: given.text("zone"),
@@ -66,21 +59,15 @@ fn read(given: &Given<'_>) -> Instance {
         provider_id: format!("{region}.{id}"),
         instance_id: id,
         region,
-        tags: tags.collect(),
+        tags: given.tags("tags"),
         ..Metadata::default()
     };
     let mut seed = SeedNetwork::default();
-    let mac = given.text("mac");
-    if !mac.is_empty() {
-        match links::mac(&mac) {
-            Some(mac) => {
-                let mut link = links::dhcp4("primary", Some(mac));
-                let sixth = given.json("ipv6s");
-                link.dhcp6 = (!sixth.entries().is_empty()).then(SeedDhcp::default);
-                seed.links.push(link);
-            }
-            None => given.note(given.place("mac"), "must be a hardware address"),
-        }
+    if let Some(mac) = given.mac("mac") {
+        let mut link = links::dhcp4("primary", Some(mac));
+        let sixth = given.json("ipv6s");
+        link.dhcp6 = (!sixth.entries().is_empty()).then(SeedDhcp::default);
+        seed.links.push(link);
     }
     for word in given.documents.words("name-servers") {
         match word.parse() {

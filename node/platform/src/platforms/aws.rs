@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
 
-use crate::documents::{Documents, Given};
+use crate::documents::{Documents, Given, tag_requests};
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Value};
@@ -46,11 +46,6 @@ pub(super) const PLATFORM: Platform = Platform {
 /// Each tag, and which addresses the first card has.
 fn more(documents: &Documents) -> Vec<Request> {
     let base = "/latest/meta-data";
-    let tags = documents.words("tags").into_iter();
-    let tags = tags.map(|tag| {
-        let path = format!("{base}/tags/instance/{tag}");
-        Request::named(format!("tag {tag}"), path)
-    });
     let macs = documents.words("mac").into_iter().take(1);
     let families = macs.flat_map(|mac| {
         ["local-ipv4s", "ipv6s"].map(|name| {
@@ -58,16 +53,12 @@ fn more(documents: &Documents) -> Vec<Request> {
             Request::named(name.to_owned(), path)
         })
     });
+    let tags = tag_requests(documents, "tags", "/latest/meta-data/tags/instance");
     families.chain(tags).collect()
 }
 
 fn read(given: &Given<'_>) -> Instance {
     let (id, zone) = (given.text("instance-id"), given.text("zone"));
-    let tags = given.documents.words("tags").into_iter();
-    let tags = tags.map(|tag| {
-        let value = given.text(&format!("tag {tag}"));
-        (tag, value)
-    });
     let metadata = Metadata {
         hostname: given.text("hostname"),
         region: given.text("region"),
@@ -78,7 +69,7 @@ fn read(given: &Given<'_>) -> Instance {
         spot: given.text("life-cycle") == "spot",
         internal_dns: given.text("local-hostname"),
         external_dns: given.text("public-hostname"),
-        tags: tags.collect(),
+        tags: given.tags("tags"),
         ..Metadata::default()
     };
     let external: Vec<IpAddr> = given.address("public-ipv4").into_iter().collect();
@@ -86,17 +77,11 @@ fn read(given: &Given<'_>) -> Instance {
     let has_v4 =
         !given.documents.words("local-ipv4s").is_empty() || !external.is_empty() || !has_v6;
     let mut seed = SeedNetwork::default();
-    let mac = given.text("mac");
-    if !mac.is_empty() {
-        match links::mac(&mac) {
-            Some(mac) => {
-                let mut link = links::card("primary", Some(mac));
-                link.dhcp4 = has_v4.then(SeedDhcp::default);
-                link.dhcp6 = has_v6.then(SeedDhcp::default);
-                seed.links.push(link);
-            }
-            None => given.note(given.place("mac"), "must be a hardware address"),
-        }
+    if let Some(mac) = given.mac("mac") {
+        let mut link = links::card("primary", Some(mac));
+        link.dhcp4 = has_v4.then(SeedDhcp::default);
+        link.dhcp6 = has_v6.then(SeedDhcp::default);
+        seed.links.push(link);
     }
     // What DHCPv6 says there has no name server.
     seed.dns_servers

@@ -31,11 +31,7 @@ fn read(given: &Given<'_>) -> Instance {
         region: droplet.text("region"),
         provider_id: format!("digitalocean://{id}"),
         instance_id: id,
-        tags: droplet
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: droplet.tags("tags"),
         ..Metadata::default()
     };
     let mut seed = SeedNetwork {

@@ -42,11 +42,7 @@ fn read(given: &Given<'_>) -> Instance {
         instance_type: machine.text("plan"),
         provider_id: format!("equinixmetal://{id}"),
         instance_id: id,
-        tags: machine
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: machine.tags("tags"),
         ..Metadata::default()
     };
     let said = machine.get("network");

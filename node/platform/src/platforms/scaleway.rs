@@ -39,11 +39,7 @@ fn read(given: &Given<'_>) -> Instance {
         instance_type: server.text("commercial_type"),
         provider_id: format!("scaleway://instance/{zone}/{id}"),
         instance_id: id,
-        tags: server
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: server.tags("tags"),
         zone,
         ..Metadata::default()
     };

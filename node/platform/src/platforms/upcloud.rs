@@ -30,11 +30,7 @@ fn read(given: &Given<'_>) -> Instance {
         zone: server.text("region"),
         provider_id: format!("upcloud://{id}"),
         instance_id: id,
-        tags: server
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: server.tags("tags"),
         ..Metadata::default()
     };
     let mut seed = SeedNetwork::default();

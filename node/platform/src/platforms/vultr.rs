@@ -31,11 +31,7 @@ fn read(given: &Given<'_>) -> Instance {
         region: server.get("region").text("regioncode"),
         provider_id: format!("vultr://{id}"),
         instance_id: id,
-        tags: server
-            .texts("tags")
-            .into_iter()
-            .map(|tag| (tag, String::new()))
-            .collect(),
+        tags: server.tags("tags"),
         ..Metadata::default()
     };
     let mut seed = SeedNetwork::default();
