@@ -30,6 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &["corten-config", "corten-manifests", "corten-pki"],
     ),
     ("corten-installer", &[]),
+    // What a cloud says of a machine.
+    ("corten-platform", &["corten-config", "corten-corpus"]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -143,6 +145,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-network",
             "corten-nts",
             "corten-pki",
+            "corten-platform",
             "corten-resources",
             "corten-services",
             "corten-sys",
@@ -215,6 +218,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "corten-extension",
             "corten-installer",
             "corten-meta",
+            // Its tests compare the platforms.
+            "corten-platform",
         ],
     ),
     ("qemu", &[]),

@@ -22,6 +22,7 @@ pub mod kernel;
 pub mod keys;
 pub mod lock;
 pub mod overlay;
+pub mod platform;
 pub mod profile;
 pub mod recipe;
 pub mod report;

@@ -16,6 +16,7 @@ use mkimage::interrupt;
 use mkimage::kernel::{self, cli::KernelArgs};
 use mkimage::keys;
 use mkimage::lock::{self, Lock};
+use mkimage::platform::Platform;
 use mkimage::profile::{Extension, Output, Profile};
 use mkimage::report::{self, Format};
 
@@ -101,9 +102,12 @@ struct BuildArgs {
     /// x86_64 (amd64) or arm64 (aarch64)
     #[arg(long)]
     arch: Option<Arch>,
-    /// The formats to build; if left out, all there are for the architecture
+    /// The formats to build; if left out, the one the platform takes, or all there are for the architecture
     #[arg(long, value_delimiter = ',')]
     output: Vec<Output>,
+    /// The cloud the image is for, such as aws or openstack [default: metal]
+    #[arg(long)]
+    platform: Option<Platform>,
     /// Where finished images go
     #[arg(long, default_value = "_out")]
     out: PathBuf,
@@ -165,6 +169,7 @@ impl BuildArgs {
         if !self.output.is_empty() {
             profile.output = self.output;
         }
+        profile.platform = self.platform.or(profile.platform);
         profile.kernel_arguments.extend(self.kernel_arguments);
         profile.meta.extend(self.meta);
         profile.config = self.config.or(profile.config);

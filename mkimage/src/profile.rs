@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
+use crate::platform::Platform;
 
 /// A format the builder can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -132,8 +133,12 @@ impl FromStr for Output {
 pub struct Profile {
     /// The target architecture.
     pub arch: Arch,
-    /// The formats to write; if none is named, all there are for the architecture and the board.
+    /// The formats to write; if none is named, the one that the platform takes, or else all there are for the
+    /// architecture and the board.
     pub output: Vec<Output>,
+    /// What the image is for; bare metal, if nothing is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Platform>,
     /// Kernel parameters added after the image's own.
     pub kernel_arguments: Vec<String>,
     /// META values by tag (`0x0a`), written into disk images.
@@ -206,6 +211,7 @@ impl Default for Profile {
         Self {
             arch: Arch::X86_64,
             output: Vec::new(),
+            platform: None,
             kernel_arguments: Vec::new(),
             meta: BTreeMap::new(),
             config: None,

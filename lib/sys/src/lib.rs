@@ -28,5 +28,6 @@ pub mod sysctl;
 #[cfg(test)]
 mod testing;
 pub mod trim;
+pub mod vmware;
 pub mod watchdog;
 pub mod xfs;

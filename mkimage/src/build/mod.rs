@@ -163,17 +163,19 @@ fn context(options: &Options) -> Result<Context> {
     Ok(context)
 }
 
-/// The formats that are asked for, or else all that can be built.
+/// The formats that are asked for, the one that the platform takes, or else all that can be built.
 fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
     let fits = |output: &Output| output.holds_disk() || !overlay.is_of_disk();
-    if profile.output.is_empty() {
-        return Ok(Output::of(profile.arch).filter(fits).collect());
-    }
-    if profile.output.contains(&Output::Ova) {
+    let asked = match (profile.output.as_slice(), profile.platform) {
+        ([], None) => return Ok(Output::of(profile.arch).filter(fits).collect()),
+        ([], Some(platform)) => vec![platform.output(profile.arch)],
+        (asked, _) => asked.to_vec(),
+    };
+    if asked.contains(&Output::Ova) {
         ova::guest(profile.arch)?;
     }
-    match profile.output.iter().find(|output| !fits(output)) {
-        None => Ok(profile.output.clone()),
+    match asked.iter().find(|output| !fits(output)) {
+        None => Ok(asked),
         Some(output) => Err(Failure::new(
             format!(
                 "the overlay for {} is of a disk, and {output} has none to put it on",

@@ -19,6 +19,7 @@ use crate::image::uki::{self, Uki};
 use crate::kernel;
 use crate::lock::Lock;
 use crate::overlay::Overlay;
+use crate::platform::Platform;
 use crate::profile::Output;
 use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::manifest::Manifest;
@@ -58,12 +59,13 @@ impl Context {
         format!("{}{}", self.release.stem(), output.suffix())
     }
 
-    /// What the names of finished outputs begin with: the release, and the board if they are for one alone.
+    /// What the names of finished outputs begin with: the release, and the platform and the board if they are for
+    /// one alone.
     pub fn stem(&self) -> String {
-        match &self.overlay.name {
-            Some(board) => format!("{}-{board}", self.release.stem()),
-            None => self.release.stem(),
-        }
+        let platform = self.options.profile.platform.map(Platform::name);
+        let parts = [platform, self.overlay.name.as_deref()];
+        let parts = parts.into_iter().flatten();
+        parts.fold(self.release.stem(), |stem, part| format!("{stem}-{part}"))
     }
 
     pub(super) fn arch(&self) -> Arch {
@@ -319,10 +321,8 @@ fn uki<'a>(
 pub fn command_line(context: &Context) -> Result<String> {
     let config = context.source(kernel::CONFIG_DIR);
     let mut parameters = kernel::parameters::command_line(&config, context.arch())?;
-    // The last console is the one /dev/console means.
-    parameters.push("console=tty0".into());
-    parameters.push(format!("console={}", context.arch().names().console));
-    parameters.push("corten.platform=metal".into());
+    let platform = context.options.profile.platform.unwrap_or(Platform::METAL);
+    parameters.extend(platform.arguments(context.arch()));
     if let Some(commit) = &context.commit {
         parameters.push(format!("corten.commit={commit}"));
     }

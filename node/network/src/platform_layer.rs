@@ -1,4 +1,4 @@
-//! What the platform says: by a NoCloud seed, or by META 0x0a.
+//! What the platform says: by a NoCloud seed, its metadata service, or META 0x0a.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,6 +197,7 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
         search_domains: seed.network.search_domains.clone(),
         no_own_domain: false,
     });
+    specs.time_servers = time_servers(LAYER, seed.time_servers.clone());
     (specs, complaints)
 }
 

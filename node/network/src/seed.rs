@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use corten_base::durable;
 use corten_config::platform::{SeedNetwork, identity, network};
+use corten_platform::Metadata;
 
 use super::lease::is_name;
 
@@ -57,13 +59,31 @@ pub const NAMES: [&str; 2] = ["network-config", "meta-data"];
 /// What the files hold; absent: there is none.
 pub type Files = [Option<Vec<u8>>; 2];
 
-/// What a seed says of the network.
+/// What a seed, or a cloud's metadata service, says of the network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seed {
     /// Links, addresses, routes, name servers.
     pub network: SeedNetwork,
     /// The machine's name.
     pub hostname: Option<String>,
+    /// Who tells the time.
+    pub time_servers: Vec<String>,
+    /// Addresses that the platform translates to the machine's.
+    pub external: Vec<IpAddr>,
+    /// Who the machine is.
+    pub metadata: Option<Metadata>,
+}
+
+impl From<corten_platform::Instance> for Seed {
+    fn from(said: corten_platform::Instance) -> Seed {
+        Seed {
+            network: said.network.seed,
+            hostname: said.network.hostname,
+            time_servers: said.network.time_servers,
+            external: said.network.external,
+            metadata: Some(said.metadata),
+        }
+    }
 }
 
 impl Seed {
@@ -85,6 +105,7 @@ impl Seed {
         Ok(Seed {
             network: network.unwrap_or_default(),
             hostname: hostname.map(str::to_owned),
+            ..Seed::default()
         })
     }
 }

@@ -1,5 +1,7 @@
 //! What the node is and does.
 
+use std::collections::BTreeMap;
+
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_api::talos::resource::definitions::v1alpha1::ServiceSpec;
 use corten_resources::{Definition, Spec};
@@ -353,17 +355,41 @@ impl Spec for Version {
 }
 
 /// What is known of the platform the node is on; id [`PlatformMetadata::ID`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlatformMetadata {
     /// `metal`, `nocloud`, ...
     pub platform: String,
-    /// The name the kernel's parameters give.
+    /// The name that the platform or the kernel's parameters give.
     #[serde(skip_serializing_if = "is_default")]
     pub hostname: String,
-    /// On `metal` the machine's UUID.
+    /// Where the machine is.
+    #[serde(skip_serializing_if = "is_default")]
+    pub region: String,
+    /// Where in that.
+    #[serde(skip_serializing_if = "is_default")]
+    pub zone: String,
+    /// How large the machine is.
+    #[serde(skip_serializing_if = "is_default")]
+    pub instance_type: String,
+    /// The platform's number of the machine; on `metal` its UUID.
     #[serde(skip_serializing_if = "is_default")]
     pub instance_id: String,
+    /// By which Kubernetes' cloud controller knows the machine.
+    #[serde(skip_serializing_if = "is_default")]
+    pub provider_id: String,
+    /// Whether the platform may take the machine away at any time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub spot: bool,
+    /// Its name inside the platform's network.
+    #[serde(rename = "internalDNS", skip_serializing_if = "is_default")]
+    pub internal_dns: String,
+    /// Its name outside.
+    #[serde(rename = "externalDNS", skip_serializing_if = "is_default")]
+    pub external_dns: String,
+    /// What its owner says of it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tags: BTreeMap<String, String>,
 }
 
 impl PlatformMetadata {
@@ -390,7 +416,15 @@ impl Spec for PlatformMetadata {
         wire::PlatformMetadataSpec {
             platform: self.platform.clone(),
             hostname: self.hostname.clone(),
+            region: self.region.clone(),
+            zone: self.zone.clone(),
+            instance_type: self.instance_type.clone(),
             instance_id: self.instance_id.clone(),
+            provider_id: self.provider_id.clone(),
+            spot: self.spot,
+            internal_dns: self.internal_dns.clone(),
+            external_dns: self.external_dns.clone(),
+            tags: self.tags.clone().into_iter().collect(),
         }
     }
 }

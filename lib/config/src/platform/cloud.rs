@@ -54,6 +54,7 @@ section! {
     pub struct SeedIdentity {
         Acted "hostname" hostname: Option<HostName> = "The machine's name";
         Acted "local-hostname" local_hostname: Option<HostName> = "The same, when there is no `hostname`";
+        Acted "instance-id" instance_id: String = "The platform's number of the machine";
     }
 }
 
@@ -63,6 +64,12 @@ impl SeedIdentity {
     pub fn name(&self) -> Option<&str> {
         let name = self.hostname.as_ref().or(self.local_hostname.as_ref());
         name.map(|name| &**name)
+    }
+
+    /// The platform's number of the machine, if it has one.
+    #[must_use]
+    pub fn instance_id(&self) -> Option<&str> {
+        Some(&*self.instance_id).filter(|id| !id.is_empty())
     }
 }
 

@@ -51,14 +51,19 @@ struct Size<'a> {
 impl Size<'_> {
     /// Complains of what there is too much of, and of a link that would be on, or part of, itself, be it by others
     /// between.
-    fn check(mut self, node: &Node, reader: &mut Reader<'_>) {
-        let mut is_small = true;
-        for (what, _) in self.counts.iter().filter(|(_, count)| *count > MOST) {
-            reader.wrong(node.mark, &format!("must have at most {MOST} {what}"));
-            is_small = false;
+    fn check(self, node: &Node, reader: &mut Reader<'_>) {
+        for what in self.problems() {
+            reader.wrong(node.mark, &what);
         }
-        if !is_small {
-            return;
+    }
+
+    fn problems(mut self) -> Vec<String> {
+        let large = self.counts.iter().filter(|(_, count)| *count > MOST);
+        let mut problems: Vec<String> = large
+            .map(|(what, _)| format!("must have at most {MOST} {what}"))
+            .collect();
+        if !problems.is_empty() {
+            return problems;
         }
         // Who needs nobody that is left, or is needed by nobody, is in no circle.
         loop {
@@ -74,8 +79,10 @@ impl Size<'_> {
         }
         if let Some(name) = self.needs.keys().next() {
             let name = printable(name);
-            let what = format!("has the link {name:?}, which is on or part of itself");
-            reader.wrong(node.mark, &what);
+            problems.push(format!(
+                "has the link {name:?}, which is on or part of itself"
+            ));
         }
+        problems
     }
 }

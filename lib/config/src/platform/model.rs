@@ -28,13 +28,23 @@ pub struct SeedNetwork {
 impl SeedNetwork {
     /// Complains of what is more than a node takes, and of links that are on or part of themselves or in two places.
     pub(super) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
-        self.size().check(node, reader);
+        for what in self.problems() {
+            reader.wrong(node.mark, &what);
+        }
+    }
+
+    /// What of it no node does: too much, links that are on or part of themselves or in two places, rules of one
+    /// priority.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.size().problems();
         let mut seen = BTreeSet::new();
         let members = self.links.iter().flat_map(|link| link.shape.members());
         for member in members.filter(|member| !seen.insert(*member)) {
             let name = printable(member);
-            let what = format!("has the link {name:?} twice in its bonds and bridges");
-            reader.wrong(node.mark, &what);
+            problems.push(format!(
+                "has the link {name:?} twice in its bonds and bridges"
+            ));
         }
         let mut seen = BTreeSet::new();
         for rule in &self.rules {
@@ -44,9 +54,10 @@ impl SeedNetwork {
             let mut families = rule.families.iter();
             if !families.all(|family| seen.insert((family, priority))) {
                 let what = format!("has two rules of priority {priority}: give each its own");
-                reader.wrong(node.mark, &what);
+                problems.push(what);
             }
         }
+        problems
     }
 
     fn size(&self) -> Size<'_> {
@@ -106,7 +117,8 @@ pub struct SeedLink {
 
 impl SeedLink {
     /// A link about which nothing is said yet.
-    pub(super) fn new(id: &str, shape: SeedShape) -> SeedLink {
+    #[must_use]
+    pub fn new(id: &str, shape: SeedShape) -> SeedLink {
         SeedLink {
             id: id.to_owned(),
             shape,

@@ -3,8 +3,8 @@
 //!
 //! `corten.config.early` and `corten.config.inline` hold configs, or parts of one, themselves; between them
 //! comes what the platform gives: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with
-//! a `config.yaml`), and on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number,
-//! with a `user-data`. Later ones are merged over earlier ones.
+//! a `config.yaml`), on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number,
+//! with a `user-data`, and on a cloud what its metadata service says (`corten_platform`). Later ones are merged over earlier ones.
 
 mod decode;
 mod patience;
@@ -22,7 +22,7 @@ use corten_network::seed::{Files, NAMES, Place};
 pub use patience::look;
 pub(crate) use url::get_with;
 pub use url::{Facts, shown};
-pub use volume::find as read_volume;
+pub use volume::{find as read_volume, read_files};
 
 /// No config is larger.
 const LARGEST: u64 = 8 << 20;
@@ -41,6 +41,8 @@ pub enum Source {
         /// In its root.
         file: &'static str,
     },
+    /// The platform of this name, which is followed for more than the config.
+    Platform(&'static str),
 }
 
 impl std::fmt::Display for Source {
@@ -50,6 +52,7 @@ impl std::fmt::Display for Source {
             Source::Volume { labels, file } => {
                 write!(f, "{file} on volume {}", labels.join(" or "))
             }
+            Source::Platform(name) => write!(f, "the platform {name}"),
         }
     }
 }
@@ -117,6 +120,8 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
     let volume = |labels, file| Some(Source::Volume { labels, file });
     match cmdline.ours(parameters::CONFIG) {
         Some("" | "none") => return Ok(None),
+        // So images for VMware have it; the platform is named beside it.
+        Some("guestinfo") if cmdline.platform() == "vmware" => {}
         Some("metal-iso") => return Ok(volume(&["metal-iso"], "config.yaml")),
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Ok(Some(Source::Url(url.to_owned())));
@@ -130,6 +135,9 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
             ));
         }
         None => {}
+    }
+    if let Some(platform) = corten_platform::find(cmdline.platform()) {
+        return Ok(Some(Source::Platform(platform.name)));
     }
     if cmdline.platform() != "nocloud" {
         return Ok(None);
@@ -204,6 +212,18 @@ mod tests {
                 "",
                 "user-data on volume cidata or CIDATA",
             ),
+            ("corten.platform=hcloud", "", "the platform hcloud"),
+            (
+                "talos.platform=vmware talos.config=guestinfo",
+                "",
+                "the platform vmware",
+            ),
+            (
+                "corten.platform=aws corten.config=http://10.0.0.1/c",
+                "",
+                "http://10.0.0.1/c",
+            ),
+            ("corten.platform=aws corten.config=none", "", "nobody"),
             (
                 "corten.platform=nocloud",
                 "ds=nocloud;h=a;s=http://10.0.0.1/n/",
@@ -219,6 +239,7 @@ mod tests {
         }
         for (cmdline, expected) in [
             ("corten.config=ftp://x", "corten.config=ftp://x"),
+            ("corten.config=guestinfo", "corten.config=guestinfo"),
             (
                 "corten.config=ftp://u:secret@x/c",
                 "corten.config=ftp://******@x/c",

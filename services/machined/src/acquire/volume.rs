@@ -17,14 +17,26 @@ pub fn find<const N: usize>(
     files: [&str; N],
     mount_point: &Path,
 ) -> Result<Option<[Option<Vec<u8>>; N]>, String> {
+    let found = read_files(labels, &files, mount_point)?;
+    Ok(found.and_then(|found| found.try_into().ok()))
+}
+
+/// The same for any number of files.
+///
+/// # Errors
+/// As [`find`].
+pub fn read_files(
+    labels: &[&str],
+    files: &[&str],
+    mount_point: &Path,
+) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
     for label in labels {
         if let Some(volume) = labelled::attach(label, mount_point)? {
-            let mut found = files.map(|_| None);
-            for (file, bytes) in files.iter().zip(&mut found) {
-                *bytes = read_file(&volume.path(file))
-                    .map_err(|error| format!("volume {label}: {file}: {error}"))?;
-            }
-            return Ok(Some(found));
+            let read = files.iter().map(|file| {
+                let bytes = read_file(&volume.path(file));
+                bytes.map_err(|error| format!("volume {label}: {file}: {error}"))
+            });
+            return read.collect::<Result<_, _>>().map(Some);
         }
     }
     Ok(None)

@@ -7,9 +7,7 @@ use corten_api::parameters;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 
-use corten_base::cmdline::Cmdline;
-use corten_base::sysfs;
-use corten_types::runtime::{BootId, KernelCmdline, PlatformMetadata, Version};
+use corten_types::runtime::{BootId, KernelCmdline, Version};
 
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
@@ -32,7 +30,6 @@ impl Controller for Facts {
         vec![
             Output::exclusive::<BootId>(),
             Output::exclusive::<KernelCmdline>(),
-            Output::exclusive::<PlatformMetadata>(),
             Output::exclusive::<Version>(),
         ]
     }
@@ -46,28 +43,10 @@ impl Controller for Facts {
         let boot_id = read(&self.root, "proc/sys/kernel/random/boot_id")?;
         context.put(Draft::new("boot-id", BootId { boot_id }))?;
         let cmdline = read(&self.root, "proc/cmdline")?;
-        let line = Cmdline::parse(&cmdline);
         // Readers see it, and a config may be in it.
         let cmdline = parameters::hide(&cmdline);
         context.put(Draft::new(KernelCmdline::ID, KernelCmdline { cmdline }))?;
-        context.put(Draft::new(PlatformMetadata::ID, self.platform(&line)))?;
         Ok(())
-    }
-}
-
-impl Facts {
-    fn platform(&self, cmdline: &Cmdline) -> PlatformMetadata {
-        let platform = cmdline.platform();
-        // Elsewhere the platform itself numbers its machines, and nobody asks it.
-        let instance_id = match platform {
-            "metal" => sysfs::read(&self.root.join("sys/class/dmi/id/product_uuid")),
-            _ => String::new(),
-        };
-        PlatformMetadata {
-            platform: platform.to_owned(),
-            hostname: cmdline.ours("hostname").unwrap_or_default().to_owned(),
-            instance_id,
-        }
     }
 }
 
@@ -91,7 +70,6 @@ mod tests {
         for (name, text) in [
             ("proc/sys/kernel/random/boot_id", "b-1\n"),
             ("proc/cmdline", cmdline),
-            ("sys/class/dmi/id/product_uuid", "4c4c4544-0050\n"),
         ] {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -111,10 +89,6 @@ mod tests {
         let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
         assert_eq!(cmdline.cmdline, "quiet talos.hostname=n1 console=ttyS0");
         assert_eq!(store.get_as::<BootId>("boot-id").unwrap().boot_id, "b-1");
-        let platform = store.get_as::<PlatformMetadata>(PlatformMetadata::ID);
-        let platform = platform.unwrap();
-        assert_eq!((&*platform.platform, &*platform.hostname), ("metal", "n1"));
-        assert_eq!(platform.instance_id, "4c4c4544-0050");
     }
 
     #[tokio::test]
@@ -123,14 +97,5 @@ mod tests {
         let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
         let expected = "quiet corten.config.inline=****** talos.config.early=****** x=1";
         assert_eq!(cmdline.cmdline, expected);
-    }
-
-    #[tokio::test]
-    async fn a_platforms_own_number_is_not_made_up() {
-        let store = shown("corten.platform=nocloud").await;
-        let platform = store.get_as::<PlatformMetadata>(PlatformMetadata::ID);
-        let platform = platform.unwrap();
-        assert_eq!(platform.platform, "nocloud");
-        assert!(platform.instance_id.is_empty() && platform.hostname.is_empty());
     }
 }

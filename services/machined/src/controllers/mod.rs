@@ -29,6 +29,7 @@ mod netlink;
 mod network;
 mod node_address;
 mod perf;
+mod platform;
 mod registries;
 mod secrets;
 mod security;
@@ -87,7 +88,7 @@ pub struct Sources {
     pub supervisor: Option<Supervisor>,
     /// What the network starts from, once it may.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
-    /// What a NoCloud seed says of it, once it is read.
+    /// What the platform says of it and of the machine, once it is read.
     pub seed: watch::Receiver<Option<Arc<Seed>>>,
     /// How far the volumes are.
     pub volumes: watch::Receiver<Progress>,
@@ -196,6 +197,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         proc: "/proc".into(),
     })?;
     runtime.add(devices::Devices)?;
+    runtime.add(platform::Platform {
+        root: "/".into(),
+        seed: sources.seed.clone(),
+    })?;
     let platform = network::layers::Platform {
         meta: sources.meta,
         seed: sources.seed,

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-
 use corten_types::network::{AddressStatus, NodeAddress};
+
+use super::platform::EXTERNAL;
 
 #[derive(Debug, Clone)]
 pub(super) struct NodeAddresses;
@@ -26,7 +27,11 @@ impl Controller for NodeAddresses {
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         loop {
             context.event().await;
-            let current = reachable(&context.list::<AddressStatus>()?);
+            let mut statuses = context.list::<AddressStatus>()?;
+            let current = reachable(&statuses);
+            // Others reach the node by those; the node itself has none of them.
+            statuses.retain(|status| status.link_name != EXTERNAL);
+            let own = reachable(&statuses);
             let before = |id| {
                 let found = context.get::<NodeAddress>(id)?;
                 Ok::<_, Failure>(
@@ -35,7 +40,7 @@ impl Controller for NodeAddresses {
                         .unwrap_or_default(),
                 )
             };
-            let default = choose(&before(NodeAddress::DEFAULT)?, &current);
+            let default = choose(&before(NodeAddress::DEFAULT)?, &own);
             let mut all = before(NodeAddress::ACCUMULATIVE)?;
             all.extend(
                 current
@@ -47,7 +52,7 @@ impl Controller for NodeAddresses {
             sort(&mut all);
             for (id, addresses) in [
                 (NodeAddress::DEFAULT, default),
-                (NodeAddress::ROUTED, routed(&current)),
+                (NodeAddress::ROUTED, routed(&own)),
                 (NodeAddress::CURRENT, current),
                 (NodeAddress::ACCUMULATIVE, all),
             ] {

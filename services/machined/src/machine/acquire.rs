@@ -24,9 +24,9 @@ const MOUNT_POINT: &str = "/run/config-source";
 const PARAMETERS: &str = "the kernel's parameters";
 
 impl Machine {
-    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, and a
-    /// volume is looked for for half a minute; meanwhile nobody else can give the node one. Without either, what
-    /// the parameters hold themselves may be a whole config; else an operator is asked next.
+    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, a platform
+    /// until it answers, and a volume is looked for for half a minute; meanwhile nobody else can give the node one.
+    /// Without any, what the parameters hold themselves may be a whole config; else an operator is asked next.
     ///
     /// # Errors
     /// Those of the volumes' directories.
@@ -65,6 +65,19 @@ impl Machine {
                     }
                     Err(why) => {
                         self.refuse(&format!("{shown} is not used: {why}"));
+                        None
+                    }
+                }
+            }
+            Some(source @ Source::Platform(_)) => {
+                let shown = source.to_string();
+                match self.config_of_platform().await {
+                    Some(bytes) => self.usable(&sources, Some(&bytes), &shown),
+                    None if sources.hold_some() => self.usable(&sources, None, PARAMETERS),
+                    None => {
+                        console::warn(&format!(
+                            "no config: {shown} has no user data for this machine"
+                        ));
                         None
                     }
                 }

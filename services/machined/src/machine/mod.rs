@@ -11,6 +11,7 @@ mod loading;
 mod lock;
 mod overlay;
 mod owner;
+mod platform;
 mod runtime;
 mod seed;
 mod standing;
@@ -92,8 +93,10 @@ struct Machine {
     network: Network,
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
-    /// What a NoCloud seed says of the network, once it is read.
+    /// What a NoCloud seed or the platform says of the network, once it is read.
     seed: watch::Sender<Option<Arc<Seed>>>,
+    /// What the platform says, once it has answered.
+    instance: watch::Sender<Option<Arc<corten_platform::Instance>>>,
     machine_id: Mutex<String>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
@@ -137,6 +140,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         network,
         setup: watch::Sender::new(None),
         seed: watch::Sender::new(None),
+        instance: watch::Sender::new(None),
         machine_id: Mutex::new(String::new()),
         awaits_config: AtomicBool::new(false),
         restarts,
@@ -259,6 +263,8 @@ impl Machine {
         tokio::spawn(self.clone().load_extensions());
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_seed()));
+        let machine = self.clone();
+        tokio::spawn(again(move || machine.clone().follow_platform()));
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_late_disks()));
         let machine = self.clone();

@@ -23,7 +23,7 @@ impl Controller for Addresses {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<AddressStatus>()]
+        vec![Output::shared::<AddressStatus>()]
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {

@@ -67,11 +67,10 @@ impl Platform {
                     Err(complaint) => (Specs::default(), vec![complaint.clone()]),
                 }
             }
-            "nocloud" => match &*self.seed.borrow_and_update() {
+            _ => match &*self.seed.borrow_and_update() {
                 Some(seed) => platform_layer::of_seed(seed, present),
                 None => Default::default(),
             },
-            _ => Default::default(),
         }
     }
 }

@@ -1,0 +1,74 @@
+//! The I/O port by which a guest of VMware speaks to its hypervisor.
+
+use std::io;
+
+/// Hands registers (`eax`, `ebx`, `ecx`, `edx`, `esi`, `edi`) to the hypervisor, and returns them as it leaves them.
+/// `eax` and the low half of `edx` are set here.
+///
+/// # Errors
+/// The machine is not one of VMware's. On another one the instruction would end the program.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "an instruction that the language does not have")]
+pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
+    const MAGIC: u32 = 0x564d_5868;
+    const PORT: u32 = 0x5658;
+    if !is_guest() {
+        return Err(io::Error::other("this machine is not one of VMware's"));
+    }
+    let [_, ebx, mut ecx, edx, mut esi, mut edi] = registers;
+    let (mut eax, mut edx) = (MAGIC, edx & 0xffff_0000 | PORT);
+    let mut rbx = u64::from(ebx);
+    // SAFETY: the hypervisor is VMware's, which takes this port from user space, and changes nothing but these
+    // registers. `rbx` is the compiler's own, and is put back.
+    unsafe {
+        std::arch::asm!(
+            "xchg {rbx}, rbx",
+            "in eax, dx",
+            "xchg {rbx}, rbx",
+            rbx = inout(reg) rbx,
+            inout("eax") eax,
+            inout("ecx") ecx,
+            inout("edx") edx,
+            inout("esi") esi,
+            inout("edi") edi,
+            options(nostack),
+        );
+    }
+    let ebx = u32::try_from(rbx & 0xffff_ffff).unwrap_or_default();
+    Ok([eax, ebx, ecx, edx, esi, edi])
+}
+
+/// Hands registers to the hypervisor.
+///
+/// # Errors
+/// Always: VMware has another way on this architecture, which is not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn call(_: [u32; 6]) -> io::Result<[u32; 6]> {
+    Err(io::Error::other(
+        "properties of VMware's guests are not read on this architecture",
+    ))
+}
+
+/// Whether the processor says that VMware's hypervisor runs it.
+#[cfg(target_arch = "x86_64")]
+fn is_guest() -> bool {
+    use std::arch::x86_64::__cpuid;
+
+    const HYPERVISOR_PRESENT: u32 = 1 << 31;
+    if __cpuid(1).ecx & HYPERVISOR_PRESENT == 0 {
+        return false;
+    }
+    let leaf = __cpuid(0x4000_0000);
+    let words = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes);
+    words.as_flattened() == b"VMwareVMware"
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_machine_of_another_kind_is_told_and_lives() {
+        // The machines that build this are not VMware's.
+        let refused = super::call([0; 6]).unwrap_err();
+        assert!(refused.to_string().contains("VMware"), "{refused}");
+    }
+}

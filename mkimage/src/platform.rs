@@ -1,0 +1,178 @@
+//! The platforms an image can be for: what each takes, and which kernel parameters it wants. A line each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::arch::Arch;
+use crate::profile::Output;
+
+/// What is known of a platform.
+#[derive(Debug)]
+struct Row {
+    /// As in `corten.platform`.
+    name: &'static str,
+    /// The format that it takes.
+    output: Output,
+    /// The serial port that it shows, where that is not the first one of a PC.
+    console: Option<&'static str>,
+    /// Other kernel parameters.
+    arguments: &'static [&'static str],
+}
+
+const fn row(name: &'static str, output: Output) -> Row {
+    Row {
+        name,
+        output,
+        console: None,
+        arguments: &[],
+    }
+}
+
+static ROWS: &[Row] = &[
+    row("akamai", Output::Raw),
+    row("alibabacloud", Output::Qcow2),
+    Row {
+        // A volume that is slow for a while is no broken one (Amazon: "NVMe I/O operation timeout").
+        arguments: &["nvme_core.io_timeout=4294967295"],
+        ..row("aws", Output::Raw)
+    },
+    row("azure", Output::Vhd),
+    row("cloudstack", Output::Qcow2),
+    row("digital-ocean", Output::Qcow2),
+    Row {
+        console: Some("ttyS1,115200n8"),
+        ..row("equinixMetal", Output::Pxe)
+    },
+    row("exoscale", Output::Qcow2),
+    row("gcp", Output::Gcp),
+    row("hcloud", Output::Raw),
+    row("metal", Output::Raw),
+    row("nocloud", Output::Qcow2),
+    row("opennebula", Output::Qcow2),
+    row("openstack", Output::Qcow2),
+    row("oracle", Output::Qcow2),
+    row("scaleway", Output::Qcow2),
+    row("upcloud", Output::Raw),
+    row("vmware", Output::Ova),
+    row("vultr", Output::Raw),
+];
+
+/// A platform an image is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Platform(&'static str);
+
+impl Platform {
+    /// What an image is for that nobody says anything of.
+    pub const METAL: Self = Self("metal");
+
+    fn row(self) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.name == self.0)
+    }
+
+    /// The name in `corten.platform`, in flags and profiles.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// The format that it takes; a disk for VMware where no machine description is made.
+    pub fn output(self, arch: Arch) -> Output {
+        match self.row().map_or(Output::Raw, |row| row.output) {
+            Output::Ova if arch.names().vmware_guest.is_none() => Output::Vmdk,
+            output => output,
+        }
+    }
+
+    /// Its kernel parameters. The last console is the one `/dev/console` means.
+    pub fn arguments(self, arch: Arch) -> Vec<String> {
+        let row = self.row();
+        let console = row.and_then(|row| row.console);
+        let console = console.filter(|_| arch == Arch::X86_64);
+        let console = console.unwrap_or(arch.names().console);
+        let own = row.map_or(&[] as &[&str], |row| row.arguments);
+        let mut arguments = vec![
+            "console=tty0".to_owned(),
+            format!("console={console}"),
+            format!("corten.platform={}", self.0),
+        ];
+        arguments.extend(own.iter().map(|one| (*one).to_owned()));
+        arguments
+    }
+}
+
+impl FromStr for Platform {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = ROWS.iter().find(|row| row.name == text);
+        found.map(|row| Self(row.name)).ok_or_else(|| {
+            let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+            format!("no such platform; known are {}", known.join(", "))
+        })
+    }
+}
+
+impl TryFrom<String> for Platform {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Platform> for String {
+    fn from(platform: Platform) -> String {
+        platform.0.to_owned()
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_platform_that_a_node_asks_has_an_image() {
+        for platform in corten_platform::PLATFORMS {
+            // The name that equinixMetal had before.
+            if platform.name != "packet" {
+                platform.name.parse::<Platform>().unwrap();
+            }
+        }
+        let error = "cloud9".parse::<Platform>().unwrap_err();
+        assert!(
+            error.contains("known are akamai, alibabacloud, aws"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_platform_has_its_format_and_parameters() {
+        let of = |name: &str| name.parse::<Platform>().unwrap();
+        assert_eq!(of("azure").output(Arch::X86_64), Output::Vhd);
+        assert_eq!(of("vmware").output(Arch::X86_64), Output::Ova);
+        assert_eq!(of("vmware").output(Arch::Arm64), Output::Vmdk);
+        assert_eq!(
+            of("aws").arguments(Arch::Arm64),
+            [
+                "console=tty0",
+                "console=ttyAMA0,115200n8",
+                "corten.platform=aws",
+                "nvme_core.io_timeout=4294967295"
+            ]
+        );
+        let metal = of("equinixMetal").arguments(Arch::X86_64);
+        assert_eq!(metal[1], "console=ttyS1,115200n8");
+        assert_eq!(
+            of("equinixMetal").arguments(Arch::Arm64)[1],
+            "console=ttyAMA0,115200n8"
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! JSON of a metadata service: a field that is wrong is noted with its path, and left out.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use corten_config::values::{Cidr, Mac};
+use serde_json::Value;
+
+use crate::documents::{Given, is_line};
+use crate::links;
+
+/// Of a list no more is read.
+const MOST: usize = 64;
+
+/// A value, and where it stands.
+#[derive(Debug)]
+pub(crate) struct Json<'a> {
+    given: &'a Given<'a>,
+    place: &'a str,
+    path: String,
+    value: Cow<'a, Value>,
+}
+
+impl<'a> Json<'a> {
+    pub(crate) fn new(given: &'a Given<'a>, place: &'a str, value: Value) -> Json<'a> {
+        Json {
+            given,
+            place,
+            path: String::new(),
+            value: Cow::Owned(value),
+        }
+    }
+
+    fn within<'b>(&'b self, step: impl Display, value: &'b Value) -> Json<'b>
+    where
+        'a: 'b,
+    {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Json {
+            given: self.given,
+            place: self.place,
+            path: format!("{}{dot}{step}", self.path),
+            value: Cow::Borrowed(value),
+        }
+    }
+
+    pub(crate) fn wrong(&self, what: &str) {
+        let path = if self.path.is_empty() {
+            "the document"
+        } else {
+            &self.path
+        };
+        self.given.note(self.place, &format!("{path} {what}"));
+    }
+
+    /// A field; null when it is absent.
+    pub(crate) fn get(&self, name: &str) -> Json<'_> {
+        if !matches!(&*self.value, Value::Object(_) | Value::Null) {
+            self.wrong("must be a map of fields");
+        }
+        self.within(name, self.value.get(name).unwrap_or(&Value::Null))
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// The entries of a list; none when it is absent.
+    pub(crate) fn list(&self, name: &str) -> Vec<Json<'_>> {
+        let field = self.get(name);
+        match self.value.get(name) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(entries)) => {
+                if entries.len() > MOST {
+                    field.wrong(&format!("must have at most {MOST} entries"));
+                }
+                let entries = entries.iter().take(MOST).enumerate();
+                entries
+                    .map(|(at, entry)| self.within(format_args!("{name}[{at}]"), entry))
+                    .collect()
+            }
+            Some(_) => {
+                field.wrong("must be a list");
+                Vec::new()
+            }
+        }
+    }
+
+    /// The entries of a document that is a list.
+    pub(crate) fn entries(&self) -> Vec<Json<'_>> {
+        match &*self.value {
+            Value::Null => Vec::new(),
+            Value::Array(entries) => {
+                let entries = entries.iter().take(MOST).enumerate();
+                entries
+                    .map(|(at, entry)| self.within(format_args!("[{at}]"), entry))
+                    .collect()
+            }
+            _ => {
+                self.wrong("must be a list");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Names and texts of a map; others are left out.
+    pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
+        let field = self.get(name);
+        let Some(map) = field.value.as_object() else {
+            if !field.is_absent() {
+                field.wrong("must be a map of texts");
+            }
+            return Vec::new();
+        };
+        let pairs = map.iter().take(MOST).filter(|(key, _)| is_line(key));
+        pairs
+            .map(|(key, value)| (key.clone(), field.within(key, value).as_text()))
+            .collect()
+    }
+
+    pub(crate) fn as_text(&self) -> String {
+        match &*self.value {
+            Value::Null => String::new(),
+            Value::String(text) if is_line(text.trim()) => text.trim().to_owned(),
+            Value::Number(number) => number.to_string(),
+            _ => {
+                self.wrong("must be one short line of text");
+                String::new()
+            }
+        }
+    }
+
+    /// A text or a number; empty when it is absent.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.get(name).as_text()
+    }
+
+    /// The texts of a list.
+    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
+        let texts = self.list(name).into_iter().map(|entry| entry.as_text());
+        texts.filter(|text| !text.is_empty()).collect()
+    }
+
+    /// Tags that have no values.
+    pub(crate) fn tags(&self, name: &str) -> BTreeMap<String, String> {
+        let tags = self.texts(name).into_iter();
+        tags.map(|tag| (tag, String::new())).collect()
+    }
+
+    /// A truth, also as a text; false when it is absent.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        let field = self.get(name);
+        match &*field.value {
+            Value::Null => false,
+            Value::Bool(truth) => *truth,
+            Value::String(text) => text.eq_ignore_ascii_case("true"),
+            _ => {
+                field.wrong("must be true or false");
+                false
+            }
+        }
+    }
+
+    fn read<T>(&self, what: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = self.as_text();
+        if text.is_empty() {
+            return None;
+        }
+        let found = parse(&text);
+        if found.is_none() {
+            self.wrong(&format!("must be {what}"));
+        }
+        found
+    }
+
+    /// A number, also as a text.
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name).read("a number", |text| text.parse().ok())
+    }
+
+    /// The largest packet of a link.
+    pub(crate) fn mtu(&self, name: &str) -> Option<u32> {
+        self.get(name).read("a number from 576 to 65535", |text| {
+            let mtu: u32 = text.parse().ok()?;
+            (576..=65535).contains(&mtu).then_some(mtu)
+        })
+    }
+
+    /// An address.
+    pub(crate) fn address(&self, name: &str) -> Option<IpAddr> {
+        self.get(name).as_address()
+    }
+
+    pub(crate) fn as_address(&self) -> Option<IpAddr> {
+        self.read("an IP address", |text| text.parse().ok())
+    }
+
+    /// The addresses of a list.
+    pub(crate) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        let entries = self.list(name);
+        entries.iter().filter_map(Json::as_address).collect()
+    }
+
+    /// An address with its network.
+    pub(crate) fn cidr(&self, name: &str) -> Option<Cidr> {
+        self.get(name).as_cidr()
+    }
+
+    /// An address with or without its network.
+    pub(crate) fn as_masked(&self) -> Option<Cidr> {
+        self.read("an address with or without a prefix", |text| {
+            links::masked(text, "")
+        })
+    }
+
+    pub(crate) fn as_cidr(&self) -> Option<Cidr> {
+        self.read("an address with a prefix", Cidr::parse)
+    }
+
+    /// An address, and the mask of its network in another field: `255.255.255.0`, or how many bits it has. Without
+    /// one: that machine alone.
+    pub(crate) fn masked(&self, address: &str, mask: &str) -> Option<Cidr> {
+        let field = self.get(address);
+        let text = field.as_text();
+        if text.is_empty() {
+            return None;
+        }
+        let found = links::masked(&text, &self.text(mask));
+        if found.is_none() {
+            field.wrong(&format!("and {mask} must be an address and its mask"));
+        }
+        found
+    }
+
+    /// The hardware address of a card.
+    pub(crate) fn mac(&self, name: &str) -> Option<Mac> {
+        self.get(name).read("a hardware address", links::mac)
+    }
+}

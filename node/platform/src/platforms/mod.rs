@@ -1,0 +1,50 @@
+//! The platforms: a file and a line each.
+
+mod akamai;
+mod alibabacloud;
+mod aws;
+mod azure;
+mod cloudstack;
+mod digital_ocean;
+mod equinix;
+mod exoscale;
+mod gcp;
+mod hcloud;
+mod opennebula;
+mod openstack;
+mod oracle;
+mod scaleway;
+mod upcloud;
+mod vmware;
+mod vultr;
+
+use crate::request::Platform;
+
+/// Every platform that can be asked, in the order of their names.
+pub const PLATFORMS: &[&Platform] = &[
+    &akamai::PLATFORM,
+    &alibabacloud::PLATFORM,
+    &aws::PLATFORM,
+    &azure::PLATFORM,
+    &cloudstack::PLATFORM,
+    &digital_ocean::PLATFORM,
+    &equinix::PLATFORM,
+    &equinix::PACKET,
+    &exoscale::PLATFORM,
+    &gcp::PLATFORM,
+    &hcloud::PLATFORM,
+    &opennebula::PLATFORM,
+    &openstack::PLATFORM,
+    &oracle::PLATFORM,
+    &scaleway::PLATFORM,
+    &upcloud::PLATFORM,
+    &vmware::PLATFORM,
+    &vultr::PLATFORM,
+];
+
+/// The platform of this name, as `corten.platform` has it.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Platform> {
+    let mut platforms = PLATFORMS.iter().copied();
+    platforms.find(|platform| platform.name == name)
+}

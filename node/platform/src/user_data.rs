@@ -1,0 +1,182 @@
+//! A machine config as a cloud hands it on: packed, encoded, or one part among others.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::MultiGzDecoder;
+
+use crate::mime;
+
+/// No config is larger, once it is unpacked.
+const LARGEST: u64 = 8 << 20;
+/// Wrappings around each other; a tool adds one, a cloud another.
+const DEEPEST: usize = 4;
+
+/// The config; `None`: there is nothing.
+///
+/// # Errors
+/// The text says why it cannot be one, and the remedy. It has nothing of the data.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    checked(unwrap(bytes)?)
+}
+
+/// What is in the wrappings.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn unwrap(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..DEEPEST {
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            bytes = unpack(&bytes)?;
+        } else if let Some(part) = mime::config_part(&bytes)? {
+            bytes = part;
+        } else if let Some(plain) = plain_of_base64(&bytes) {
+            bytes = plain;
+        } else {
+            return Ok(bytes);
+        }
+    }
+    Err(format!(
+        "is wrapped more than {DEEPEST} times: give the config itself"
+    ))
+}
+
+fn checked(bytes: Vec<u8>) -> Result<Option<Vec<u8>>, String> {
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return Err("is no text: give the machine config as YAML".to_owned());
+    };
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let foreign = [
+        ("#cloud-config", "cloud-init"),
+        ("#!", "a shell"),
+        ("#include", "cloud-init"),
+        ("#cloud-boothook", "cloud-init"),
+    ];
+    if let Some((_, whose)) = foreign.iter().find(|(first, _)| text.starts_with(first)) {
+        return Err(format!("is for {whose}: give the machine config instead"));
+    }
+    Ok(Some(bytes))
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut all = Vec::new();
+    MultiGzDecoder::new(bytes)
+        .take(LARGEST + 1)
+        .read_to_end(&mut all)
+        .map_err(|error| format!("is broken gzip ({error})"))?;
+    if all.len() as u64 > LARGEST {
+        return Err(format!("is larger than {} MiB unpacked", LARGEST >> 20));
+    }
+    Ok(all)
+}
+
+/// What a text of base64 holds. A machine config has colons, and is none.
+fn plain_of_base64(bytes: &[u8]) -> Option<Vec<u8>> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    let mut letters = bytes.to_vec();
+    letters.retain(|byte| !byte.is_ascii_whitespace());
+    if letters.is_empty() || !letters.iter().all(|byte| is_letter(*byte)) {
+        return None;
+    }
+    STANDARD.decode(letters).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::{any, proptest};
+
+    use super::*;
+
+    const CONFIG: &[u8] = b"machine: {}\n";
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn message(kind: &str, encoding: &str, body: &str) -> String {
+        format!(
+            "Content-Type: multipart/mixed;\n boundary=\"==b==\"\nMIME-Version: 1.0\n\nfor others\n--==b==\n\
+             Content-Type: text/cloud-config\n\n#cloud-config\n--==b==\nContent-Type: {kind}; charset=\"utf-8\"\n\
+             Content-Transfer-Encoding: {encoding}\n\n{body}\n--==b==--\nbehind\n"
+        )
+    }
+
+    #[test]
+    fn every_wrapping_is_taken_off() {
+        let base64 = STANDARD.encode(CONFIG);
+        for wrapped in [
+            CONFIG.to_vec(),
+            packed(CONFIG),
+            base64.clone().into_bytes(),
+            format!("{}\n{}\n", &base64[..8], &base64[8..]).into_bytes(),
+            STANDARD.encode(packed(CONFIG)).into_bytes(),
+            packed(base64.as_bytes()),
+            message("application/yaml", "base64", &base64).into_bytes(),
+            message("text/plain", "7bit", "machine: {}").into_bytes(),
+            packed(message("text/x-yaml", "8bit", "machine: {}").as_bytes()),
+            b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\n\r\nmachine: {}\n".to_vec(),
+        ] {
+            assert_eq!(decode(&wrapped), Ok(Some(CONFIG.to_vec())), "{wrapped:?}");
+        }
+        assert_eq!(decode(b" \n"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_config_is_told_with_the_remedy() {
+        let mut cut = packed(CONFIG);
+        cut.truncate(12);
+        let mut deep = CONFIG.to_vec();
+        for _ in 0..5 {
+            deep = packed(&deep);
+        }
+        for (bytes, expected) in [
+            (b"#cloud-config\nusers: []".to_vec(), "is for cloud-init"),
+            (b"#!/bin/sh\n".to_vec(), "is for a shell"),
+            (cut, "is broken gzip"),
+            (deep, "is wrapped more than 4 times"),
+            (
+                packed(&vec![b'\n'; 9 << 20]),
+                "is larger than 8 MiB unpacked",
+            ),
+            (vec![0xff, 0xfe, b':'], "is no text"),
+            (
+                message("text/x-shellscript", "7bit", "x").into_bytes(),
+                "is a MIME message without a machine config",
+            ),
+            (
+                message("text/plain", "quoted-printable", "x").into_bytes(),
+                "has a part that is encoded neither",
+            ),
+            (
+                message("text/plain", "base64", "%").into_bytes(),
+                "has a part that is no base64",
+            ),
+            (
+                b"Content-Type: multipart/mixed\n\n--x\n".to_vec(),
+                "is a MIME message without a boundary",
+            ),
+        ] {
+            let why = decode(&bytes).unwrap_err();
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_user_data_get_an_answer(bytes in any::<Vec<u8>>(), body in "\\PC{0,64}") {
+            let _ = decode(&bytes);
+            let _ = decode(&[b"Content-Type: multipart/mixed; boundary=a\n\n".as_slice(), &bytes].concat());
+            let _ = decode(message("text/plain", "base64", &body).as_bytes());
+            let _ = decode(&[[0x1f, 0x8b].as_slice(), &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Follows what a cloud says of the machine, from its metadata service or a volume beside the machine.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use corten_base::console;
+use corten_base::trusted_roots::AUTHORITIES;
+use corten_network::seed::Seed;
+use corten_platform::{Card, Client, Local, News, Pace, follow};
+use tokio::time::timeout;
+
+use super::{ADDRESS_PATIENCE, Machine};
+use crate::acquire;
+
+/// Where a platform's volume is looked into.
+const MOUNT_POINT: &str = "/run/platform-source";
+const NETWORK_CARDS: &str = "/sys/class/net";
+
+impl Machine {
+    /// Asks the platform that the kernel's parameters name, for as long as the node runs; one that asks nobody is
+    /// left alone.
+    pub(super) async fn follow_platform(self: Arc<Machine>) {
+        let Some(platform) = corten_platform::find(self.cmdline.platform()) else {
+            return;
+        };
+        let mut setup = self.setup.subscribe();
+        if setup.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        if platform.volume.is_some() {
+            self.supervisor.up("udevd").await;
+        }
+        if !platform.bases.is_empty() {
+            let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
+        }
+        let name = platform.name;
+        console::say(&format!(
+            "asking the platform {name} for what it says of this machine"
+        ));
+        let tell = |news| match news {
+            News::Waiting(what) => {
+                console::say(&format!("waiting for the platform {name}: {what}"))
+            }
+            News::Wrong(what) => console::warn(&format!("platform {name}: {what}")),
+            News::Said(instance) => {
+                self.seed
+                    .send_replace(Some(Arc::new(Seed::from((*instance).clone()))));
+                self.instance.send_replace(Some(Arc::new(*instance)));
+            }
+        };
+        let client = Client::new(&fs::read(AUTHORITIES).unwrap_or_default());
+        if platform.wants_report {
+            tokio::spawn(self.clone().report_ready(client.clone()));
+        }
+        follow(
+            platform,
+            client,
+            Arc::new(ThisMachine),
+            Pace::default(),
+            cards,
+            tell,
+        )
+        .await;
+    }
+
+    /// Tells the platform that the machine runs, once somebody can call the node.
+    async fn report_ready(self: Arc<Machine>, client: Client) {
+        self.supervisor.up("apid").await;
+        let tell = |what| {
+            console::say(&format!(
+                "telling the platform that the machine runs: {what}"
+            ))
+        };
+        corten_platform::report_ready(client, Pace::default(), tell).await;
+    }
+
+    /// The config that the platform gives, once it has answered; `None`: it gives none.
+    pub(super) async fn config_of_platform(&self) -> Option<Vec<u8>> {
+        let mut instance = self.instance.subscribe();
+        let said = instance.wait_for(Option::is_some).await.ok()?;
+        said.as_ref()?.config.clone()
+    }
+}
+
+/// The machine the node runs on.
+struct ThisMachine;
+
+impl Local for ThisMachine {
+    fn volume(
+        &self,
+        labels: &[&str],
+        files: &[&str],
+    ) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
+        acquire::read_files(labels, files, Path::new(MOUNT_POINT))
+    }
+
+    fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
+        corten_platform::guestinfo(&mut corten_sys::vmware::call, key)
+    }
+}
+
+/// The machine's cards, by their names.
+fn cards() -> Vec<Card> {
+    cards_of(Path::new(NETWORK_CARDS))
+}
+
+fn cards_of(class: &Path) -> Vec<Card> {
+    let entries = fs::read_dir(class).into_iter().flatten().flatten();
+    let links = entries.map(|entry| entry.path());
+    let mut cards: Vec<Card> = links
+        .filter(|link| link.join("device").exists())
+        .filter_map(|link| {
+            let name = link.file_name()?.to_str()?.to_owned();
+            let mac = acquire::word(link.join("address"));
+            let mut bytes = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
+            let mut mac = [0; 6];
+            for byte in &mut mac {
+                *byte = bytes.next()?.ok()?;
+            }
+            bytes.next().is_none().then_some(Card { name, mac })
+        })
+        .collect();
+    cards.sort_by(|one, other| one.name.cmp(&other.name));
+    cards
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_are_links_of_devices_with_an_ethernet_address() {
+        let class = tempfile::tempdir().unwrap();
+        for (name, address, is_device) in [
+            ("eth1", "52:54:00:00:00:02\n", true),
+            ("eth0", "52:54:00:00:00:01\n", true),
+            ("lo", "00:00:00:00:00:00\n", false),
+            ("ib0", "80:00:02:08:fe:80:00:00:00:00:00:00:00:02\n", true),
+            ("wwan0", "\n", true),
+        ] {
+            let link = class.path().join(name);
+            fs::create_dir(&link).unwrap();
+            fs::write(link.join("address"), address).unwrap();
+            if is_device {
+                fs::create_dir(link.join("device")).unwrap();
+            }
+        }
+        let cards = cards_of(class.path());
+        let found: Vec<(&str, u8)> = cards
+            .iter()
+            .map(|card| (&*card.name, card.mac[5]))
+            .collect();
+        assert_eq!(found, [("eth0", 1), ("eth1", 2)]);
+    }
+}
