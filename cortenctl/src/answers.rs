@@ -155,11 +155,12 @@ where
         answers.good.append(&mut through.good);
         for (node, why) in through.failed {
             let is_refused = why.contains(NOT_FORWARDED) && asked.contains(&&*node);
-            match if is_refused {
+            let direct = if is_refused {
                 session.directly(&node).await
             } else {
                 None
-            } {
+            };
+            match direct {
                 Some(direct) => match ask(&direct).await {
                     Ok(reply) => answers.add(reply.messages(), &node, &[]),
                     Err(status) => answers
