@@ -40,7 +40,7 @@ impl KernelLog {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn next_record(&mut self) -> io::Result<Option<&[u8]>> {
         self.0.get_mut().next_record()
     }
 

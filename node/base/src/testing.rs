@@ -1,4 +1,8 @@
 //! Namespaces of the network and of mounts for tests on the real kernel.
+#![cfg_attr(
+    not(test),
+    expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failing step is a failing test")
+)]
 
 use std::fs::File;
 use std::io::Write as _;
@@ -129,6 +133,7 @@ pub struct Neighbour(pub File);
 
 impl Neighbour {
     /// A network namespace of its own.
+    #[expect(clippy::new_without_default, reason = "it makes a namespace")]
     pub fn new() -> Neighbour {
         let namespace = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();

@@ -25,7 +25,7 @@ pub async fn watch(log: &mut KernelLog, told: impl Fn(Vec<Kill>)) -> io::Result<
     loop {
         let booted = booted();
         let mut kills = Vec::new();
-        while let Some(record) = log.next()? {
+        while let Some(record) = log.next_record()? {
             if let Some(kill) = kill(record, booted) {
                 kills.push(kill);
                 let older = kills.len().saturating_sub(MOST);

@@ -56,7 +56,7 @@ async fn pump(
 ) -> io::Result<()> {
     let booted = booted();
     loop {
-        while let Some(record) = log.next()? {
+        while let Some(record) = log.next_record()? {
             let Some(bytes) = kmsg::line(record, booted) else {
                 continue;
             };
