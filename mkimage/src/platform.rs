@@ -9,7 +9,7 @@ use crate::arch::Arch;
 use crate::profile::Output;
 
 /// What is known of a platform.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Row {
     /// As in `corten.platform`.
     name: &'static str,
@@ -62,24 +62,20 @@ static ROWS: &[Row] = &[
 /// A platform an image is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Platform(&'static str);
+pub struct Platform(&'static Row);
 
 impl Platform {
     /// What an image is for that nobody says anything of.
-    pub const METAL: Self = Self("metal");
-
-    fn row(self) -> Option<&'static Row> {
-        ROWS.iter().find(|row| row.name == self.0)
-    }
+    pub const METAL: Self = Self(&row("metal", Output::Raw));
 
     /// The name in `corten.platform`, in flags and profiles.
     pub fn name(self) -> &'static str {
-        self.0
+        self.0.name
     }
 
     /// The format that it takes; a disk for VMware where no machine description is made.
     pub fn output(self, arch: Arch) -> Output {
-        match self.row().map_or(Output::Raw, |row| row.output) {
+        match self.0.output {
             Output::Ova if arch.names().vmware_guest.is_none() => Output::Vmdk,
             output => output,
         }
@@ -87,17 +83,14 @@ impl Platform {
 
     /// Its kernel parameters. The last console is the one `/dev/console` means.
     pub fn arguments(self, arch: Arch) -> Vec<String> {
-        let row = self.row();
-        let console = row.and_then(|row| row.console);
-        let console = console.filter(|_| arch == Arch::X86_64);
+        let console = self.0.console.filter(|_| arch == Arch::X86_64);
         let console = console.unwrap_or(arch.names().console);
-        let own = row.map_or(&[] as &[&str], |row| row.arguments);
         let mut arguments = vec![
             "console=tty0".to_owned(),
             format!("console={console}"),
-            format!("corten.platform={}", self.0),
+            format!("corten.platform={}", self.0.name),
         ];
-        arguments.extend(own.iter().map(|one| (*one).to_owned()));
+        arguments.extend(self.0.arguments.iter().map(|one| (*one).to_owned()));
         arguments
     }
 }
@@ -107,7 +100,7 @@ impl FromStr for Platform {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = ROWS.iter().find(|row| row.name == text);
-        found.map(|row| Self(row.name)).ok_or_else(|| {
+        found.map(Self).ok_or_else(|| {
             let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
             format!("no such platform; known are {}", known.join(", "))
         })
@@ -124,13 +117,13 @@ impl TryFrom<String> for Platform {
 
 impl From<Platform> for String {
     fn from(platform: Platform) -> String {
-        platform.0.to_owned()
+        platform.name().to_owned()
     }
 }
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.name())
     }
 }
 
