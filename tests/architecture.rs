@@ -66,6 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-base",
             "corten-config",
+            "corten-platform",
             "corten-corpus",
             "corten-resources",
             "corten-sys",

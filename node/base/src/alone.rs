@@ -1,8 +1,5 @@
 //! Tests that change what a process has only once: its children, its limits, its standard error, its panic hook.
-#![cfg_attr(
-    not(test),
-    expect(clippy::unwrap_used, reason = "a failing step is a failing test")
-)]
+#![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::io::Write as _;
 use std::process::Command;

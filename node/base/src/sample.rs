@@ -1,8 +1,9 @@
 //! For tests: machine configs, a worker's, which needs the fewest fields, with what a test is about; and waiting
 //! for what controllers show.
-#![cfg_attr(
-    not(test),
-    expect(clippy::unwrap_used, clippy::panic, reason = "a failing step is a failing test")
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
 )]
 
 use std::time::Duration;

@@ -1,7 +1,9 @@
 //! Namespaces of the network and of mounts for tests on the real kernel.
-#![cfg_attr(
-    not(test),
-    expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failing step is a failing test")
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failing step is a failing test"
 )]
 
 use std::fs::File;

@@ -230,7 +230,7 @@ fn of_device(path: &Path) -> io::Result<Sample> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A server that first sends what is not an answer; with a kiss, the answer is that (RFC 5905, section 7.4).

@@ -226,4 +226,4 @@ async fn question(session: &mut Session, server: SocketAddr) -> Result<Sample, A
 
 #[cfg(test)]
 #[path = "protected_tests.rs"]
-pub mod tests;
+pub(crate) mod tests;

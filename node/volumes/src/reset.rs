@@ -191,7 +191,7 @@ mod tests {
             left.into_iter().collect::<Vec<_>>(),
             [(other, b"value".to_vec())]
         );
-        std::fs::write(disk.path(), b"what is no META").unwrap();
+        fs::write(disk.path(), b"what is no META").unwrap();
         forget_owner(disk.path()).unwrap();
     }
 }

@@ -245,6 +245,7 @@ async fn append(
 }
 
 #[cfg(any(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 impl Queue {
     /// The next line, and whose it is.
     pub async fn next_line(&mut self) -> (String, String) {

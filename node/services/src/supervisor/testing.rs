@@ -1,7 +1,8 @@
 //! For tests: a supervisor whose containers are run by a fake that plays containerd.
-#![cfg_attr(
-    not(test),
-    expect(clippy::unwrap_used, clippy::panic, reason = "a failing step is a failing test")
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
 )]
 
 use std::collections::HashMap;
