@@ -44,7 +44,6 @@ use crate::controllers::{self, Sources};
 use crate::events::Events;
 use crate::finish::Ending;
 use crate::mount_table;
-use crate::network::seed::Seed;
 use crate::network::{Network, Setup};
 use crate::node::{Action, Node, Stage};
 use crate::panics::again;
@@ -92,10 +91,7 @@ struct Machine {
     network: Network,
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
-    /// What a NoCloud seed or the platform says of the network, once it is read.
-    seed: watch::Sender<Option<Arc<Seed>>>,
-    /// What the platform says, once it has answered.
-    instance: watch::Sender<Option<Arc<corten_platform::Instance>>>,
+    platform: platform::Heard,
     machine_id: Mutex<String>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
@@ -137,8 +133,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         uevents: Uevents::listen(),
         network,
         setup: watch::Sender::new(None),
-        seed: watch::Sender::new(None),
-        instance: watch::Sender::new(None),
+        platform: platform::Heard::default(),
         machine_id: Mutex::new(String::new()),
         awaits_config: AtomicBool::new(false),
         restarts,
@@ -234,7 +229,7 @@ impl Machine {
             config: self.node.configs(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
-            seed: self.seed.subscribe(),
+            seed: self.platform.seed.subscribe(),
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),
