@@ -80,6 +80,11 @@ pub struct Sender {
 }
 
 impl Sender {
+    /// Queues the lines of one service.
+    pub fn lines_of(self, id: &'static str) -> impl Fn(&str) {
+        move |line| self.send(id, line.as_bytes().to_vec())
+    }
+
     /// Queues a line, or counts it as dropped.
     pub fn send(&self, id: &str, mut line: Vec<u8>) {
         // A buffer grows by doubling.

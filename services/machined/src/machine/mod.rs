@@ -37,11 +37,11 @@ use corten_base::mounts;
 use corten_base::panics::again;
 use corten_clock::floor::Floor;
 use corten_containerd::client::Containerd;
-use corten_network::seed::Seed;
 use corten_network::{Network, Setup};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
 use corten_services::{
-    ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, NAMES, SANDBOX_STAGE, SYSLOGD_SOCKET, table,
+    ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, MACHINED, NAMES, SANDBOX_STAGE,
+    SYSLOGD_SOCKET, table,
 };
 use corten_sys::{host, process};
 use corten_volumes::{Progress, STATE};
@@ -93,10 +93,7 @@ struct Machine {
     network: Network,
     /// Sent when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
-    /// What a NoCloud seed or the platform says of the network, once it is read.
-    seed: watch::Sender<Option<Arc<Seed>>>,
-    /// What the platform says, once it has answered.
-    instance: watch::Sender<Option<Arc<corten_platform::Instance>>>,
+    platform: platform::Heard,
     machine_id: Mutex<String>,
     /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
     awaits_config: AtomicBool,
@@ -120,8 +117,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (log, queue) = logs::queue();
-    let own_log = log.clone();
-    console::log_to(move |line| own_log.send(corten_services::MACHINED, line.as_bytes().to_vec()));
+    console::log_to(log.clone().lines_of(MACHINED));
     tokio::spawn(logs::forward(queue, PathBuf::from(SYSLOGD_SOCKET)));
     let events = Events::default();
     let supervisor = supervise(log.clone(), events.clone())
@@ -139,8 +135,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         uevents: Uevents::listen(),
         network,
         setup: watch::Sender::new(None),
-        seed: watch::Sender::new(None),
-        instance: watch::Sender::new(None),
+        platform: platform::Heard::default(),
         machine_id: Mutex::new(String::new()),
         awaits_config: AtomicBool::new(false),
         restarts,
@@ -236,7 +231,7 @@ impl Machine {
             config: self.node.configs(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
-            seed: self.seed.subscribe(),
+            seed: self.platform.seed.subscribe(),
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use corten_base::console;
 use corten_base::trusted_roots::AUTHORITIES;
 use corten_network::seed::Seed;
-use corten_platform::{Card, Client, Local, News, Pace, follow};
+use corten_platform::{Card, Client, Instance, Local, News, Pace, follow};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
@@ -16,6 +17,15 @@ use crate::acquire;
 /// Where a platform's volume is looked into.
 const MOUNT_POINT: &str = "/run/platform-source";
 const NETWORK_CARDS: &str = "/sys/class/net";
+
+/// What the platform says.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// Of the network and the machine, by a NoCloud seed or a cloud, once it is read.
+    pub seed: watch::Sender<Option<Arc<Seed>>>,
+    /// All of it, by a cloud, once it has answered.
+    pub instance: watch::Sender<Option<Arc<Instance>>>,
+}
 
 impl Machine {
     /// Asks the platform that the kernel's parameters name, for as long as the node runs; one that asks nobody is
@@ -40,13 +50,16 @@ impl Machine {
         ));
         let tell = |news| match news {
             News::Waiting(what) => {
-                console::say(&format!("waiting for the platform {name}: {what}"))
+                console::say(&format!("waiting for the platform {name}: {what}"));
             }
             News::Wrong(what) => console::warn(&format!("platform {name}: {what}")),
             News::Said(instance) => {
-                self.seed
+                self.platform
+                    .seed
                     .send_replace(Some(Arc::new(Seed::from((*instance).clone()))));
-                self.instance.send_replace(Some(Arc::new(*instance)));
+                self.platform
+                    .instance
+                    .send_replace(Some(Arc::new(*instance)));
             }
         };
         let client = Client::new(&fs::read(AUTHORITIES).unwrap_or_default());
@@ -70,14 +83,14 @@ impl Machine {
         let tell = |what| {
             console::say(&format!(
                 "telling the platform that the machine runs: {what}"
-            ))
+            ));
         };
         corten_platform::report_ready(client, Pace::default(), tell).await;
     }
 
     /// The config that the platform gives, once it has answered; `None`: it gives none.
     pub(super) async fn config_of_platform(&self) -> Option<Vec<u8>> {
-        let mut instance = self.instance.subscribe();
+        let mut instance = self.platform.instance.subscribe();
         let said = instance.wait_for(Option::is_some).await.ok()?;
         said.as_ref()?.config.clone()
     }

@@ -104,7 +104,7 @@ impl Machine {
                 if seed != Seed::default() {
                     console::say(&format!("network: following the {shown}"));
                 }
-                self.seed.send_replace(Some(Arc::new(seed)));
+                self.platform.seed.send_replace(Some(Arc::new(seed)));
                 true
             }
             Err(why) => {
