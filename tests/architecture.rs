@@ -31,7 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("corten-installer", &[]),
     // What a cloud says of a machine.
-    ("corten-platform", &["corten-config", "corten-corpus"]),
+    ("corten-platform", &["corten-config"]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
