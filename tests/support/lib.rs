@@ -21,6 +21,7 @@ pub mod chaos;
 pub mod client;
 pub mod disk;
 pub mod docs;
+pub mod edges;
 pub mod images;
 pub mod initramfs;
 pub mod lockup;

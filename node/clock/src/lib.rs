@@ -1,9 +1,11 @@
 //! The node's clock: asked of servers or a device, and set or steered.
 //!
-//! `sntp` is the packet, `agree` says which servers are believed, `discipline` what to do, all pure; `floor` is what
-//! the clock stays above; `ask` does the I/O, with proof
-//! `protected`, and `servers` a round of questions. The controller that puts them together
-//! is `controllers/time.rs`.
+//! Owns: what a time server says (`sntp`, with proof `protected`), which servers are believed (`agree`), what follows
+//! (`discipline`), and what the clock stays above (`floor`); all of them pure. `ask` does the I/O, and `servers` one round
+//! of questions.
+//! Never does: decide when to ask; machined's `controllers/time.rs` does.
+//! Talks to: time servers, the devices of clocks, the kernel's clock.
+//! On a laptop: `cargo test -p corten-clock`.
 
 pub mod agree;
 pub mod ask;

@@ -1,9 +1,12 @@
-//! What the network shall be and how it becomes that; the controllers in `controllers/network` call it.
+//! What the network of a node shall be, and how it becomes that; machined's controllers call it.
 //!
-//! Layers say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
-//! `lease`, `config_layer`), `layers` merges them, and `apply` makes the kernel follow. All but the clients in
-//! `dhcp`, `solicit`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and `former` and the files
-//! `kernel.rs` is pure.
+//! Owns: layers that say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
+//! `lease`, `config_layer`); `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
+//! `solicit`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and `former` and the files `kernel.rs` is
+//! pure.
+//! Never does: decide when a layer changes.
+//! Talks to: the kernel (netlink), DHCP servers, name servers.
+//! On a laptop: `cargo test -p corten-network`; as root also against the kernel.
 
 mod alias;
 pub mod apply;

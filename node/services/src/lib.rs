@@ -1,5 +1,11 @@
-//! The services of a node: what one is declared by, and in which order they stop; and the tools, which run once and
-//! end. Nothing else starts one.
+//! The services of a node.
+//!
+//! Owns: what a service is declared by, and in which order services stop (the root of this crate); tools, which run once
+//! and end (`tools`); what starts and restarts them (`supervisor`: a pure policy and a thin shell); whether they work
+//! (`health`).
+//! Never does: start a service that is not declared here or by an extension.
+//! Talks to: the kernel (processes, cgroups); syslogd's socket (lines out); containers through a runtime it is given.
+//! On a laptop: `cargo test -p corten-services`.
 
 pub mod environment;
 pub mod extension;

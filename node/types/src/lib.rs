@@ -1,4 +1,9 @@
 //! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
+//!
+//! Owns: a module for each group of types, and the words of their fields (`names`).
+//! Never does: read or write a resource; controllers do.
+//! Talks to: nobody.
+//! On a laptop: `cargo test -p corten-types`.
 #![expect(
     missing_docs,
     reason = "fields that only repeat the contract's names say what they are by their names"

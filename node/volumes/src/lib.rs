@@ -1,10 +1,13 @@
-//! The volumes that outlive a boot: STATE (the machine config) and EPHEMERAL (/var), on the disk the node
-//! was written to.
+//! The volumes that outlive a boot: STATE (the machine config) and EPHEMERAL (/var), on the disk the node was written to,
+//! and those of users (`user/`), on the disks their selectors choose.
 //!
-//! The images carry neither; both are made at the first boot, in the room behind META, and EPHEMERAL grows
-//! when the disk did. A node without such a disk (CD, network) keeps everything in memory. Nothing here
-//! keeps a node from coming up, and nothing here overwrites what it did not make, but for what somebody wants
-//! wiped (`reset.rs`, `wipe.rs`). The volumes of users, on the disks their selectors choose, are `user/`.
+//! Owns: their partitions, encryption, file systems and mounts. The images carry neither STATE nor EPHEMERAL; both are
+//! made at the first boot, in the room behind META, and EPHEMERAL grows when the disk did. A node without such a disk (CD,
+//! network) keeps everything in memory.
+//! Never does: keep a node from coming up, or overwrite what it did not make, but for what somebody wants wiped
+//! (`reset.rs`, `wipe.rs`).
+//! Talks to: the kernel; `mkfs.xfs` and `xfs_repair` through the supervisor.
+//! On a laptop: `cargo test -p corten-volumes`; as root also on loop devices.
 
 mod alone;
 mod attach;

@@ -1,13 +1,11 @@
 //! Process 1 of a node and the only owner of its state.
 //!
-//! Owns: the boot (`boot/`: a plan of phases, printed), the services (`services.rs`: a table; `supervisor/`:
-//! a pure policy and a thin shell; `health.rs`: whether they work), the network (`network/`), the clock
-//! (`time/`), the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`), the volumes
-//! (`volumes/`) and META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
-//! (`last_stop.rs`), the image cache (`image_cache.rs`), what happened (`events.rs`), the resources and the
-//! controllers that keep them true (`resources/`, `controllers/`; what changes beside them tell
-//! `mount_table.rs` and `uevents.rs`; what procfs says, `proc/`), the machine config, the API's server (`server/`, which reaches the node only through
-//! `node.rs`), what becomes of a panic (`panics.rs`), and the end: every way out passes `finish.rs`.
+//! Owns: the boot (`boot/`: a plan of phases, printed), the node's certificates (`certificates.rs`, `join.rs`,
+//! `controllers/secrets`), META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
+//! (`last_stop.rs`), the image cache (`image_cache.rs`), the controllers that keep the resources true (`controllers/`),
+//! the machine config, the API's server (`server/`, which reaches the node only through `node.rs`), and the end: every
+//! way out passes `finish.rs`. Its parts are crates below `node/`: what every part stands on (`base`), the types of
+//! resources (`types`), `network`, `services`, `containerd`, `volumes`, `clock`, `platform`, Kubernetes and upgrades.
 //! Never does: wait for a service or for what may hang (`bulkhead.rs`), load modules (udevd), keep logs (syslogd),
 //! listen on the network (apid).
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket

@@ -44,3 +44,32 @@ pub fn graph() -> Result<Graph, GraphError> {
     };
     Ok(runtime(Store::new(), sources)?.graph().clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use corten_resources::meta::ResourceDefinition;
+
+    /// Only capitals may be several types' (`as`), as with the reference.
+    #[test]
+    fn a_singular_and_a_plural_are_one_types() {
+        let graph = super::super::graph().unwrap();
+        let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
+        let types: BTreeMap<&str, ResourceDefinition> = outputs
+            .map(|output| output.definition)
+            .map(|definition| (definition.type_name, definition.into()))
+            .collect();
+        for (name, definition) in &types {
+            let plural = name.split('.').next().unwrap_or_default().to_lowercase();
+            for name in [plural, definition.display_type.to_lowercase()] {
+                let found: Vec<_> = types
+                    .values()
+                    .filter(|other| other.all_aliases.contains(&name))
+                    .map(|other| &other.type_name)
+                    .collect();
+                assert_eq!(found.len(), 1, "{name}: {found:?}");
+            }
+        }
+    }
+}

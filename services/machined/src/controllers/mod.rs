@@ -385,7 +385,7 @@ pub async fn run(runtime: Runtime) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
 
@@ -447,27 +447,5 @@ mod tests {
         }
         let agreed = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(graph, agreed, "UPDATE=1 writes {}", path.display());
-    }
-
-    /// Only capitals may be several types' (`as`), as with the reference.
-    #[test]
-    fn a_singular_and_a_plural_are_one_types() {
-        let graph = super::graph().unwrap();
-        let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
-        let types: BTreeMap<&str, corten_resources::meta::ResourceDefinition> = outputs
-            .map(|output| output.definition)
-            .map(|definition| (definition.type_name, definition.into()))
-            .collect();
-        for (name, definition) in &types {
-            let plural = name.split('.').next().unwrap_or_default().to_lowercase();
-            for name in [plural, definition.display_type.to_lowercase()] {
-                let found: Vec<_> = types
-                    .values()
-                    .filter(|other| other.all_aliases.contains(&name))
-                    .map(|other| &other.type_name)
-                    .collect();
-                assert_eq!(found.len(), 1, "{name}: {found:?}");
-            }
-        }
     }
 }
