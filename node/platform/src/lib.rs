@@ -1,7 +1,7 @@
 //! What a cloud says of a machine that runs in it: the machine config, names, and the network it needs.
 //!
 //! Owns: the table of platforms ([`PLATFORMS`]), the requests that each needs and how its documents are read, the
-//! decoding of user data, the HTTP client for metadata services, and asking until there is an answer ([`follow`]).
+//! decoding of user data, the HTTP client for metadata services, and asking until there is an answer ([`follow()`]).
 //! Never does: configure the network, judge a machine config, or mount a volume; [`Local`] does what needs the machine.
 //! Talks to: the metadata services of the table, and nobody else.
 //! On a laptop: `cargo test -p corten-platform`.

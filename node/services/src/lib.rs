@@ -76,7 +76,7 @@ pub struct Process {
     pub capabilities: CapabilitySet,
     /// It can gain nothing through setuid files.
     pub no_new_privs: bool,
-    /// Environment on top of [`ENVIRONMENT`].
+    /// Environment on top of [`corten_types::environment::ENVIRONMENT`].
     pub env: Vec<(String, String)>,
     /// The system calls it, and all it starts, may make.
     pub system_calls: SystemCalls,

@@ -166,7 +166,7 @@ pub const AUDIT: &str = "audit";
 const AUDIT_ROOM: usize = 256 << 10;
 
 /// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too, as
-/// far as [`LOUDEST`] allows.
+/// far as `LOUDEST` allows.
 pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
     let mut budget = Budget::default();
     let mut reader = BufReader::new(pipe);
