@@ -87,7 +87,7 @@ test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without
 test-containerd: build ## The container runner against the containerd of the image; as root
 	go=$$($(MKIMAGE) plan --arch $(ARCH) --format json | sed -n 's/.*"step":"go",.*"output":"\([^"]*\)".*/\1/p'); \
 	CORTEN_GO=$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
-	    cargo test --locked --workspace --lib -- --ignored containerd::real_tests
+	    cargo test --locked --package corten-containerd --lib -- --ignored client::real_tests
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
