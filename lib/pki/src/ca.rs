@@ -172,11 +172,7 @@ impl Ca {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name::subject(&[], common_name)?;
-        params.subject_alt_names = name::alternatives(names)?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params, now, lifetime)
+        self.issue(server(common_name, names)?, now, lifetime)
     }
 
     /// The same for a control plane node: it carries [the mark](crate::is_control_planes).
@@ -190,11 +186,8 @@ impl Ca {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name::subject(&[], common_name)?;
-        params.subject_alt_names = name::alternatives(names)?;
+        let mut params = server(common_name, names)?;
         params.subject_alt_names.push(name::mark()?);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(params, now, lifetime)
     }
 
@@ -209,10 +202,8 @@ impl Ca {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name::subject(&[role], "")?;
-        params.subject_alt_names = vec![name::mark()?];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let mut params = client(&[role])?;
+        params.subject_alt_names.push(name::mark()?);
         self.issue(params, now, lifetime)
     }
 
@@ -227,10 +218,7 @@ impl Ca {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<CertificateAndKey, PkiError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name::subject(roles, "")?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(params, now, lifetime)
+        self.issue(client(roles)?, now, lifetime)
     }
 
     /// A certificate of Kubernetes or etcd: ECDSA on P-256.
@@ -314,6 +302,23 @@ impl Ca {
             .map_err(PkiError::Signing)?;
         Ok(certificate_pem(&certificate))
     }
+}
+
+/// Of a certificate to serve the API with.
+fn server(common_name: &str, names: &[String]) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name::subject(&[], common_name)?;
+    params.subject_alt_names = name::alternatives(names)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+/// Of a certificate to call the API with.
+fn client(roles: &[&str]) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name::subject(roles, "")?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
 }
 
 fn random_serial() -> Result<SerialNumber, PkiError> {
