@@ -183,10 +183,8 @@ impl<'a> Json<'a> {
 
     /// The largest packet of a link.
     pub(crate) fn mtu(&self, name: &str) -> Option<u32> {
-        self.get(name).read("a number from 576 to 65535", |text| {
-            let mtu: u32 = text.parse().ok()?;
-            (576..=65535).contains(&mtu).then_some(mtu)
-        })
+        self.get(name)
+            .read("a number from 576 to 65535", links::mtu)
     }
 
     /// An address.

@@ -22,6 +22,12 @@ pub(crate) fn mac(text: &str) -> Option<Mac> {
     Some(Mac(mac))
 }
 
+/// The largest packet of a link, in bytes.
+pub(crate) fn mtu(text: &str) -> Option<u32> {
+    let mtu: u32 = text.parse().ok()?;
+    (576..=65535).contains(&mtu).then_some(mtu)
+}
+
 /// An address that may have its prefix, and a mask that may be absent.
 pub(crate) fn masked(address: &str, mask: &str) -> Option<Cidr> {
     if let Some(cidr) = Cidr::parse(address) {

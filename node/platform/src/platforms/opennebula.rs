@@ -166,8 +166,8 @@ impl Context<'_> {
             return;
         }
         let mut link = links::card(&prefix.to_ascii_lowercase(), mac);
-        let mtu = self.number(&of("MTU"));
-        link.mtu = mtu.filter(|mtu| (576..=65535).contains(mtu));
+        let what = "must be a number from 576 to 65535";
+        link.mtu = self.read(&of("MTU"), what, links::mtu);
         let metric = self.number(&of("METRIC"));
         let ask = |route_metric| {
             Some(SeedDhcp {
@@ -400,6 +400,13 @@ VMID='42'
             .file("context.sh", context.as_bytes())
             .ask(&PLATFORM)
             .await;
+        let small = CONTEXT.replace("MTU='1400'", "MTU='140'");
+        let script = Script::new().file("context.sh", small.as_bytes());
+        let (_, of_small) = script.ask(&PLATFORM).await;
+        assert!(
+            of_small[0].contains("ETH0_MTU must be a number from 576"),
+            "{of_small:?}"
+        );
         assert!(
             notes[0].contains("context.sh: ETH0_IP must be an address"),
             "{notes:?}"
