@@ -12,8 +12,8 @@ const COMMENTS: &str =
     "configs are written without comments: docs/configuration.md explains every field";
 const PROXY: &str =
     "these nodes have no proxy of several clusters in front of them: --context chooses the cluster";
-const CACHE: &str = "an image cache is made with other tools, in the form docs/architecture.md describes; a registry \
-     beside the nodes is a mirror of the machine config";
+const CACHE: &str = "`mkimage build --with-images` makes an image cache; a registry beside the nodes is a mirror of the \
+     machine config";
 const BUNDLE: &str = "nodes need no images but those of their config: `image list --namespace system` shows what one has";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";

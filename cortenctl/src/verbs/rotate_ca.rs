@@ -82,7 +82,7 @@ impl Rotation {
 pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
     if args.kubernetes || !args.talos {
         return Err(Failure::usage(
-            "only the authority of the node API is rotated: a node does not run Kubernetes yet",
+            "only the authority of the node API is rotated, not that of Kubernetes yet: leave --kubernetes out",
         ));
     }
     let mut target = Target::of(global)?;
