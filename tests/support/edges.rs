@@ -57,7 +57,6 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-base",
             "corten-config",
-            "corten-platform",
             "corten-corpus",
             "corten-resources",
             "corten-sys",

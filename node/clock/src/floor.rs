@@ -9,10 +9,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::time::Instant;
-
 use corten_base::calendar::rfc3339;
 use corten_base::durable;
+use tokio::time::Instant;
 
 /// By which init hands on the image's date.
 const VARIABLE: &str = "CORTEN_IMAGE_DATE";

@@ -2,7 +2,6 @@
 
 use corten_config::Word;
 use corten_config::kinds::BondMode;
-
 use corten_types::network_spec::Bond;
 
 /// One option as the kernel's module takes it (kernel: Documentation/networking/bonding.rst).

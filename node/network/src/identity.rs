@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use corten_types::network_names::ClientIdentifier;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use uuid::{Uuid, uuid};
-
-use corten_types::network_names::ClientIdentifier;
 
 /// Types of a DUID (RFC 8415, section 11.4; RFC 6355, section 4).
 const DUID_LINK_LAYER: u16 = 3;

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use corten_config::kinds::LinkRoute;
 use corten_config::values::Cidr;
 use corten_resources::Spec;
-
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{

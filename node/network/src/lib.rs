@@ -49,13 +49,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use corten_resources::{Pointer, Start, Store};
-use tokio::sync::watch;
-
 use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::panics::again;
+use corten_resources::{Pointer, Start, Store};
 use corten_types::network::{HostnameStatus, NodeAddress};
+use tokio::sync::watch;
 
 /// What the network starts from; nothing is done before there is one.
 #[derive(Debug)]

@@ -3,12 +3,10 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use corten_base::durable;
 use corten_config::platform::{SeedNetwork, identity, network};
-use corten_platform::Metadata;
 
 use super::lease::is_name;
 
@@ -68,22 +66,6 @@ pub struct Seed {
     pub hostname: Option<String>,
     /// Who tells the time.
     pub time_servers: Vec<String>,
-    /// Addresses that the platform translates to the machine's.
-    pub external: Vec<IpAddr>,
-    /// Who the machine is.
-    pub metadata: Option<Metadata>,
-}
-
-impl From<corten_platform::Instance> for Seed {
-    fn from(said: corten_platform::Instance) -> Seed {
-        Seed {
-            network: said.network.seed,
-            hostname: said.network.hostname,
-            time_servers: said.network.time_servers,
-            external: said.network.external,
-            metadata: Some(said.metadata),
-        }
-    }
 }
 
 impl Seed {

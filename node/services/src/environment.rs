@@ -1,8 +1,7 @@
 //! The variables that the config and the kernel's parameters give to services, such as those of a proxy.
 
-use corten_config::Document;
-
 use corten_base::cmdline::Cmdline;
+use corten_config::Document;
 use corten_types::environment::{ENVIRONMENT, Variables};
 
 use super::{NOTIFY_SOCKET, Runner, ServiceSpec};

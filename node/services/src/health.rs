@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use corten_base::unix;
+use corten_resources::controller::with_causes as describe;
 use http::uri::PathAndQuery;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -14,9 +16,6 @@ use tokio::time::{sleep, timeout};
 use tonic::Request;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
-
-use corten_base::unix;
-use corten_resources::controller::with_causes as describe;
 
 /// What a web server answers that is well (RFC 9110, section 15.3.1).
 const OK: &[u8] = b"200";

@@ -2,9 +2,8 @@
 
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-
 use corten_base::calendar::rfc3339;
+use serde::{Deserialize, Serialize};
 
 /// What kind of end it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

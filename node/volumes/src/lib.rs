@@ -31,9 +31,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use corten_sys::mount::MountFlags;
-
 use corten_base::mount_table;
+use corten_sys::mount::MountFlags;
 
 pub use disk::{Disk, StartDisk, start_disk};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};

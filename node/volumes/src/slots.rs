@@ -2,11 +2,10 @@
 
 use std::fs::File;
 
+use corten_base::console;
 use corten_config::kinds::{Encryption, EncryptionKey};
 use corten_luks::{Cost, Luks, VolumeKey};
 use zeroize::Zeroizing;
-
-use corten_base::console;
 
 /// What is wanted, without the keys of other slots.
 pub(super) fn with_slots(wanted: &Encryption, slots: &[u8]) -> Encryption {

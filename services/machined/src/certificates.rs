@@ -5,11 +5,10 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corten_base::durable::{Access, remove_if_there, replace_now};
 use corten_config::Document;
 use corten_config::kinds::TrustedRootsConfig;
 use corten_pki::{Ca, CertificateAndKey, PkiError};
-
-use corten_base::durable::{Access, remove_if_there, replace_now};
 
 /// Why a config does not let the node serve its API.
 #[derive(Debug, thiserror::Error)]

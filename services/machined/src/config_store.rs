@@ -11,9 +11,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use corten_config::Document;
-
 use corten_base::durable;
+use corten_config::Document;
 
 const CURRENT: &str = "config.yaml";
 const GOOD: &str = "config.good.yaml";

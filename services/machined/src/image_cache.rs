@@ -4,10 +4,9 @@
 
 use std::path::Path;
 
-use corten_sys::mount::{self, MountFlags};
-
 use corten_base::durable::is_volume;
 use corten_services::IMAGE_CACHE;
+use corten_sys::mount::{self, MountFlags};
 
 /// The reference makes ext4; a squashfs needs no writable file system to be made.
 const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use corten_sys::mount::{self, MountFlags};
-
 use corten_services::REGISTRYD_UID;
+use corten_sys::mount::{self, MountFlags};
 
 /// What such volumes are made with.
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];

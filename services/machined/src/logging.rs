@@ -5,14 +5,13 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
-use corten_config::Document;
-use corten_config::kinds::KmsgLogConfig;
-use serde_json::{Value, json};
-
 use corten_base::cmdline::Cmdline;
 use corten_base::durable::{Access, is_volume, replace_now};
+use corten_config::Document;
+use corten_config::kinds::KmsgLogConfig;
 use corten_services::{LOGGING_CONFIG, SYSLOGD_UID};
 use corten_volumes::STATE;
+use serde_json::{Value, json};
 
 /// Where the logs are files.
 const FILES: &str = "/var/log";

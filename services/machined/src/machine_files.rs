@@ -10,12 +10,11 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use corten_base::regular;
 use corten_config::cri::is_part;
 use corten_config::v1alpha1::{FileOperation, MachineFile};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
-
-use corten_base::regular;
 
 /// Of a file whose permissions the config does not say: it may hold a secret.
 const PRIVATE: u32 = 0o600;

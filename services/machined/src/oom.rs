@@ -3,14 +3,13 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use corten_sys::kmsg::{self, booted};
-use tokio::time::sleep;
-
 use corten_base::calendar::rfc3339;
 use corten_base::kernel_log::KernelLog;
 use corten_services::extension::{self, EXTENSIONS_CGROUP};
 use corten_services::{ApiMode, Id, table, trustd};
+use corten_sys::kmsg::{self, booted};
 use corten_types::stop::Kill;
+use tokio::time::sleep;
 
 /// Between two looks at the log when there was something: who is told writes to the disk.
 const PAUSE: Duration = Duration::from_secs(10);

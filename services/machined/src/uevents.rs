@@ -9,6 +9,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use corten_base::console;
+use corten_base::panics::caught;
 use futures_util::FutureExt as _;
 use rtnetlink::sys::protocols::NETLINK_KOBJECT_UEVENT;
 use rtnetlink::sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
@@ -16,9 +18,6 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
-
-use corten_base::console;
-use corten_base::panics::caught;
 
 /// Where udevd repeats the kernel's messages.
 const UDEVD_GROUP: u32 = 2;

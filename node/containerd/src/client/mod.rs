@@ -17,12 +17,11 @@ mod transfer;
 
 use std::path::{Path, PathBuf};
 
+use corten_base::unix;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
-
-use corten_base::unix;
 
 pub use containers::{Container, Kind};
 pub use images::Image;

@@ -6,10 +6,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use corten_base::durable::{Access, remove_others, replace_all};
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
 use toml::Table;
-
-use corten_base::durable::{Access, remove_others, replace_all};
 
 /// What containerd reads for a registry that has no directory of its own.
 const DEFAULT: &str = "_default";

@@ -1,14 +1,13 @@
 //! Changes of a tunnel, and what there is of it, in the words of generic netlink (`linux/wireguard.h`).
 
+use corten_config::values::{WireguardKey, WireguardSecret};
+use corten_types::network_wireguard::WireguardPeer;
+use corten_types::prefix::Prefix;
 use netlink_packet_wireguard::{
     WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute,
     WireguardCmd, WireguardMessage, WireguardPeer as PeerMessage, WireguardPeerAttribute,
     WireguardPeerFlags,
 };
-
-use corten_config::values::{WireguardKey, WireguardSecret};
-use corten_types::network_wireguard::WireguardPeer;
-use corten_types::prefix::Prefix;
 
 use super::{Change, Found};
 

@@ -3,13 +3,13 @@
 //! VMware's documentation: "Virtual machine guest properties"; DMTF DSP0243, 9.5.1 (OVF environment); cloud-init's
 //! documentation: "VMware" (the metadata).
 
+use corten_config::platform::{identity, network};
 use roxmltree::Document;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};
 use crate::request::Platform;
 use crate::user_data;
-use corten_config::platform::{identity, network};
 
 /// Each may be a property of the guest, or one of the OVF environment; the first that is there counts.
 const CONFIGS: [&str; 3] = [

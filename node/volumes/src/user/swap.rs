@@ -4,11 +4,10 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use corten_base::console;
 use corten_sys::swap;
 use rustix::param::page_size;
 use uuid::Uuid;
-
-use corten_base::console;
 
 /// What the kernel swaps to (proc(5)).
 const IN_USE: &str = "/proc/swaps";

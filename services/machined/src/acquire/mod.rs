@@ -4,7 +4,8 @@
 //! `corten.config.early` and `corten.config.inline` hold configs, or parts of one, themselves; between them
 //! comes what the platform gives: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with
 //! a `config.yaml`), on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number,
-//! with a `user-data`, and on a cloud what its metadata service says (`corten_platform`). Later ones are merged over earlier ones.
+//! with a `user-data`, and on a cloud what its metadata service says (`corten_platform`). Later ones are merged over
+//! earlier ones.
 
 mod decode;
 mod patience;
@@ -15,9 +16,8 @@ use std::fs;
 use std::path::Path;
 
 use corten_api::parameters;
-use corten_config::{Document, Patch, Problems};
-
 use corten_base::cmdline::Cmdline;
+use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
 pub use patience::look;
 pub(crate) use url::get_with;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use corten_base::console;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-
-use corten_base::console;
 
 /// Between the looks, 31 s together: a BMC's virtual CD and a USB disk behind two hubs take up to twenty. For
 /// longer a machine without the volume would not serve the operator who is to mend that.

@@ -5,11 +5,10 @@ use std::io;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use corten_sys::cgroup;
-
 use corten_base::console;
 use corten_services::extension::EXTENSIONS_CGROUP;
 use corten_services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
+use corten_sys::cgroup;
 
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";

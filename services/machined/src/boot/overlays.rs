@@ -6,9 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 
-use corten_sys::mount::{MountAttrFlags, Unattached};
-
 use corten_base::console;
+use corten_sys::mount::{MountAttrFlags, Unattached};
 
 /// Where the changes are, as with the reference.
 const CHANGES: &str = "/var/system/overlays";

@@ -5,16 +5,15 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use corten_kubernetes::pods::{AUDIT_LOG, HOST_CONFIG, HOST_SECRETS};
-use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
-use corten_sys::{host, power};
-use uuid::Uuid;
-
 use corten_base::console;
 use corten_base::durable;
+use corten_kubernetes::pods::{AUDIT_LOG, HOST_CONFIG, HOST_SECRETS};
+use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
 use corten_services::{
     APID_PKI, APID_UID, DEV_LOG_SOCKET, NAMES, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
 };
+use corten_sys::{host, power};
+use uuid::Uuid;
 
 /// Files one process may have open; containers inherit it (the reference's number).
 const OPEN_FILES: u64 = 1_048_576;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::clock;
-use tokio::time::sleep;
-
 use corten_types::clock::AdjtimeStatus;
+use tokio::time::sleep;
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);

@@ -2,7 +2,6 @@
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-
 use corten_types::api_service::{ApiServiceConfig, MaintenanceServiceConfig};
 use corten_types::network::NodeAddress;
 use corten_types::secrets::ApiCertificates;

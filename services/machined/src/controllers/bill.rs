@@ -5,13 +5,12 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Output};
-use serde::Deserialize;
-
 use corten_base::console;
 use corten_base::regular;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::bill::SbomItem;
+use serde::Deserialize;
 
 /// Where the image has its bill, and where extensions have theirs (facts of the reference; SPDX 2.3, JSON).
 const IMAGE: &str = "usr/share/spdx";

@@ -2,7 +2,6 @@
 
 use corten_extension::service::NetworkPart;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-
 use corten_services::Condition;
 use corten_services::supervisor::Conditions;
 use corten_types::clock::TimeStatus;

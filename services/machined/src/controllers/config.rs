@@ -3,9 +3,8 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::sync::watch;
-
 use corten_types::config::{ClusterInfo, MachineConfig, MachineType};
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct Config {

@@ -4,9 +4,8 @@ use corten_config::Document;
 use corten_config::cri::base_spec;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, GraphError, Output, Runtime};
-use tokio::sync::watch;
-
 use corten_types::cri::{BaseRuntimeSpecConfig, CustomizationConfig};
+use tokio::sync::watch;
 
 /// Adds those of this file.
 pub(super) fn add(

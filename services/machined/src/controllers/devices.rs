@@ -2,7 +2,6 @@
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-
 use corten_types::runtime::{DevicesStatus, Service};
 
 /// It is up once it has told of every device.

@@ -3,16 +3,15 @@
 
 use std::path::PathBuf;
 
+use corten_base::console;
 use corten_config::{Document, kinds};
 use corten_extension::layers::{self, Layer};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
-use corten_base::console;
 use corten_types::extension::{
     ExtensionServiceConfig, ExtensionServiceConfigStatus, ExtensionStatus,
 };
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct Extensions {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use corten_api::parameters;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-
 use corten_types::runtime::{BootId, KernelCmdline, Version};
 
 #[derive(Debug, Clone)]

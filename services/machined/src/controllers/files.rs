@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
 use corten_base::durable::{Access, replace_now};
 use corten_network::Setup;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::files::{EtcFileSpec, EtcFileStatus};
+use tokio::sync::watch;
 
 /// Writes them, each replaced at once.
 #[derive(Debug, Clone)]

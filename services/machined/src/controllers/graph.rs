@@ -32,6 +32,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         supervisor: None,
         network: watch::Sender::new(None).subscribe(),
         seed: watch::Sender::new(None).subscribe(),
+        instance: watch::Sender::new(None).subscribe(),
         volumes: watch::Sender::default().subscribe(),
         user_volumes: OpenedVolumes::default(),
         mounts: watch::Sender::default().subscribe(),

@@ -3,13 +3,12 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
 use corten_services::IMAGE_CACHE;
 use corten_services::REGISTRYD;
 use corten_types::image_cache::ImageCacheConfig;
 use corten_types::runtime::Service;
 use corten_types::volume::VolumeStatus;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct ImageCache {

@@ -2,14 +2,13 @@
 
 use corten_api::parameters::HIDDEN;
 use corten_meta::Values;
+use corten_meta::tags::STATE_ENCRYPTION;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::sync::watch;
-
-use corten_meta::tags::STATE_ENCRYPTION;
 use corten_types::meta::MetaLoaded;
 use corten_types::runtime::MetaKey;
 use corten_volumes::Progress;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct MetaKeys {

@@ -49,6 +49,7 @@ use corten_config::kinds::ExtensionServiceConfig;
 use corten_meta::Values;
 use corten_network::Setup;
 use corten_network::seed::Seed;
+use corten_platform::Instance;
 use corten_resources::Store;
 use corten_resources::controller::{Context, Failure, GraphError, Notice, Runtime};
 use corten_services::supervisor::{Conditions, Supervisor};
@@ -88,8 +89,10 @@ pub struct Sources {
     pub supervisor: Option<Supervisor>,
     /// What the network starts from, once it may.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
-    /// What the platform says of it and of the machine, once it is read.
+    /// What the platform says of it, once it is read.
     pub seed: watch::Receiver<Option<Arc<Seed>>>,
+    /// What a cloud says of the machine, once it has answered.
+    pub instance: watch::Receiver<Option<Arc<Instance>>>,
     /// How far the volumes are.
     pub volumes: watch::Receiver<Progress>,
     /// By which keys the encrypted volumes of users were opened.
@@ -197,10 +200,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         proc: "/proc".into(),
     })?;
     runtime.add(devices::Devices)?;
-    runtime.add(platform::Platform {
-        root: "/".into(),
-        seed: sources.seed.clone(),
-    })?;
+    runtime.add(platform::Platform::of(sources.instance))?;
     let platform = network::layers::Platform {
         meta: sources.meta,
         seed: sources.seed,

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use corten_base::proc::{cpu, memory};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::time::sleep;
-
-use corten_base::proc::{cpu, memory};
 use corten_types::perf::{CpuStat, MemoryStat};
+use tokio::time::sleep;
 
 /// Between looks (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);

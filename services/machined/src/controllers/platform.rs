@@ -6,15 +6,14 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::sync::watch;
-
 use corten_base::cmdline::Cmdline;
 use corten_base::sysfs;
-use corten_network::seed::Seed;
+use corten_platform::{Instance, Metadata};
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::network::AddressStatus;
 use corten_types::runtime::PlatformMetadata;
+use tokio::sync::watch;
 
 /// The link that addresses are on which the platform translates.
 pub(super) const EXTERNAL: &str = "external";
@@ -22,8 +21,16 @@ pub(super) const EXTERNAL: &str = "external";
 #[derive(Debug, Clone)]
 pub(super) struct Platform {
     /// `/`, except in tests.
-    pub root: PathBuf,
-    pub seed: watch::Receiver<Option<Arc<Seed>>>,
+    root: PathBuf,
+    instance: watch::Receiver<Option<Arc<Instance>>>,
+}
+
+impl Platform {
+    /// Of this machine.
+    pub(super) fn of(instance: watch::Receiver<Option<Arc<Instance>>>) -> Platform {
+        let root = "/".into();
+        Platform { root, instance }
+    }
 }
 
 impl Controller for Platform {
@@ -43,17 +50,21 @@ impl Controller for Platform {
         let cmdline = cmdline.map_err(|error| format!("cannot read /proc/cmdline: {error}"))?;
         let unsaid = unsaid(&self.root, &Cmdline::parse(cmdline.trim()));
         loop {
-            let seed = self.seed.borrow_and_update().clone().unwrap_or_default();
-            let metadata = seed.metadata.clone().map_or(unsaid.clone(), said);
+            let instance = self.instance.borrow_and_update().clone();
+            let metadata = match &instance {
+                Some(instance) => said(instance.metadata.clone()),
+                None => unsaid.clone(),
+            };
             context.put(Draft::new(PlatformMetadata::ID, metadata))?;
             context.start_outputs();
-            for address in &seed.external {
+            let translated = instance.iter().flat_map(|said| &said.network.external);
+            for address in translated {
                 let status = external(*address);
                 let id = format!("{EXTERNAL}/{}", status.address);
                 context.put(Draft::new(&id, status))?;
             }
             context.remove_others::<AddressStatus>()?;
-            if self.seed.changed().await.is_err() {
+            if self.instance.changed().await.is_err() {
                 return Ok(());
             }
         }
@@ -76,7 +87,7 @@ fn unsaid(root: &Path, cmdline: &Cmdline) -> PlatformMetadata {
     }
 }
 
-fn said(said: corten_platform::Metadata) -> PlatformMetadata {
+fn said(said: Metadata) -> PlatformMetadata {
     PlatformMetadata {
         platform: said.platform,
         hostname: said.hostname,
@@ -112,12 +123,13 @@ fn external(address: IpAddr) -> AddressStatus {
 
 #[cfg(test)]
 mod tests {
+    use corten_platform::Network;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
 
-    async fn shown(cmdline: &str, seed: Option<Seed>) -> Store {
+    async fn shown(cmdline: &str, instance: Option<Instance>) -> Store {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("proc/cmdline", cmdline),
@@ -130,8 +142,8 @@ mod tests {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let root = root.path().to_owned();
-        let seed = watch::Sender::new(seed.map(Arc::new)).subscribe();
-        runtime.add(Platform { root, seed }).unwrap();
+        let instance = watch::Sender::new(instance.map(Arc::new)).subscribe();
+        runtime.add(Platform { root, instance }).unwrap();
         runtime.run(|notice| panic!("{notice}")).await;
         store
     }
@@ -159,20 +171,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_platform_says_is_shown_with_its_addresses() {
-        let seed = Seed {
-            external: vec![
-                "203.0.113.7".parse().unwrap(),
-                "2001:db8::7".parse().unwrap(),
-            ],
-            metadata: Some(corten_platform::Metadata {
+        let instance = Instance {
+            metadata: Metadata {
                 platform: "aws".to_owned(),
                 provider_id: "aws:///us-east-1a/i-1".to_owned(),
                 spot: true,
-                ..corten_platform::Metadata::default()
-            }),
-            ..Seed::default()
+                ..Metadata::default()
+            },
+            network: Network {
+                external: vec![
+                    "203.0.113.7".parse().unwrap(),
+                    "2001:db8::7".parse().unwrap(),
+                ],
+                ..Network::default()
+            },
+            ..Instance::default()
         };
-        let store = shown("corten.platform=aws", Some(seed)).await;
+        let store = shown("corten.platform=aws", Some(instance)).await;
         let platform = metadata(&store);
         assert_eq!(platform.provider_id, "aws:///us-east-1a/i-1");
         assert!(platform.spot);

@@ -1,13 +1,12 @@
 //! How containerd reaches image registries, by the config and the image cache.
 
 use corten_config::Document;
+use corten_containerd::registries::with_cache;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
-use corten_containerd::registries::with_cache;
 use corten_types::image_cache::ImageCacheConfig;
 use corten_types::registries::RegistriesConfig;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct RegistryConfigs {

@@ -5,14 +5,13 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::sync::watch;
-use tokio::time::timeout;
-
 use corten_base::mount_table::Mount;
 use corten_base::sysfs;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::security::{BootedEntry, SecurityState};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Where the kernel shows the firmware's variables, once they are mounted.
 const VARIABLES: &str = "sys/firmware/efi/efivars";

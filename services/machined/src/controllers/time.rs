@@ -4,21 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_config::Document;
-use corten_config::kinds::TimeSyncConfig;
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep_until};
-
 use corten_base::console;
 use corten_clock::discipline::Discipline;
 use corten_clock::floor::Floor;
 use corten_clock::servers::Servers;
+use corten_config::Document;
+use corten_config::kinds::TimeSyncConfig;
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::clock::{NtpStatus, TimeStatus};
 use corten_types::network_names::TimeServerStatus;
 use corten_volumes::STATE;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
 
 /// Keeps the clock.
 #[derive(Debug, Clone)]

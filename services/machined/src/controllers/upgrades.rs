@@ -2,15 +2,14 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use corten_base::calendar;
 use corten_installer::{Trial, Verdict};
 use corten_meta::Values;
+use corten_meta::tags::TRIAL;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use tokio::sync::watch;
-
-use corten_base::calendar;
-use corten_meta::tags::TRIAL;
 use corten_types::runtime::Upgrade;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(super) struct Upgrades {

@@ -7,11 +7,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corten_sys::watchdog::Watchdog;
-
 use corten_base::console;
 use corten_base::panics;
 use corten_base::proc::memory;
+use corten_sys::watchdog::Watchdog;
 
 /// Between two signs of life to the watchdogs: few take a shorter timeout than 2 s.
 const FEED: Duration = Duration::from_secs(1);

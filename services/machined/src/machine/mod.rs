@@ -232,6 +232,7 @@ impl Machine {
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
             seed: self.platform.seed.subscribe(),
+            instance: self.platform.instance.subscribe(),
             volumes: self.volumes.subscribe(),
             user_volumes: self.node.user_volumes(),
             mounts: mount_table::follow(),

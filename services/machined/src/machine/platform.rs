@@ -8,6 +8,7 @@ use corten_base::console;
 use corten_base::trusted_roots::AUTHORITIES;
 use corten_network::seed::Seed;
 use corten_platform::{Card, Client, Instance, Local, News, Pace, follow};
+use corten_types::network::bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -21,7 +22,7 @@ const NETWORK_CARDS: &str = "/sys/class/net";
 /// What the platform says.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Of the network and the machine, by a NoCloud seed or a cloud, once it is read.
+    /// Of the network, by a NoCloud seed or a cloud, once it is read.
     pub seed: watch::Sender<Option<Arc<Seed>>>,
     /// All of it, by a cloud, once it has answered.
     pub instance: watch::Sender<Option<Arc<Instance>>>,
@@ -54,12 +55,9 @@ impl Machine {
             }
             News::Wrong(what) => console::warn(&format!("platform {name}: {what}")),
             News::Said(instance) => {
-                self.platform
-                    .seed
-                    .send_replace(Some(Arc::new(Seed::from((*instance).clone()))));
-                self.platform
-                    .instance
-                    .send_replace(Some(Arc::new(*instance)));
+                let heard = &self.platform;
+                heard.seed.send_replace(Some(Arc::new(seed_of(&instance))));
+                heard.instance.send_replace(Some(Arc::from(instance)));
             }
         };
         let client = Client::new(&fs::read(AUTHORITIES).unwrap_or_default());
@@ -96,6 +94,15 @@ impl Machine {
     }
 }
 
+fn seed_of(instance: &Instance) -> Seed {
+    let network = instance.network.clone();
+    Seed {
+        network: network.seed,
+        hostname: network.hostname,
+        time_servers: network.time_servers,
+    }
+}
+
 /// The machine the node runs on.
 struct ThisMachine;
 
@@ -125,13 +132,9 @@ fn cards_of(class: &Path) -> Vec<Card> {
         .filter(|link| link.join("device").exists())
         .filter_map(|link| {
             let name = link.file_name()?.to_str()?.to_owned();
-            let mac = acquire::word(link.join("address"));
-            let mut bytes = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
-            let mut mac = [0; 6];
-            for byte in &mut mac {
-                *byte = bytes.next()?.ok()?;
-            }
-            bytes.next().is_none().then_some(Card { name, mac })
+            let mac = bytes(&acquire::word(link.join("address")));
+            let mac = mac.try_into().ok()?;
+            Some(Card { name, mac })
         })
         .collect();
     cards.sort_by(|one, other| one.name.cmp(&other.name));

@@ -5,9 +5,8 @@
 use std::time::{Duration, SystemTime};
 
 use corten_api::parameters;
-use corten_sys::kmsg;
-
 use corten_base::calendar::rfc3339;
+use corten_sys::kmsg;
 
 /// Syslog facilities by number.
 const FACILITIES: [&str; 24] = [

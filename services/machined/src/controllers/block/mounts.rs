@@ -1,16 +1,15 @@
 //! Where the node's volumes are mounted.
 
+use corten_base::mount_table::Mount;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
-use corten_base::mount_table::Mount;
 use corten_services::REGISTRYD;
 use corten_types::names::FILE_SYSTEMS;
 use corten_types::volume::{
     MountRequest, MountStatus, PartitionMount, VolumeMountStatus, VolumeStatus,
 };
 use corten_volumes::IMAGE_CACHE;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Mounts {

@@ -1,15 +1,14 @@
 //! The node's volumes: which partitions they are, and how far they are.
 
+use corten_base::mount_table::Mount;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-use corten_sys::mount::MountFlags;
-use tokio::sync::watch;
-
-use corten_base::mount_table::Mount;
 use corten_services::IMAGE_CACHE;
+use corten_sys::mount::MountFlags;
 use corten_types::block::{DiscoveredVolume, SystemDisk};
 use corten_types::volume::{MountSpec, VolumeStatus};
 use corten_volumes::{EPHEMERAL, Progress, STATE, Volume};
+use tokio::sync::watch;
 
 /// Says of a volume that it is the node's own; clients look for the key alone.
 pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";

@@ -6,12 +6,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use corten_types::hardware::{MemoryModule, Processor};
 use smbioslib::{
     SMBiosData, SMBiosMemoryDevice, SMBiosProcessorInformation, SMBiosString, SMBiosStruct as _,
     SMBiosSystemInformation, UndefinedStruct,
 };
-
-use corten_types::hardware::{MemoryModule, Processor};
 
 /// In bytes; the largest tables of servers have some 100 KiB.
 const LARGEST: u64 = 1 << 20;

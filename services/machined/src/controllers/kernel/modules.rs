@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use corten_base::console;
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
-use corten_base::console;
 use corten_services::Argument;
 use corten_services::supervisor::Supervisor;
 use corten_types::kernel::KernelModuleSpec;
+use tokio::sync::watch;
 
 /// Which modules the config wants.
 #[derive(Debug, Clone)]

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
+use corten_base::console;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_sys::sysctl;
-
-use corten_base::console;
 use corten_types::kernel::{KernelParamSpec, KernelParamStatus};
 
 #[derive(Debug, Clone)]

@@ -8,17 +8,16 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
 use corten_config::kinds;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_services::supervisor::Supervisor;
 use corten_sys::watchdog::Watchdog;
+use corten_types::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-
-use corten_base::console;
-use corten_services::supervisor::Supervisor;
-use corten_types::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 
 /// When the config names none (the reference's number).
 const TIMEOUT: Duration = Duration::from_secs(60);

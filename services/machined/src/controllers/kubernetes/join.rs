@@ -6,10 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_etcd::{Client, Join, Tls, plan};
 use corten_kubernetes::etcd::{CLIENT_PORT, Start, peer_url};
-
-use corten_base::console;
 use corten_resources::controller::with_causes as describe;
 
 /// For a call. A member without a leader answers late.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::kubernetes::{StaticPod, StaticPodServerStatus};
 use http::{Request, Response, header};
 use http_body_util::Full;
 use hyper::server::conn::http1;
@@ -18,8 +19,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use corten_types::kubernetes::{StaticPod, StaticPodServerStatus};
 
 /// Connections at once. The kubelet has one.
 const CONNECTIONS: usize = 8;

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 
 use corten_config::Word;
 use corten_config::kinds::AdLacpActive;
+use corten_types::network::LinkStatus;
+use corten_types::network_kind::{Bond, Bridge, Enabled, Filtering, Vlan, Vrf};
 use rtnetlink::packet_route::link::{
     BridgeStpState, InfoBond, InfoBridge, InfoData, InfoVlan, InfoVrf, VlanProtocol,
 };
-
-use corten_types::network::LinkStatus;
-use corten_types::network_kind::{Bond, Bridge, Enabled, Filtering, Vlan, Vrf};
 
 /// Adds what a message says. `names` are those of the links there are, by their numbers.
 pub(super) fn add(status: &mut LinkStatus, data: &InfoData, names: &HashMap<u32, &str>) {

@@ -6,16 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Failure, Output};
-use rtnetlink::MulticastGroup;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
-
 use corten_network::ethtool::Ethtool;
 use corten_network::{Setup, wireguard};
+use corten_resources::Draft;
+use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::names::{DUPLEXES, LINK_FLAGS, LINK_TYPES, PORTS, flags, name};
 use corten_types::network::LinkStatus;
 use corten_types::network_kind::Veth;
+use rtnetlink::MulticastGroup;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;

@@ -4,20 +4,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
 use corten_config::kinds::EthernetConfig;
+use corten_network::config_layer::{Present, real_name};
+use corten_network::ethtool::{Ethtool, NoAnswer};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::network::LinkStatus;
+use corten_types::network_ethernet::{EthernetSpec, EthernetStatus};
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-
-use corten_base::console;
-use corten_network::config_layer::{Present, real_name};
-use corten_network::ethtool::{Ethtool, NoAnswer};
-use corten_types::network::LinkStatus;
-use corten_types::network_ethernet::{EthernetSpec, EthernetStatus};
 
 /// Changes come in bunches; so long one waits for the rest of it.
 const BUNCH: Duration = Duration::from_millis(50);

@@ -4,14 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use corten_config::Document;
+use corten_network::firewall;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::{Mutex, watch};
-use tokio::task::spawn_blocking;
-
-use corten_network::firewall;
 use corten_types::firewall::NfTablesChain;
 use corten_types::network::NodeAddress;
+use tokio::sync::{Mutex, watch};
+use tokio::task::spawn_blocking;
 
 /// The chains the config makes.
 #[derive(Debug, Clone)]

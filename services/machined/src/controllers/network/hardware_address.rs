@@ -2,7 +2,6 @@
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-
 use corten_types::network::LinkStatus;
 use corten_types::network_hardware::HardwareAddress;
 

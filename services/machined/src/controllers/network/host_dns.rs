@@ -5,18 +5,17 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use corten_base::console;
 use corten_config::Document;
+use corten_network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use futures_util::future::join_all;
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
-
-use corten_base::console;
-use corten_network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
 use corten_types::network::AddressStatus;
 use corten_types::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
 use corten_types::network_names::ResolverStatus;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Where the node's own programs ask. All of 127.0.0.0/8 is the node's.
 pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));

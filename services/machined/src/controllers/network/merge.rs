@@ -2,10 +2,9 @@
 
 use std::marker::PhantomData;
 
+use corten_network::layers::{Layered, merge};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Query};
-
-use corten_network::layers::{Layered, merge};
 use corten_types::network_spec::LAYERS;
 
 /// Merges the specs of one type.

@@ -17,10 +17,9 @@ pub(super) mod probes;
 pub(super) mod rules;
 pub(super) mod status;
 
+use corten_network::layers::{Layered, Specs};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Failure, Output};
-
-use corten_network::layers::{Layered, Specs};
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};

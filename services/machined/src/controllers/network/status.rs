@@ -1,9 +1,8 @@
 //! Whether the network is what a node needs.
 
+use corten_network::files;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-
-use corten_network::files;
 use corten_types::files::EtcFileStatus;
 use corten_types::network::{HostnameStatus, NodeAddress, RouteStatus};
 use corten_types::network_names::NetworkStatus;

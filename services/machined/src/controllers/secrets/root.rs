@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use tokio::sync::watch;
-
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
+use tokio::sync::watch;
 
 /// The config's part of it.
 #[derive(Debug, Clone)]

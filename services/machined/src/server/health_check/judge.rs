@@ -3,7 +3,6 @@
 use corten_api::machine as api;
 use corten_api::storage::Disk;
 use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
-
 use corten_volumes::SMALLEST_EPHEMERAL;
 
 /// What the image boots in, in KiB, less what the kernel keeps for itself.
