@@ -310,7 +310,8 @@ impl Spec for CertificateStatus {
     fn message(&self) {}
 }
 
-/// Where the control plane answers; by who says so: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`].
+/// Where the control plane answers, for each source: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`],
+/// [`Endpoint::MEMBERS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
     /// Its addresses.
@@ -324,6 +325,8 @@ impl Endpoint {
     pub const STATIC: &str = "kube-apiserver";
     /// From the API servers that the cluster itself knows.
     pub const CLUSTER: &str = "controlplane";
+    /// From the members of etcd: they are the control plane nodes, by host name.
+    pub const MEMBERS: &str = "etcd";
 }
 
 impl Spec for Endpoint {

@@ -12,10 +12,17 @@ use corten_config::kinds::{Forwarding, ForwardingConfig};
 use http::HeaderMap;
 use tonic::{Extensions, Status};
 
-/// Methods that make credentials.
-const CREDENTIALS: [&str; 2] = [
-    "/machine.MachineService/GenerateClientConfiguration",
-    "/machine.MachineService/Kubeconfig",
+/// Methods whose every answer is a secret, and why.
+const SECRET: [(&str, &str); 3] = [
+    (
+        "/machine.MachineService/GenerateClientConfiguration",
+        "it makes credentials",
+    ),
+    ("/machine.MachineService/Kubeconfig", "it makes credentials"),
+    (
+        "/machine.MachineService/EtcdSnapshot",
+        "a snapshot holds the secrets of the cluster",
+    ),
 ];
 
 /// Files without keys, by where they really are. Elsewhere one may hold some: a list of those that do would not be
@@ -61,12 +68,10 @@ impl Withheld {
     }
 }
 
-/// Refuses the methods that make credentials.
+/// Refuses the methods that answer with a secret.
 pub(super) fn check_method(path: &str) -> Result<(), Status> {
-    if CREDENTIALS.contains(&path) {
-        return Err(refusal("it makes credentials"));
-    }
-    Ok(())
+    let found = SECRET.iter().find(|(method, _)| *method == path);
+    found.map_or(Ok(()), |(_, why)| Err(refusal(why)))
 }
 
 /// Refuses a file that may hold keys. It is open: a link that changes meanwhile changes nothing.

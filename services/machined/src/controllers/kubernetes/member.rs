@@ -1,10 +1,11 @@
-//! The node's member of etcd once it runs: a learner is given its vote, and a member that works is told.
+//! The node's member of etcd once it runs: a learner is given its vote, a member that works is told, and so are the
+//! control plane nodes that the others run on.
 
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use corten_etcd::Client;
+use corten_etcd::{Client, Member};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
@@ -13,6 +14,7 @@ use corten_services::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use corten_types::runtime::Service;
 use corten_types::secrets::Endpoint;
+use http::Uri;
 use tokio::time::sleep;
 
 use super::Complaints;
@@ -25,9 +27,9 @@ const SOON: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
-pub(super) struct Member;
+pub(super) struct OwnMember;
 
-impl Controller for Member {
+impl Controller for OwnMember {
     fn name(&self) -> &'static str {
         "etcd.MemberController"
     }
@@ -40,7 +42,10 @@ impl Controller for Member {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<EtcdMember>()]
+        vec![
+            Output::exclusive::<EtcdMember>(),
+            Output::shared::<Endpoint>(),
+        ]
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
@@ -58,11 +63,13 @@ impl Controller for Member {
             context.start_outputs();
             if service.is_some_and(|service| service.healthy) {
                 match look(&secrets, &mut client, &known(context)?).await {
-                    Ok(State::Works(member_id)) => {
+                    Ok(State::Works(member_id, nodes)) => {
                         complaints.none();
                         pause = PAUSE;
                         let member_id = format!("{member_id:016x}");
                         context.put(Draft::new(EtcdMember::ID, EtcdMember { member_id }))?;
+                        // It stays while etcd is down: the nodes are still what they are.
+                        context.put(Draft::new(Endpoint::MEMBERS, nodes))?;
                     }
                     Ok(State::Waits) => pause = SOON,
                     Err(why) => {
@@ -81,7 +88,8 @@ impl Controller for Member {
 }
 
 enum State {
-    Works(u64),
+    /// Its id, and where all members are.
+    Works(u64, Endpoint),
     /// It has no leader yet, or copies what the others have.
     Waits,
 }
@@ -100,9 +108,32 @@ async fn look(
         return Ok(State::Waits);
     }
     if !status.is_learner {
-        return Ok(State::Works(status.member_id));
+        let members = client.local_members().await;
+        let members = members.map_err(|error| describe(&error))?;
+        return Ok(State::Works(status.member_id, nodes(&members)));
     }
     promote(secrets, status.member_id, others).await
+}
+
+/// The nodes of these members: a member's name is its node's host name.
+fn nodes(members: &[Member]) -> Endpoint {
+    let mut addresses: Vec<String> = members
+        .iter()
+        .flat_map(|member| &member.peer_urls)
+        .filter_map(|url| url.parse::<Uri>().ok())
+        .filter_map(|uri| uri.host().map(plain))
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    let names = members.iter().map(|member| member.name.clone());
+    let mut hosts: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+    hosts.sort();
+    Endpoint { addresses, hosts }
+}
+
+/// A host as the address it is, without the brackets of a URL.
+fn plain(host: &str) -> String {
+    host.trim_matches(['[', ']']).to_owned()
 }
 
 /// Has another member give this one its vote when it has caught up; a learner refuses to be asked for that.
@@ -129,4 +160,32 @@ async fn promote(secrets: &Path, own: u64, others: &[IpAddr]) -> Result<State, S
         }
     }
     Err(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_etcd_tell_the_names_and_addresses_of_the_control_plane() {
+        let member = |name: &str, urls: &[&str]| Member {
+            id: 1,
+            name: name.to_owned(),
+            peer_urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+            client_urls: Vec::new(),
+            is_learner: false,
+        };
+        let members = [
+            member("cp-2", &["https://10.0.0.2:2380", "https://[fd00::2]:2380"]),
+            // A member that has not started has no name yet.
+            member("", &["https://10.0.0.3:2380"]),
+            member("cp-1", &["https://10.0.0.1:2380", "no URL"]),
+        ];
+        let told = nodes(&members);
+        assert_eq!(
+            told.addresses,
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::2"]
+        );
+        assert_eq!(told.hosts, ["cp-1", "cp-2"]);
+    }
 }

@@ -63,7 +63,7 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     runtime.add(control_plane::ControlPlanes {
         config: config.clone(),
     })?;
-    runtime.add(member::Member)?;
+    runtime.add(member::OwnMember)?;
     runtime.add(endpoints::Endpoints {
         config: config.clone(),
     })?;

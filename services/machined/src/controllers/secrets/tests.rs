@@ -451,6 +451,15 @@ async fn trustd_is_told_the_names_of_every_control_plane_node_and_the_nodes_netw
     node.put(Endpoint::CLUSTER, others);
     let all = format!("control-plane 10.0.0.1\ncontrol-plane 10.0.0.2\n{loopback}{own}{networks}");
     Node::file(node.trustd.path(), "names", &all).await;
+    // The members of etcd, by host name too.
+    let members = Endpoint {
+        addresses: vec!["10.0.0.2".to_owned()],
+        hosts: vec!["node2".to_owned()],
+    };
+    node.put(Endpoint::MEMBERS, members);
+    let own = format!("{own}control-plane node2\n");
+    let all = format!("control-plane 10.0.0.1\ncontrol-plane 10.0.0.2\n{loopback}{own}{networks}");
+    Node::file(node.trustd.path(), "names", &all).await;
 }
 
 #[tokio::test]

@@ -117,6 +117,16 @@ async fn secrets(
             streamed(client.kubeconfig(put(is_forwarded, ()))).await,
         ),
         (
+            "etcd snapshot",
+            streamed(
+                world
+                    .client
+                    .clone()
+                    .etcd_snapshot(put(is_forwarded, api::EtcdSnapshotRequest {})),
+            )
+            .await,
+        ),
+        (
             "read",
             streamed(world.client.clone().read(put(is_forwarded, read))).await,
         ),
