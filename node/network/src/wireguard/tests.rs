@@ -1,4 +1,4 @@
-//! Tunnels without a kernel.
+//! Tests tunnels without a kernel.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use netlink_packet_wireguard::WireguardMessage;
 
 use super::*;
 
-/// A key whose bytes are all the same.
+/// A key that repeats one byte.
 pub fn key(byte: u8) -> WireguardKey {
     WireguardKey([byte; 32])
 }
@@ -44,7 +44,7 @@ pub fn tunnel(peers: &[WireguardPeer]) -> Wireguard {
     }
 }
 
-/// Does what the kernel does with a change.
+/// Applies a change as the kernel does.
 pub fn take(change: &Change, found: &mut Found) {
     let Found {
         settings,
@@ -72,7 +72,7 @@ pub fn take(change: &Change, found: &mut Found) {
     }
 }
 
-/// Follows from one config to the next, and shows that there is nothing left to do then.
+/// Moves from one config to the next, and asserts that no further change remains.
 fn follow(had: Option<&Wireguard>, wanted: &Wireguard, found: &mut Found) -> Option<Change> {
     let first = change(had, wanted, Some(found));
     if let Some(first) = &first {
@@ -120,7 +120,7 @@ fn peers_come_change_and_go_and_the_others_are_left_alone() {
     ]);
     let mut found = Found::default();
     follow(None, &before, &mut found);
-    // Networks are the same in another order, and with bits behind the prefix.
+    // Equal networks: their order and their host bits do not matter.
     let mut changed = peer(3, HERE, &["fd00::/64", "10.9.0.0/16"]);
     changed.preshared_key = Some(secret(9));
     let after = tunnel(&[
@@ -141,7 +141,7 @@ fn peers_come_change_and_go_and_the_others_are_left_alone() {
         ..Change::default()
     };
     assert_eq!(step, expected);
-    // A preshared key that is gone is taken away.
+    // A removed preshared key is cleared.
     let without = tunnel(&[peer(3, HERE, &["10.9.0.0/16"])]);
     follow(Some(&after), &without, &mut found);
     assert_eq!(found.settings.peers, without.peers);
