@@ -109,7 +109,7 @@ fn features(bytes: &[u8], status: &mut EthernetStatus) {
             name: bit.name,
         }
     };
-    // A place that the kernel keeps free is a bit without a name.
+    // Reserved positions are bits without a name.
     let named = bits(of(2)).into_iter().filter(|bit| !bit.name.is_empty());
     status.features = named.map(feature).collect();
 }
