@@ -33,9 +33,9 @@ pub enum TooEarly {
     /// Earlier than the build of the running image.
     #[error("refused: it says {}, which is before the date of this image ({})", rfc3339(*.said), rfc3339(*.image))]
     Image {
-        /// The server's.
+        /// Time of the server.
         said: SystemTime,
-        /// The image's.
+        /// Date of the image.
         image: SystemTime,
     },
     /// Earlier than the known time.
@@ -45,11 +45,11 @@ pub enum TooEarly {
         rfc3339(*.said), rfc3339(*.known), .left.as_secs().div_ceil(60)
     )]
     Known {
-        /// The server's.
+        /// Time of the server.
         said: SystemTime,
-        /// The node's.
+        /// Known time of the node.
         known: SystemTime,
-        /// Until the known time is given up.
+        /// Remaining time until the known time is given up.
         left: Duration,
     },
 }
@@ -57,18 +57,18 @@ pub enum TooEarly {
 /// Reason to ignore a stored time.
 #[derive(Debug, thiserror::Error)]
 pub enum NotKept {
-    /// The volume's.
+    /// The volume cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Nothing of ours.
+    /// The file has other contents.
     #[error("the file holds no time")]
     NoTime,
-    /// No clock of a node can be right so far ahead.
+    /// Too far in the future to be right.
     #[error("{} is more than ten years after the date of this image", rfc3339(*.0))]
     TooFar(SystemTime),
 }
 
-/// The bounds, and what is kept of them.
+/// The bounds, and the state of their storage.
 #[derive(Debug)]
 pub struct Floor {
     image: SystemTime,
