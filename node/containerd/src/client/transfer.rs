@@ -30,11 +30,11 @@ pub(super) const EXTENSION: &str = "corten.extension";
 /// Purpose of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run containers from it: it is unpacked.
+    /// Running containers, so the image is unpacked.
     Containers,
-    /// It is a system extension: somebody reads it as it came.
+    /// A system extension, which is read packed.
     Extension,
-    /// It is an installer: likewise.
+    /// An installer, which is read packed.
     Installer,
 }
 
