@@ -33,7 +33,7 @@ pub enum AskError {
     /// The server's name cannot be resolved.
     #[error("its name cannot be resolved: {0}")]
     Name(io::Error),
-    /// No resolver thread is free.
+    /// The name resolution got no thread, or did not end in time.
     #[error("its name cannot be resolved: {0}")]
     Unresolved(Refused),
     /// Error of the network or the device.

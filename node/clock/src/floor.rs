@@ -1,7 +1,7 @@
 //! Lower bounds of the clock: the date of the image, and the latest time that servers confirmed (the known time).
 //!
-//! The image's date is absolute. The known time is kept on STATE and may come from a wrong server, so servers that
-//! insist on an earlier time for an hour overrule it. A wrong server costs an hour, not the node.
+//! The image's date is absolute. The known time is kept on STATE and may come from a wrong server. Servers that insist
+//! on an earlier time for an hour therefore overrule it: a wrong server costs an hour, not the node.
 
 use std::fs;
 use std::io;

@@ -12,7 +12,7 @@ use crate::ClusterError;
 const LABELS: &str = "talos.dev/owned-labels";
 const ANNOTATIONS: &str = "talos.dev/owned-annotations";
 const TAINTS: &str = "talos.dev/owned-taints";
-/// The recording annotations; they cannot be wanted as metadata.
+/// The recording annotations; wanted metadata cannot override them.
 const RECORDS: [&str; 3] = [LABELS, ANNOTATIONS, TAINTS];
 
 /// Metadata that machined wants on its node.

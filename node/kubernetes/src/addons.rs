@@ -79,7 +79,8 @@ fn flannel(document: &Document) -> Flannel {
     }
 }
 
-/// The complete `KubeProxyConfiguration`: defaults otherwise given as arguments, overridden by the config.
+/// The complete `KubeProxyConfiguration`: the defaults, which are arguments otherwise, then the fields of the config,
+/// then the fixed fields. Each overrides the former.
 pub(crate) fn proxy_config(own: &Value, pods: &[String], mode: &str) -> Value {
     let mut config = json!({
         "clusterCIDR": pods.join(","),

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 /// KiB. It allocates only what is sent, so a large limit is free.
 const BUFFER: usize = 16 << 20;
 
-/// A message as it is sent.
+/// Encodes a message.
 pub(super) fn bytes<T: NetlinkSerializable>(mut message: NetlinkMessage<T>) -> Vec<u8> {
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];

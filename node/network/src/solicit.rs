@@ -4,8 +4,8 @@
 //! mozim makes up a new IAID for each exchange and requests no address, so a node would get another address after each
 //! boot.
 //!
-//! The messages are parsed here: dhcproto 0.15 panics on options that are too short when overflow checks are on, and
-//! drops a status code that it cannot parse.
+//! The messages are parsed here because of two faults of dhcproto 0.15. It panics on options that are too short when
+//! overflow checks are on, and it drops a status code that it cannot parse.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
@@ -81,7 +81,8 @@ struct Question<'a> {
 /// Solicits a lease on a link until a server gives one. `former` is the address the link had before; the server is
 /// asked to assign it again.
 ///
-/// The caller must renew the lease at once: mozim learns the other options only from a reply that it parses itself.
+/// The returned lease is due for renewal after one second: mozim learns the other options only from a reply that it
+/// parses itself.
 ///
 /// # Errors
 /// No socket can be bound to `source`.

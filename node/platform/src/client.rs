@@ -201,7 +201,8 @@ async fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Resolves a host. Without TLS, the address must be local: a resolver could otherwise send the node to any server.
+/// Resolves a host. Without TLS, a name must resolve to a local address: a resolver could otherwise send the node to
+/// any server.
 async fn address(host: &str, port: u16, is_tls: bool) -> Result<SocketAddr, String> {
     let bare = host.trim_matches(['[', ']']);
     if let Ok(address) = bare.parse::<IpAddr>() {

@@ -187,7 +187,7 @@ fn keys_ports_and_marks_follow_and_any_port_will_do_where_none_is_asked_for() {
     assert_ne!(found.settings.private_key, secret(7));
 }
 
-/// Hexadecimal with spaces, as it is read best.
+/// Parses hexadecimal with spaces, which are for readability.
 fn bytes(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap();
@@ -200,7 +200,7 @@ fn emitted(message: &WireguardMessage) -> Vec<u8> {
     bytes
 }
 
-/// Lengths, types and values as `linux/wireguard.h` and `linux/netlink.h` have them, on a little-endian machine.
+/// Lengths, types and values as in `linux/wireguard.h` and `linux/netlink.h`, on a little-endian machine.
 #[test]
 fn a_change_is_in_the_kernels_words() {
     const NAME: &str = "08000200 77673000";
