@@ -28,7 +28,7 @@ const PAGES: usize = 100;
 /// Result of a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Evicted pods, as `namespace/name`.
+    /// Pods that left the node, as `namespace/name`.
     pub gone: Vec<String>,
     /// Pods that remain after the timeout.
     pub left: Vec<Left>,

@@ -88,7 +88,8 @@ fn wake_ups(bytes: &[u8], status: &mut EthernetStatus) {
     status.wake_on_lan = known.map(|bit| name(bit, WAKE_UPS)).collect();
 }
 
-/// `ETHTOOL_A_FEATURES_*`. The first bitset names all features; the others give the states and the fixed ones.
+/// `ETHTOOL_A_FEATURES_*`. The first bitset names all features and sets the changeable ones; the others give the
+/// states.
 fn features(bytes: &[u8], status: &mut EthernetStatus) {
     let find = |wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
     let of = |wanted| find(wanted).map(|(_, set)| set).unwrap_or_default();

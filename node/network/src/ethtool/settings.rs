@@ -63,7 +63,7 @@ pub(super) fn settings(link: &str, wanted: &EthernetSpec) -> Vec<(&'static str, 
         .collect()
 }
 
-/// Features without a name here stay as they are.
+/// Features that the config does not name stay as they are.
 fn wanted_features(wanted: &EthernetSpec) -> Vec<u8> {
     let feature = |(name, is_on): (&String, &bool)| {
         let mut parts = vec![named(NAME, name)];
@@ -79,7 +79,7 @@ fn wanted_features(wanted: &EthernetSpec) -> Vec<u8> {
     nested(3, &[nested(BITS, &features)])
 }
 
-/// Modes without a name here are switched off.
+/// Modes that the config does not name are switched off.
 fn wanted_wake_ups(wanted: &EthernetSpec) -> Vec<u8> {
     let Some(wake_ups) = &wanted.wake_on_lan else {
         return Vec::new();

@@ -244,14 +244,14 @@ fn more_networks_than_a_message_holds_follow_in_others() {
     for message in &messages {
         assert!(emitted(message).len() < usize::from(u16::MAX));
     }
-    // Read back as the kernel tells it, they are one peer.
+    // Decoded as an answer of the kernel, the parts are one peer.
     assert_eq!(message::found(messages).settings, wanted);
 }
 
 #[test]
 fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
     let [ones, twos, fives, none] = [1, 2, 5, 0].map(|byte| format!("{byte:02x}").repeat(32));
-    // Index, name, keys, port, mark; a peer with the time of its last handshake, bytes, version of the protocol.
+    // Index, name, keys, port and mark; a peer with its last handshake, byte counters and protocol version.
     let told = format!(
         "08000100 07000000 08000200 77673000 24000300 {ones} 24000400 {fives}
          06000600 6cca0000 08000700 40000000
@@ -265,7 +265,7 @@ fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
     let found = message::found([message]);
     assert_eq!(found.settings, tunnel(&[peer(2, "", &[])]));
     assert_eq!(found.public_key, key(5));
-    // Everybody may see it but for its keys.
+    // The status is public, so it contains no keys.
     let status = format!(
         "{:?} {}",
         found.status(),
